@@ -75,7 +75,7 @@ class Separable(nn.Sequential):
 class Cell(nn.Module):
     """A wide cell as NASNet has them: pairs of separable convolutions of what the two cells before it made, added and joined."""
 
-    def __init__(self, before: int, last: int, channels: int, pairs: int = 8) -> None:
+    def __init__(self, before: int, last: int, channels: int, pairs: int) -> None:
         super().__init__()
         self.enter = nn.ModuleList(
             nn.Sequential(nn.Conv2d(each, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()) for each in (before, last)
@@ -91,7 +91,7 @@ class Cell(nn.Module):
 class NasNetLike(nn.Module):
     """Six wide cells."""
 
-    def __init__(self, channels: int = 32, cells: int = 6, pairs: int = 8) -> None:
+    def __init__(self, channels: int = 32, cells: int = 6, pairs: int = 5) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, channels, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
         self.shrink = nn.Sequential(nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
@@ -286,12 +286,14 @@ def cupy_scales(batch: int) -> Network:
     import cupy
 
     def features(x: Any) -> Any:
-        found = []
-        for scale in range(12):
+        found = cupy.empty((12, 3, len(x)), x.dtype)
+        for scale, (mean, most, total) in enumerate(found):
             change = x - cupy.roll(x, 1 << min(scale, 9), axis=1) * (1 / (1 + scale))
             energy = cupy.exp(-change * change)
-            found += [energy.mean(axis=1), cupy.tanh(change).max(axis=1), (energy * x).sum(axis=1)]
-        return cupy.stack(found, axis=1)
+            energy.mean(axis=1, out=mean)
+            cupy.tanh(change).max(axis=1, out=most)
+            (energy * x).sum(axis=1, out=total)
+        return found
 
     return Network(features, (cupy.random.standard_normal((64 * batch, 1024), dtype=cupy.float32),))
 

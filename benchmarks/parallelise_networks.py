@@ -1,47 +1,73 @@
-"""Fourteen networks that were never written for us: `torch.cuda.CUDAGraph` against the order that their memory asks for.
+"""Fourteen networks that were never written for us: as `torch.cuda.CUDAGraph` runs them, and in the order that their memory asks for.
 
-python benchmarks/parallelise_networks.py [RESULT.json] [--only googlenet,lstm] [--batch 1,8,32] [--inputs 1000]
+Each network is captured twice, by PyTorch (or CuPy) and by `ss.capture`, and runs as it was captured and in its true order. They take
+turns. Three networks are measured on the kernels of `torch.compile`, too, and called from end to end.
+
+python benchmarks/parallelise_networks.py [RESULT.json] [--only googlenet,lstm] [--batch 1,8,32] [--inputs 1000] [--compiled googlenet]
+
+What was measured before and is not asked for stays in the result.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import json
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import cupy
 import numpy as np
 import torch
 from networks import NETWORKS, Network
 from provenance import provenance
 
 import streamscope as ss
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.files import written_whole
+from streamscope.parallelising.proving import prove
 
-REPEATS = 100
+REPEATS, STREAMS = 100, 8
+COMPILED = "nasnet_like,mixture_of_experts,inception_v3,googlenet"
+PEER, CAPTURED, PARALLEL = "torch.cuda.CUDAGraph", "graph", "graph-dual"
 
 
-def torch_graph(network: Network) -> torch.cuda.CUDAGraph:
-    """Return a network as `torch.cuda.graph` captures it, as PyTorch's documentation says; CuPy launches on the same stream."""
-    import cupy
-
+def torch_graph(network: Network) -> Callable[[], object]:
+    """Return what replays a network as PyTorch captures it, as its documentation says; CuPy captures its own functions."""
+    if isinstance(network.inputs[0], cupy.ndarray):
+        return _cupy_graph(network)
     side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc), cupy.cuda.ExternalStream(side.cuda_stream):
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                network.function(*network.inputs)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=side):
-            results = network.function(*network.inputs)
-    graph.kept = results, pool  # They live as long as the graph.
-    return graph
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            network.function(*network.inputs)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        graph.results = network.function(*network.inputs)  # They live as long as the graph.
+    replay: Callable[[], object] = graph.replay
+    return replay
+
+
+def _cupy_graph(network: Network) -> Callable[[], object]:
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc), stream:
+        for _ in range(3):
+            network.function(*network.inputs)
+        stream.synchronize()
+        stream.begin_capture()
+        results = network.function(*network.inputs)
+        graph = stream.end_capture()
+
+    def replay(kept: object = (results, pool)) -> None:
+        graph.launch(stream)
+
+    return replay
 
 
 def in_turns_us(calls: Mapping[str, Callable[[], Any]], repeats: int = REPEATS) -> dict[str, float]:
@@ -58,40 +84,133 @@ def in_turns_us(calls: Mapping[str, Callable[[], Any]], repeats: int = REPEATS) 
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def measure(network: Network) -> dict[str, Any]:
-    """Measure one network."""
-    return {"us": in_turns_us({"torch.cuda.CUDAGraph": torch_graph(network).replay})}
+@contextlib.contextmanager
+def taking(found: dict[str, float], name: str) -> Iterator[None]:
+    """Note how long a block takes, in s."""
+    start = time.perf_counter()
+    yield
+    torch.cuda.synchronize()
+    found[name] = time.perf_counter() - start
+
+
+def free_bytes() -> int:
+    gc.collect()
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info()[0])
+
+
+def captured_and_measured(network: Network, inputs: int) -> tuple[CapturedProgram, dict[str, Any]]:
+    """Measure a network in all orders, in turns, and prove the true order on so many random inputs."""
+    seconds: dict[str, float] = {}
+    before = free_bytes()
+    replay = torch_graph(network)
+    between = free_bytes()
+    with taking(seconds, "capture and inference"):
+        captured = ss.capture(network.function, *network.inputs)
+    after = free_bytes()
+    prepared = {}
+    with taking(seconds, "scheduling"):
+        for engine in (CAPTURED, PARALLEL):
+            prepared[engine] = ss.prepare(captured, engine=engine, device="cuda", streams=STREAMS, progress=False)
+            for _ in range(3):
+                prepared[engine].run()
+                prepared[engine].wait()
+    certificate = captured.certificate()
+    with taking(seconds, "checking"):
+        unordered = certificate.unordered()
+    us = in_turns_us({PEER: replay} | {engine: one.run for engine, one in prepared.items()})
+    found = {
+        "us": us,
+        "speedup": us[PEER] / us[PARALLEL],
+        "nodes": len(captured.nodes),
+        "longest_path": certificate.longest_path,
+        "edges": certificate.edges,
+        "unordered_pairs": len(unordered),
+        "not_understood": len(certificate.unknown),
+        "why_not_understood": {why: len(numbers) for why, numbers in certificate.reasons.items()},
+        "evidence": {evidence.name: count for evidence, count in certificate.evidence.items()},
+        "held_bytes": {PEER: before - between, "captured": between - after},
+        "seconds": seconds,
+        "order": prepared[PARALLEL].plan.chosen,
+        "notes": prepared[PARALLEL].notes,
+    }
+    if hasattr(captured, "bound"):
+        with taking(seconds, "bound"):
+            found["bound"] = str(captured.bound())
+    if inputs:
+        with taking(seconds, f"{inputs} inputs"):
+            found["proof"] = prove(captured, prepared[PARALLEL], inputs=inputs).to_dict()
+    return captured, found
+
+
+def compiled(network: Network, inputs: int) -> dict[str, Any]:
+    """Measure a network on the kernels of `torch.compile`; then called, with the same inputs, copies and static results."""
+    seconds: dict[str, float] = {}
+    plain = torch.compile(network.function)
+    with taking(seconds, "compiling"):
+        plain(*network.inputs)
+    _, found = captured_and_measured(Network(plain, network.inputs, network.below), inputs)
+    fast = ss.parallelise(plain, *network.inputs, outputs="static", streams=STREAMS, check=0, progress=False)
+    torch.compiler.reset()
+    reduced = torch.compile(network.function, mode="reduce-overhead")
+    with taking(seconds, "compiling with reduce-overhead"):
+        for _ in range(4):
+            reduced(*network.inputs)
+    called = in_turns_us({"reduce-overhead": lambda: reduced(*network.inputs), "parallelise": lambda: fast(*network.inputs)})
+    found["seconds"] |= seconds
+    torch.compiler.reset()
+    return found | {"called_us": called, "called_speedup": called["reduce-overhead"] / called["parallelise"]}
+
+
+def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return measure()
+    except Exception as error:  # noqa: BLE001 — a network that fails is a result, too
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", nargs="?", type=Path, default=Path(__file__).parent / "results" / "parallelise_networks.json")
     parser.add_argument("--only", default=",".join(make.__name__ for make in NETWORKS.values()), help="functions of networks.py")
     parser.add_argument("--batch", default="1,8,32")
-    parser.add_argument("--inputs", type=int, default=1000, help="random inputs to compare bits on")
+    parser.add_argument("--inputs", type=int, default=1000, help="random inputs on which bits are compared, of batch 1; of others a tenth")
+    parser.add_argument("--compiled", default=COMPILED, help="functions of networks.py that are measured on the kernels of torch.compile")
+    parser.add_argument("--save", type=Path, help="a folder for the captured code of batch 1")
     options = parser.parse_args()
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = json.loads(options.result.read_text())["results"] if options.result.exists() else {}
     for name, make in NETWORKS.items():
         if make.__name__ not in options.only.split(","):
             continue
-        results[name] = {}
-        for batch in options.batch.split(","):
-            try:
-                found = measure(make(int(batch)))
-            except Exception as error:  # noqa: BLE001 — a network that fails is a result, too
-                traceback.print_exc()
-                found = {"error": f"{type(error).__name__}: {error}"}
-            results[name][batch] = found
-            print(name, batch, json.dumps(found), flush=True)
-            torch.cuda.empty_cache()
+        found = results.setdefault(name, {})
+        for batch in filter(None, options.batch.split(",")):
+            found[batch] = attempt(lambda: measured(make(int(batch)), int(batch), options))  # noqa: B023 — called at once
+            print(name, batch, json.dumps(found[batch]), flush=True)
+            written(options.result, results)
+        if make.__name__ in options.compiled.split(","):
+            found["compiled"] = attempt(lambda: compiled(make(1), options.inputs // 10))  # noqa: B023 — called at once
+            print(name, "compiled", json.dumps(found["compiled"]), flush=True)
+            written(options.result, results)
+
+
+def measured(network: Network, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    captured, found = captured_and_measured(network, options.inputs if batch == 1 else options.inputs // 10)
+    if options.save and batch == 1:
+        captured.save(options.save / f"{captured.name}.captured.json")
+    return found
+
+
+def written(path: Path, results: Mapping[str, Any]) -> None:
     content = {
         "what": "captured networks, in their own order and in the order that memory asks for; median of repeats, taking turns, in µs",
         "repeats": REPEATS,
+        "streams": STREAMS,
         "results": results,
         **provenance(ss.open_device("cuda"), torch=torch.__version__, torchvision=metadata.version("torchvision")),
     }
-    with written_whole(options.result) as path:
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

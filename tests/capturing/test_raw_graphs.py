@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing import function
+from streamscope.capturing import stream_capture
 from streamscope.devices.cuda.graph import CAPTURES
 
 
@@ -41,7 +41,7 @@ class Runtime:
 @pytest.fixture
 def runtime(monkeypatch):
     fake = Runtime()
-    monkeypatch.setattr(function, "libraries", lambda: SimpleNamespace(runtime=fake))
+    monkeypatch.setattr(stream_capture, "libraries", lambda: SimpleNamespace(runtime=fake))
     return fake
 
 
@@ -53,14 +53,14 @@ def in_a_thread(work):
 
 
 def test_it_goes_at_once_where_nobody_captures(runtime):
-    function._RawGraph(7)
+    stream_capture._RawGraph(7)
     assert runtime.destroyed == [7]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_it_waits_for_a_capture(runtime, elsewhere):
-    graph = [function._RawGraph(7)]
-    with function._captured(1) as graphs:
+    graph = [stream_capture._RawGraph(7)]
+    with stream_capture._captured(1) as graphs:
         in_a_thread(graph.clear) if elsewhere else graph.clear()
         assert runtime.destroyed == []
     assert graphs == [41]
@@ -68,8 +68,8 @@ def test_it_waits_for_a_capture(runtime, elsewhere):
 
 
 def test_it_waits_no_longer_when_a_capture_breaks_off(runtime):
-    graph = [function._RawGraph(7)]
-    with pytest.raises(ValueError, match="in the function"), function._captured(1):  # noqa: PT012 — the block is what is tested
+    graph = [stream_capture._RawGraph(7)]
+    with pytest.raises(ValueError, match="in the function"), stream_capture._captured(1):  # noqa: PT012 — the block is what is tested
         graph.clear()
         raise ValueError("in the function")
     assert runtime.destroyed == [7]
@@ -78,6 +78,6 @@ def test_it_waits_no_longer_when_a_capture_breaks_off(runtime):
 
 def test_a_capture_that_cannot_begin_is_none(runtime):
     runtime.broken = True
-    with pytest.raises(CaptureError, match="begin"), function._captured(1):
+    with pytest.raises(CaptureError, match="begin"), stream_capture._captured(1):
         pass
     assert not CAPTURES.active

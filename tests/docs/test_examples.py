@@ -63,8 +63,8 @@ def test_the_examples_of_a_public_name_give_what_they_show(name, tmp_path, monke
     run_examples(EXAMPLES[name], name, name, {"np": np, "ss": ss}, tmp_path, monkeypatch)
 
 
-NEED_MORE = {"auxiliary_stream", "capture", "compare_compilation", "parallelise", "record", "tune", "warm"}
-"""They need a GPU or NVRTC."""
+NEED_MORE = {"auxiliary_stream", "capture", "compare_compilation", "load_captured", "parallelise", "record", "tune", "warm"}
+"""They need a GPU or NVRTC, or a file that was made on a GPU."""
 
 
 def test_every_function_of_ss_that_runs_anywhere_has_an_example():

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from streamscope.analysis.table import device_words
+from streamscope.analysis.verdict import PLAIN_CALL
 from streamscope.comparing.compare import compare
-from streamscope.comparing.comparison import PLAIN_CALL, Comparison, Run, load_comparison
+from streamscope.comparing.comparison import Comparison, Run, load_comparison
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo

@@ -12,6 +12,7 @@ from streamscope.advising.best import best as best
 from streamscope.analysis.diff import diff as diff
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture
+from streamscope.capturing.saved import load_captured as load_captured
 from streamscope.comparing.compare import compare as compare
 from streamscope.comparing.comparison import Comparison as Comparison
 from streamscope.comparing.comparison import load_comparison as load_comparison

@@ -16,8 +16,8 @@ from streamscope.advising.probes import PROBES
 from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
 from streamscope.calling import verb
-from streamscope.capturing.function import CapturedFunction
-from streamscope.devices import open_device
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.devices import device_for, open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.errors import OutputError, ProgramError
@@ -119,7 +119,7 @@ class Advice:
 
 @verb
 def advise(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction | None = None,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram | None = None,
     /,
     *inputs: Any,
     device: str | Device = "auto",
@@ -135,7 +135,7 @@ def advise(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction, optional
+    program : callable, ProgramFunction or CapturedProgram, optional
         A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
@@ -171,7 +171,7 @@ def advise(
     if program is None and inputs:
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
     case = None if program is None else Case.of(program, inputs, "ss.advise", attributes, checked=False)
-    opened = open_device(device)
+    opened = open_device(device) if case is None else device_for(case.program, device)
     with showing("measuring the device", progress=progress) as said:
         steps = Steps(said, PROBES + 1 + (0 if case is None else forecast_steps(case, opened)))
         costs = device_costs(opened, lambda what: steps.begin(f"measuring {what}"))

@@ -14,8 +14,8 @@ from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.arguments import memory_bytes
 from streamscope.calling import verb
-from streamscope.capturing.function import CapturedFunction
-from streamscope.devices import open_device
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.case import CHECKED_RUNS, Case, Checked
@@ -32,7 +32,7 @@ STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
 
 @verb
 def best(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
@@ -51,7 +51,7 @@ def best(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction
+    program : callable, ProgramFunction or CapturedProgram
         A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
@@ -99,7 +99,8 @@ def best(
     names = engine_names(engines)
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
-    case, opened = Case.of(program, inputs, "ss.best", attributes), open_device(device)
+    case = Case.of(program, inputs, "ss.best", attributes)
+    opened = device_for(case.program, device)
     case.warn_if_short_of_memory(opened, len(names))
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:

@@ -20,6 +20,8 @@ BOUND_FROM = 0.5
 """Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
 AS_RATIO_FROM = 1.5
 """From this factor on, a difference is told as a factor, below it in per cent."""
+NUMPY, PLAIN_CALL, NOTHING = "NumPy", "a plain call", "nothing"
+"""What results may have been compared with; code that was captured elsewhere computes nothing here."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
 WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
@@ -264,6 +266,8 @@ class Verdict:
     @property
     def unchecked(self) -> str:
         """Which results could not be checked; empty where all were."""
+        if self.checked_against == NOTHING:
+            return "Results were not checked: the code was captured elsewhere, and computes nothing here."
         if self.checked is False:
             return "Results were not checked: an operation has no NumPy reference, or is stateful."
         if not self.not_checked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory
@@ -32,6 +33,12 @@ class CapturedProgram:
     nodes: list[GraphNode]
     memories: list[NodeMemory]
 
+    @property
+    def durations_us(self) -> list[float]:
+        """How long each node takes alone, in µs, as it was measured; NaN where it was not."""
+        costs = (launch.cost for launch in self.program.launches())
+        return [float("nan") if cost.alone_ns is None else cost.alone_ns / 1e3 for cost in costs]
+
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
         return self.program
@@ -51,6 +58,33 @@ class CapturedProgram:
         found = self.program.certificate
         assert isinstance(found, Certificate)
         return found
+
+    def save(self, path: str | Path) -> Path:
+        """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.
+
+        Parameters
+        ----------
+        path : str or path
+            Ends with ``.captured.json``.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            ss.capture(model, image).save("model.captured.json")
+        """
+        from streamscope.capturing.saved import save  # It makes programs of this class.
+
+        return save(self, path)
+
+    def measured_on(self) -> str:
+        """Return the name of the GPU that the durations were measured on."""
+        raise NotImplementedError
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")

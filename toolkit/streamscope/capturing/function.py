@@ -6,7 +6,6 @@ import contextlib
 import statistics
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,18 +14,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arguments import memory_bytes
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
+from streamscope.capturing.evidence import node_memories
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import State, found_state, torch_segments
+from streamscope.capturing.operators import Operator
+from streamscope.capturing.state import State, found_state
+from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
+from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
-from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
-from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
-from streamscope.interrupts import when_gone
+from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -49,9 +53,12 @@ class CapturedFunction(CapturedProgram):
     ----------
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
+    memory : MemoryHeld
+        What the capture costs in device memory.
     """
 
     results: list[Any]
+    memory: MemoryHeld
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
     _expected: list[Array]
@@ -81,6 +88,11 @@ class CapturedFunction(CapturedProgram):
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    def measured_on(self) -> str:
+        """Return the name of the GPU that it was captured on."""
+        runtime = libraries().runtime
+        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
         runtime = libraries().runtime
@@ -93,7 +105,7 @@ class CapturedFunction(CapturedProgram):
         return statistics.median(times) / 1e3
 
 
-def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None) -> CapturedFunction:
+def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None, memory_limit: int | str | None = None) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
     Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
@@ -109,11 +121,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         Passed on; their memory is part of the capture.
     name : str, optional
         The function's name by default.
+    memory_limit : int or str, optional
+        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond what a plain call has in use; half of what is free by
+        default. Memory that is used twice orders nodes that share nothing else. With a limit, the oldest is used again.
 
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device.
+        It is not a function, or returns something else than arrays on the device, or the limit is no size of memory.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
@@ -136,42 +151,51 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     except NoDeviceError as error:
         hint = "ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program"
         raise NoDeviceError(error.message, hint=hint) from None
+    extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
+    note_sources()
     before = [(one, _copy(one)) for one in inputs if _on_device(one)]
     for _ in range(WARM_RUNS):
         _restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
-    capturing = _torch_capture if any(_is_tensor(one) for one in (*inputs, *results)) else _cupy_capture
+    capturing = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
     try:
-        graph, captured, kept, own = capturing(function, inputs)
-        nodes = read_nodes(graph)
+        taken = capturing(function, inputs, extra_bytes)
+        nodes = read_nodes(taken.graph)
     except StreamscopeError:
         raise
     except Exception as error:
-        raise EngineError(
-            f"{title} cannot be captured: {error}",
-            hint="leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory",
-        ) from error
+        raise _not_captured(title, error) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
-    results = _results(captured, title)
-    del captured  # As above: the plain call below would meet nodes of the capture's stream.
+    results = _results(taken.result, title)
+    taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     pieces = [one for one in results if _is_one_piece(one)]
     words = (word for node in nodes for word in node.words)
-    state = found_state(words, own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
+    state = found_state(words, taken.own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
     _restore(before)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping)
-    memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
-    described = _described(nodes, where)
-    raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
-    program = _program(title, nodes, described, memories, where, kept, raw)
-    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
+    memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+    described = _described(nodes, taken.operators, where)
+    edges = tuple(one.node.after for one in nodes)
+    raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    program = _program(title, nodes, described, memories, taken.kept, raw)
+    return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
+
+
+def _not_captured(title: str, error: Exception) -> StreamscopeError:
+    """Return an error of ours for one that a library raised under capture."""
+    if "out of memory" in str(error).lower():
+        hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
+        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
+    return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -215,18 +239,6 @@ def _on_device(value: Any) -> bool:
     return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
 
 
-class _RawGraph:
-    """Destroys a captured graph when nothing uses it any more, and no capture of the thread can be broken by that."""
-
-    def __init__(self, graph: int) -> None:
-        when_gone(self, partial(_destroy, partial(libraries().runtime.graphDestroy, graph)))
-
-
-def _destroy(destroy: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception):
-        CAPTURES.destroy(destroy)
-
-
 def _copy(value: Any) -> Any:
     return value.detach().clone() if _is_tensor(value) else value.copy()
 
@@ -256,83 +268,10 @@ def _results(result: Any, name: str) -> list[Any]:
     return [one.detach() if _is_tensor(one) else one for one in results]
 
 
-def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
-    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing; return that memory, too."""
-    lib = libraries()
-    pool, own = _pool()
-    stream = lib.cupy.cuda.Stream(non_blocking=True)
-    with lib.cupy.cuda.using_allocator(pool.malloc), stream:
-        function(*inputs)
-        stream.synchronize()
-        with _captured(stream.ptr) as graphs:
-            result = function(*inputs)
-    return graphs[0], result, [_RawGraph(graphs[0]), pool, stream], own
-
-
-def _pool() -> tuple[Any, list[Region]]:
-    """Return a memory pool of CuPy's, and a list that will hold all memory that it takes from CUDA."""
-    memory = libraries().cupy.cuda.memory
-    own: list[Region] = []
-
-    def allocate(nbytes: int) -> Any:
-        pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
-        own.append((pointer.ptr, pointer.ptr + nbytes))
-        return pointer
-
-    return memory.MemoryPool(allocate), own
-
-
-@contextlib.contextmanager
-def _captured(stream: int) -> Iterator[list[int]]:
-    runtime = libraries().runtime
-    graphs: list[int] = []
-    CAPTURES.begun(stream)
-    try:
-        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
-        yield graphs
-    except BaseException:
-        with contextlib.suppress(runtime.CUDARuntimeError):
-            runtime.streamEndCapture(stream)
-        raise
-    else:
-        graphs.append(runtime.streamEndCapture(stream))
-    finally:
-        CAPTURES.ended(stream)
-
-
-def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
-    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
-    import torch
-
-    lib = libraries()
-    side = torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    pool, own = _pool()
-    with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
-        with torch.cuda.stream(side):
-            function(*inputs)
-        torch.cuda.synchronize()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
-            CAPTURES.begun(side.cuda_stream)
-            try:
-                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    result = function(*inputs)
-            finally:
-                CAPTURES.ended(side.cuda_stream)
-    segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
-    own += [(each["address"], each["address"] + each["total_size"]) for each in segments]
-    return graph.raw_cuda_graph(), result, [graph, pool, side], own
-
-
-@dataclass(frozen=True)
-class _ForeignStream:
-    """A stream of another library, as CUDA's stream protocol wants it."""
-
-    pointer: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer
+def _uses_torch(arrays: Sequence[Any]) -> bool:
+    """Tell whether PyTorch's allocator must know of a capture: one of the arrays is PyTorch's, or there is none that would tell."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (any(_is_tensor(one) for one in arrays) or (not arrays and torch.cuda.is_initialized()))
 
 
 def _is_tensor(value: Any) -> bool:
@@ -341,8 +280,18 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
-    return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
+def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> list[GraphNode]:
+    """Return the nodes with the operator, module and line that each came from; the line is ``where`` if nothing says more."""
+    launched_by = {handle: operator for operator in operators for handle in operator.nodes}
+    described = []
+    for number, one in enumerate(nodes):
+        node, operator = one.node, launched_by.get(one.handle)
+        if operator is None:
+            described.append(replace(node, operation=number, operator=node.name, where=where))
+        else:
+            line = operator.where or where
+            described.append(replace(node, operation=number, operator=operator.name, where=line, module=operator.module))
+    return described
 
 
 def _program(
@@ -350,18 +299,17 @@ def _program(
     nodes: Sequence[LaunchableNode],
     described: Sequence[GraphNode],
     memories: Sequence[NodeMemory],
-    where: str,
     kept: Sequence[Any],
     raw: RawGraph,
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
     order = true_order(memories, raw.edges)
     operations = []
-    for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
-        node, writes = one.node, (number,)
+    for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
+        writes, attributes = (number,), {"grid": node.grid, "block": node.block}
         launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
-    variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
+        operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
+    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
     certificate = Certificate(name, described, memories, order)
     raw.check = certificate.check
     return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)

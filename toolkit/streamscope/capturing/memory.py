@@ -17,6 +17,7 @@ class Evidence(Enum):
 
     NODE = "the copy or set itself"
     SCHEMA = "the operator's schema"
+    ALLOCATED = "allocated while its operator ran"
     PROTOTYPE = "the kernel's prototype"
     TRITON = "Triton's analysis of the kernel"
     OBSERVED = "seen when the nodes ran one by one"

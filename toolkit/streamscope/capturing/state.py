@@ -7,7 +7,6 @@ Memory that only an address in device memory leads to, as in arrays of pointers,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.allocations import blocks_in_use, torch_segments
 from streamscope.capturing.memory import Region, around
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
@@ -125,12 +125,7 @@ def _blocks(addresses: Iterable[int]) -> list[Region]:
     cuda = libraries().cuda
     segments = torch_segments()
     torchs = sorted((each["address"], each["address"] + each["total_size"]) for each in segments)
-    blocks = sorted(
-        (block["address"], block["address"] + block["size"])
-        for each in segments
-        for block in each["blocks"]
-        if block["state"] == "active_allocated"
-    )
+    blocks = sorted(blocks_in_use(segments))
     found: set[Region] = set()
     for address in set(addresses):
         if around(torchs, address) is not None:
@@ -141,15 +136,6 @@ def _blocks(addresses: Iterable[int]) -> list[Region]:
         if int(status) == 0:
             found.add((int(start), int(start) + int(nbytes)))
     return _merged(found)
-
-
-def torch_segments() -> list[dict[str, Any]]:
-    """Return what PyTorch's allocator holds, as its memory snapshot has it; empty where it has none or is not used."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized() or torch.cuda.get_allocator_backend() != "native":
-        return []
-    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
-    return segments
 
 
 def _merged(regions: Iterable[Region]) -> list[Region]:

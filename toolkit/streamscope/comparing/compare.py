@@ -15,10 +15,10 @@ from streamscope.advising.choice import Choice
 from streamscope.arguments import memory_bytes, whole_number
 from streamscope.arguments import shown as in_short
 from streamscope.calling import verb
-from streamscope.capturing.function import CapturedFunction
-from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.recordings import Recorded, recorded_traces
-from streamscope.devices import open_device
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
 from streamscope.engines.case import CHECKED_RUNS, Case, Checked
@@ -37,7 +37,7 @@ SIMULATED_REPEATS = 3
 
 @verb
 def compare(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
@@ -59,8 +59,8 @@ def compare(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction
-        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
+    program : callable, ProgramFunction or CapturedProgram
+        A function over variables, or what ``ss.capture`` or ``ss.load_captured`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     engines : sequence of str, optional
@@ -123,7 +123,7 @@ def compare(
     if not isinstance(name, str | None):
         raise ProgramError(f"name={in_short(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
-    opened = open_device(device)
+    opened = device_for(case.program, device)
     case.warn_if_short_of_memory(opened, len(compared.names))
     told = partial(comparison_of, progress=progress, title=str(name or ""), settings=kept)
     return told(case, opened, compared, allowed, wanted, recording=recording)
@@ -231,7 +231,7 @@ def comparison_of(
         runs,
         choice=choice,
         settings=settings or {},
-        checked_against=NUMPY if case.captured is None else PLAIN_CALL,
+        checked_against=case.checked_against,
         not_checked=case.unchecked,
     )
 

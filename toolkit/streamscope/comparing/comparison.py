@@ -17,7 +17,7 @@ from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import metrics_text
-from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
+from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
 
 Array = npt.NDArray[Any]
-
-NUMPY = "NumPy"
-PLAIN_CALL = "a plain call"
-"""What results may have been compared with."""
 
 
 @dataclass(frozen=True)

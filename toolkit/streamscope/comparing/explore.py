@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import no_program, verb
-from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @verb
 def explore(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction | None = None,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram | None = None,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
@@ -41,7 +41,7 @@ def explore(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction, optional
+    program : callable, ProgramFunction or CapturedProgram, optional
         What to explore first; by default a workload of independent chains, and the question whether a second stream pays there. Other
         workloads, and programs that the notebook defines with ``@ss.program``, can be chosen in the explorer.
     *inputs : array
@@ -86,7 +86,7 @@ def explore(
     """
     if program is None and (inputs or attributes):
         raise ProgramError("ss.explore got inputs without a program", hint="ss.explore(function, *inputs), or ss.explore()")
-    if not isinstance(program, ProgramFunction | CapturedFunction | None):
+    if not isinstance(program, ProgramFunction | CapturedProgram | None):
         raise no_program("ss.explore", program)
     check_device(device)
     return display.explorer(

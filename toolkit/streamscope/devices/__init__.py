@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, cast
 
 from streamscope.arguments import shown
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.program.launch import LaunchKind
 from streamscope.trace.trace import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
+    from streamscope.program.operation import Program
 
 
 def open_device(choice: str | Device = "auto") -> Device:
@@ -55,6 +57,25 @@ def open_device(choice: str | Device = "auto") -> Device:
     from streamscope.devices.simulated import SimulatedDevice
 
     return SimulatedDevice()
+
+
+def device_for(program: Program, choice: str | Device = "auto") -> Device:
+    """Open a device that can run a program: of captured code that was read from a file there are no kernels, so it is simulated.
+
+    Raises
+    ------
+    NoDeviceError
+        As from `open_device`.
+    DeviceError
+        As from `open_device`, or the program has no kernels and the device is a GPU.
+    """
+    if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
+        return open_device(choice)
+    opened = open_device("simulated" if choice == "auto" else choice)
+    if not opened.info.simulated:
+        what = f"{program.name!r} was read from a file, without its kernels, so {opened.info.name} cannot run it"
+        raise DeviceError(what, hint="device='simulated', or capture the function again")
+    return opened
 
 
 def check_device(choice: object) -> None:

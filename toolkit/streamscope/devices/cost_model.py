@@ -340,6 +340,8 @@ class CostModel:
             works = cost.bytes or cost.flops or cost.alone_ns is not None
             working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
+        if cost.per_multiprocessor == 1:  # Nothing else of its kind fits beside a block, which has few threads and keeps all units busy.
+            return Residency(held.multiprocessors * busy, held.multiprocessors * busy * self.threads_per_multiprocessor, whole=True)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
     def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
@@ -352,7 +354,7 @@ class CostModel:
 
     def _resident_blocks(self, cost: Cost) -> Residency:
         threads = min(max(cost.threads, 1), LARGEST_BLOCK)
-        each = max(1, min(self.threads_per_multiprocessor // threads, self.blocks_per_multiprocessor))
+        each = max(1, min(self.threads_per_multiprocessor // threads, cost.per_multiprocessor or self.blocks_per_multiprocessor))
         blocks = min(max(cost.blocks, 1), each * self.multiprocessors)
         return Residency(min(blocks, self.multiprocessors), blocks * threads)
 

@@ -52,6 +52,8 @@ class GraphNode:
         The operation's name, and the user's line that applied it: ``"file.py:12"``.
     symbol : str
         Of a kernel its whole name, as it was written; empty where there is none.
+    module : str
+        Of captured PyTorch code the module that launched it, by its path in the outermost one: ``"layer3.0.conv1"``; else empty.
     """
 
     kind: NodeKind
@@ -67,6 +69,7 @@ class GraphNode:
     operator: str = ""
     where: str = ""
     symbol: str = ""
+    module: str = ""
 
     @property
     def shape(self) -> str:
@@ -81,6 +84,8 @@ class GraphNode:
         lines = [f"{self.name} ({self.kind.value})" if self.name != self.kind.value else self.name]
         if self.operation != NO_OPERATION:
             lines.append(f"operation {self.operation}, {self.operator}, {self.where}")
+        if self.module:
+            lines.append(f"module {self.module}")
         if self.lane:
             lines.append(f"stream {self.lane}")
         if self.kind is NodeKind.KERNEL and any(self.grid):

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -109,6 +111,9 @@ class Case:
             check_captured(caller, function, inputs)
             found = function.expected()
             return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
+        if isinstance(function, CapturedProgram):
+            check_captured(caller, function, inputs)
+            return cls(function.trace(), (), None)
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
@@ -118,6 +123,13 @@ class Case:
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+
+    @property
+    def checked_against(self) -> str:
+        """What the results are compared with, as a reader finds it."""
+        if self.captured is not None:
+            return PLAIN_CALL
+        return NOTHING if self.program.captured else NUMPY
 
     def host_bytes(self, device: Device, engines: int) -> int:
         """Return about how much of this machine's memory it takes to check the case and to run it under so many engines.

@@ -15,7 +15,7 @@ from streamscope.engines.issuing import segments as split
 from streamscope.engines.plan import Issue, Replay
 from streamscope.errors import OutputError, printable
 from streamscope.files import written_whole
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import HostCall, labelled
 from streamscope.program.operation import Operation
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class GraphView:
         for index, node in enumerate(self.nodes):
             after = ", ".join(map(str, node.after)) or "-"
             registers = "" if node.registers is None else f"{node.registers} registers"
-            where = f"    # {node.where}" if node.where else ""
+            where = f"    # {labelled(node.where, node.module)}" if node.where else ""
             yield f"{index:>4}  {node.kind.value:<12}  {node.name:<32}  {node.shape:<16}  {registers:<14}  after {after}{where}"
 
 
@@ -180,7 +180,8 @@ def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
         if isinstance(step, Issue):
             operation = program.operations[step.launch.operation]
             lane = lanes[step.lane]
-            nodes.append(replace(node, lane=lane, operation=operation.id, operator=operation.name, where=operation.where))
+            owned = replace(node, operation=operation.id, operator=operation.name, where=operation.where, module=operation.label)
+            nodes.append(replace(owned, lane=lane))
         else:
             nodes.append(node)
     order = in_order([node.after for node in nodes])  # Captured code may run in another order than that of capture.
@@ -226,7 +227,7 @@ def _dot_lines(nodes: Sequence[GraphNode], name: str) -> Iterator[str]:
 
 
 def _attributes(node: GraphNode) -> str:
-    label = [node.name, node.shape, node.where]
+    label = [node.name, node.shape, node.module, node.where]
     attributes = {
         "label": "\n".join(line for line in label if line),
         "tooltip": "\n".join(node.details),

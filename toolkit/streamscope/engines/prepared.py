@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices import open_device
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.binding import NO_STEP, Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
@@ -371,7 +371,7 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
     """
     (name,) = engine_names([engine])
     _check_program(program)
-    opened = open_device(device)
+    opened = device_for(program, device)
     allowed = checked_streams(streams)
     if progress is not None:
         progress(f"preparing {name}", 0, 1)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
-from streamscope.capturing.function import CapturedFunction
-from streamscope.devices import open_device
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.case import Case, run_ns
@@ -146,7 +146,7 @@ def error_text(error: float) -> str:
 
 @verb
 def verify(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
     /,
     *inputs: Any,
     device: str | Device = "auto",
@@ -162,7 +162,7 @@ def verify(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction
+    program : callable, ProgramFunction or CapturedProgram
         A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
@@ -202,7 +202,7 @@ def verify(
     wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.verify", attributes, checked=False)
-    opened = open_device(device)
+    opened = device_for(case.program, device)
     count = SIMULATED_REPEATS if opened.info.exact else wanted
     with showing("verifying predictions", progress=progress) as said:
         parts = max(1, case.parts(opened))

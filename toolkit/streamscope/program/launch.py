@@ -130,6 +130,8 @@ class Cost:
         The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left.
     alone_ns : float, optional
         How long it takes alone, where that was measured: nothing is estimated then.
+    per_multiprocessor : int
+        Blocks that fit on a multiprocessor, by registers and shared memory too; 0 where only their threads are known.
     """
 
     bytes: int
@@ -140,6 +142,7 @@ class Cost:
     product: Product | None = None
     then: Cost | None = None
     alone_ns: float | None = None
+    per_multiprocessor: int = 0
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

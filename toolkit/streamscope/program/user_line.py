@@ -64,6 +64,21 @@ class UserLines:
             linecache.checkcache(path)
 
 
+class LinesOfFrames:
+    """Says which line each of many frames stands at, each line looked up once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], str] = {}
+
+    def of(self, frame: FrameType) -> str:
+        """Return ``file:line`` of a frame, as `user_line` does."""
+        key = frame.f_code.co_filename, frame.f_lineno
+        where = self._found.get(key)
+        if where is None:
+            where = self._found[key] = _where(*key)
+        return where
+
+
 def line_of_error(error: BaseException) -> UserLine | None:
     """Return the last of the user's lines that an error came through; None if it came through none."""
     frames = [(frame, number) for frame, number in walk_tb(error.__traceback__) if not is_known(frame.f_globals.get("__name__", ""))]

@@ -12,7 +12,7 @@ from typing import Protocol
 from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.recordings import Recorded
-from streamscope.devices import open_device
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.words import counted
@@ -166,11 +166,11 @@ class BackgroundRun:
 
     def _compared(self) -> Comparison:
         asked = self._asked
-        device = open_device(asked.device)
-        device.use()
         function, inputs = asked.subject.built(asked.values, asked.dtype)
         self("starting", 0, 1)
         case, engines = Case.of(function, inputs, "ss.compare", asked.subject.attributes), compared_engines(asked.engines, None)
+        device = device_for(case.program, asked.device)
+        device.use()
         case.warn_if_short_of_memory(device, len(engines.names))
         told = partial(comparison_of, progress=self, recorded=self.recorded, recording=Recorded(asked.recorder))
         return told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))

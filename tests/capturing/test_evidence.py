@@ -1,0 +1,101 @@
+"""What says that a node touches memory, put together: made-up nodes, operators and allocations."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from streamscope.capturing.allocations import Allocated
+from streamscope.capturing.arguments import Parameter
+from streamscope.capturing.evidence import node_memories
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.operators import Operator
+from streamscope.capturing.triton_kernels import TritonKernels
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.program.launch import LaunchKind
+
+BASE = 0x7F00_0000_0000
+A, B, C, WORKSPACE, NEIGHBOUR = ((BASE + 4096 * n, BASE + 4096 * n + 1024) for n in range(5))
+
+
+@pytest.fixture(autouse=True)
+def no_sources(monkeypatch):
+    """Let no kernel be one that CuPy compiled, without asking a driver."""
+    monkeypatch.setattr("streamscope.capturing.kernel_uses.source_of", lambda function: None)
+
+
+class Known(Allocated):
+    """Allocations that never ask a driver."""
+
+    def around(self, address):
+        return super().around(address) if BASE <= address < BASE + 2**20 else None
+
+
+def kernel(handle, *words, symbol="cutlass::Kernel"):
+    parameter = Parameter(0, struct.pack(f"{len(words)}Q", *words))
+    return LaunchableNode(GraphNode(NodeKind.KERNEL, "k", symbol=symbol), LaunchKind.KERNEL, None, (parameter,), handle=handle)
+
+
+def operator(*nodes, reads=(A,), writes=(B,), allocated=range(0), why_unknown=""):
+    return Operator("aten.mm.default", "layer", "file.py:1", nodes, reads, writes, allocated, why_unknown)
+
+
+ALL = Known([WORKSPACE], [A, B, C, NEIGHBOUR], [(BASE, BASE + 2**20)])
+
+
+def uses(memory):
+    return {(one.start, one.end): (one.reads, one.writes, one.evidence.name) for one in memory.accesses}
+
+
+def test_each_node_of_an_operator_gets_all_its_tensors_found_in_its_arguments_or_not():
+    one, two = node_memories([kernel(7, A[0]), kernel(8, B[0] + 64)], [operator(7, 8)], ALL, TritonKernels())
+    assert one.understood
+    assert uses(one) == uses(two) == {A: (True, False, "SCHEMA"), B: (True, True, "SCHEMA")}
+
+
+def test_other_addresses_in_the_arguments_lead_to_the_whole_allocation_read_and_written():
+    (memory,) = node_memories([kernel(7, A[0], 3, NEIGHBOUR[0] + 100, NEIGHBOUR[0] + 8)], [operator(7)], ALL, TritonKernels())
+    assert uses(memory)[NEIGHBOUR] == (True, True, "POINTER")
+    assert len(memory.accesses) == 3
+
+
+def test_what_an_operator_allocates_belongs_to_its_nodes_even_where_no_argument_shows_it():
+    (memory,) = node_memories([kernel(7, A[0])], [operator(7, allocated=range(1))], ALL, TritonKernels())
+    assert uses(memory)[WORKSPACE] == (True, True, "ALLOCATED")
+
+
+def test_an_address_between_allocations_stands_for_the_whole_pool():
+    (memory,) = node_memories([kernel(7, A[1] + 8)], [operator(7)], ALL, TritonKernels())
+    assert uses(memory)[BASE, BASE + 2**20] == (True, True, "POINTER")
+
+
+def test_copies_and_sets_say_it_themselves():
+    written = NodeMemory((Access(*C, False, True, Evidence.NODE),))
+    node = LaunchableNode(GraphNode(NodeKind.SET, "memset"), LaunchKind.KERNEL, None, memory=written, handle=7)
+    assert node_memories([node], [operator(7)], ALL, TritonKernels()) == [written]
+
+
+@pytest.mark.parametrize(
+    ("node", "operators", "why"),
+    [
+        (kernel(7, A[0]), [], "its name"),
+        (kernel(7, A[0]), [operator(8)], "its name"),
+        (kernel(7, A[0]), [operator(7), operator(7)], "both"),
+        (kernel(7, 1, 2), [operator(7)], "no address"),
+        (kernel(7), [operator(7)], "no address"),
+        (kernel(7, A[0]), [operator(7, why_unknown="it is sparse")], "it is sparse"),
+        (kernel(7, A[0]), [operator(7, allocated=range(1, 2))], "history"),
+    ],
+)
+def test_what_nothing_explains_stays_unknown(node, operators, why):
+    (memory,) = node_memories([node], operators, ALL, TritonKernels())
+    assert why in memory.why_unknown
+    assert not memory.accesses
+
+
+def test_kernels_of_pytorchs_own_get_all_that_they_touch():
+    (memory,) = node_memories([kernel(7, 1, symbol="void at::native::fill<int>(int)")], [operator(7, reads=())], ALL, TritonKernels())
+    assert memory.understood
+    assert uses(memory) == {B: (True, True, "SCHEMA")}

@@ -1,0 +1,268 @@
+"""Captured code in files: what was saved is what loads, as a program of the simulated device; files of others are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.mutating import mutated_bytes, mutated_json
+
+import streamscope as ss
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.saved import MOST_NODES, LoadedCapture, program_of
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
+from streamscope.program.launch import Cost, LaunchKind
+from streamscope.trace.stored import with_digest
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SIZES = st.integers(0, 2**40)
+COUNTS = st.none() | st.integers(0, 255)
+SPANS = st.tuples(st.integers(0, 12), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1]))
+ACCESSES = st.builds(
+    lambda span, use, evidence: Access(*span, *use, evidence),
+    SPANS,
+    st.sampled_from([(True, False), (False, True), (True, True)]),
+    st.sampled_from(Evidence),
+)
+EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
+COSTS = st.builds(
+    Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.floats(0.1, 1e9, allow_nan=False), per_multiprocessor=st.integers(0, 32)
+)
+
+
+def captured_of(nodes, memories, costs, kinds=None, sources=None):
+    """Return captured code without kernels, as a file holds it."""
+    kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
+    program = program_of("sample", nodes, memories, costs, kinds, sources)
+    return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22")
+
+
+@st.composite
+def captures(draw):
+    """Draw captured code: any nodes, in a chain or not."""
+    count = draw(st.integers(1, 6))
+    nodes = []
+    for number in range(count):
+        after = tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=2)))) if number else ()
+        name, operator, where, symbol, module = draw(st.tuples(*[TEXTS] * 5))
+        nodes.append(
+            GraphNode(
+                draw(st.sampled_from(NodeKind)), name, after, draw(EXTENTS), draw(EXTENTS), draw(COUNTS), draw(COUNTS), draw(SIZES),
+                operation=number, operator=operator, where=where, symbol=symbol, module=module,
+            )
+        )  # fmt: skip
+    memories = [NodeMemory(tuple(draw(st.lists(ACCESSES, max_size=3))), draw(TEXTS)) for _ in nodes]
+    kinds = [draw(st.sampled_from(LaunchKind)) for _ in nodes]
+    return captured_of(nodes, memories, [draw(COSTS) for _ in nodes], kinds, [draw(TEXTS) for _ in nodes])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for all examples of a property."""
+    return tmp_path_factory.mktemp("captured")
+
+
+@given(captures())
+def test_what_was_saved_is_what_loads(folder, captured):
+    loaded = ss.load_captured(captured.save(folder / "any.captured.json"))
+    assert loaded.nodes == captured.nodes
+    assert loaded.memories == captured.memories
+    assert loaded.durations_us == captured.durations_us
+    assert (loaded.name, loaded.device) == (captured.name, captured.device)
+    for one, other in zip(loaded.program.operations, captured.program.operations, strict=True):
+        assert (one.name, one.reads, one.where, one.label, one.source) == (other.name, other.reads, other.where, other.label, other.source)
+        assert [(launch.name, launch.kind, launch.cost) for launch in one.launches] == [
+            (launch.name, launch.kind, launch.cost) for launch in other.launches
+        ]
+    assert loaded.program.captured == captured.program.captured
+    assert loaded.certificate().to_dict() == captured.certificate().to_dict()
+
+
+def kernel(number, name="kernel", after=None, module=""):
+    after = ((number - 1,) if number else ()) if after is None else after
+    return GraphNode(NodeKind.KERNEL, name, after, (8, 1, 1), (128, 1, 1), operation=number, operator="op", where="net.py:7", module=module)
+
+
+def writes(number):
+    return NodeMemory((Access(512 * number, 512 * number + 512, True, True, Evidence.SCHEMA),))
+
+
+def two_branches(alone_us=50.0, blocks=8, per_multiprocessor=4):
+    """Return two nodes that share nothing, and a third one that reads what both wrote; captured as a chain."""
+    joined = NodeMemory((Access(0, 1024, True, False, Evidence.SCHEMA), Access(1024, 1536, True, True, Evidence.SCHEMA)))
+    cost = Cost(0, 0, blocks, 128, alone_ns=1e3 * alone_us, per_multiprocessor=per_multiprocessor)
+    nodes = [kernel(0, "left", module="net.left"), kernel(1, "right", module="net.right"), kernel(2, "join", module="net")]
+    return captured_of(nodes, [writes(0), writes(1), joined], [cost] * 3, sources=["a = self.left(x)", "b = self.right(x)", "a + b"])
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Two branches and what joins them, from a file."""
+    return ss.load_captured(two_branches().save(tmp_path / "branches.captured.json"))
+
+
+def kernels_us(run):
+    """Return starts and ends of kernels, in µs, from the first start on."""
+    spans = run.trace.spans
+    rows = np.flatnonzero(spans.operation >= 0)
+    rows = [row for row in rows if spans.names[spans.name[row]] in ("left", "right", "join") and spans.duration_ns[row] >= 40e3]
+    first = min(spans.start_ns[row] for row in rows)
+    return [((spans.start_ns[row] - first) / 1e3, (spans.end_ns[row] - first) / 1e3) for row in rows]
+
+
+def test_each_kernel_takes_as_long_as_it_was_measured_and_runs_beside_others_as_memory_allows(loaded):
+    runs = ss.compare(loaded, progress=False)
+    assert runs.device.simulated
+    chain, branched = (sorted(kernels_us(runs[engine])) for engine in ("graph", "graph-dual"))
+    for each in (chain, branched):
+        assert [end - start for start, end in each] == pytest.approx([50.0] * 3, abs=0.01)
+    assert chain[1][0] >= chain[0][1]
+    assert branched[1][0] < branched[0][1]
+    assert branched[2][0] >= max(end for _, end in branched[:2])
+    gain_us = runs["graph"].metrics.makespan_us - runs["graph-dual"].metrics.makespan_us
+    assert gain_us == pytest.approx(50.0, abs=5.0)
+
+
+def test_kernels_whose_blocks_leave_no_room_do_not_run_beside_each_other(tmp_path):
+    full = two_branches(blocks=132, per_multiprocessor=1).save(tmp_path / "full.captured.json")
+    runs = ss.compare(ss.load_captured(full), engines="graph,graph-dual", progress=False)
+    # Each kernel starts and ends alone for about the shortest kernel's time; its work does not overlap.
+    assert runs["graph-dual"].metrics.makespan_us > 0.9 * runs["graph"].metrics.makespan_us
+
+
+def test_results_are_said_to_be_unchecked_and_times_to_be_simulated(loaded):
+    runs = ss.compare(loaded, progress=False)
+    assert "Simulated times" in runs.verdict
+    assert "Results were not checked: the code was captured elsewhere" in runs.verdict
+    assert all(np.isnan(run.tolerance) for run in runs.values())
+
+
+def test_module_operator_line_and_source_are_in_each_trace_and_graph(loaded):
+    runs = ss.compare(loaded, progress=False)
+    for run in runs.values():
+        texts = run.trace.origins.texts
+        assert [texts[number] for number in run.trace.origins.label] == ["net.left", "net.right", "net"]
+        assert texts[run.trace.origins.line[0]] == "net.py:7: a = self.left(x)"
+    prepared = ss.prepare(loaded, engine="graph-dual", progress=False)
+    for _ in range(2):
+        prepared.run()
+    prepared.wait()
+    (graph,) = prepared.graphs
+    assert {(node.operator, node.module, node.where) for node in graph.nodes} == {
+        ("op", module, "net.py:7") for module in ("net.left", "net.right", "net")
+    }
+
+
+def test_every_verb_takes_it(loaded):
+    assert ss.best(loaded, progress=False).engine
+    assert ss.advise(loaded, progress=False).verdict
+    assert ss.audit(loaded, progress=False).ok
+    assert ss.verify(loaded, progress=False).median_error < 0.2
+    assert ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if(engine="async").spans
+    assert loaded.certificate().pairs == 2
+    with pytest.raises(ProgramError, match="takes no inputs"):
+        ss.compare(loaded, np.ones(3))
+    with pytest.raises(ProgramError, match="cannot be pickled"):
+        loaded.__reduce__()
+
+
+def test_it_saves_again_what_it_was(loaded, tmp_path):
+    again = ss.load_captured(loaded.save(tmp_path / "again.captured.json"))
+    assert (again.nodes, again.memories, again.device) == (loaded.nodes, loaded.memories, loaded.device)
+
+
+class Gpu:
+    """Stands for a GPU that is there."""
+
+    info = replace(ss.open_device("simulated").info, kind="cuda", name="NVIDIA H200")
+
+
+def test_a_gpu_cannot_run_it(loaded):
+    with pytest.raises(DeviceError, match=r"read from a file, without its kernels.*device='simulated'"):
+        ss.prepare(loaded, device=Gpu(), progress=False)
+
+
+def test_a_name_with_another_ending_and_unknown_durations_are_refused(tmp_path):
+    with pytest.raises(OutputError, match=r"does not end with .captured.json"):
+        two_branches().save(tmp_path / "branches.json")
+    unknown = captured_of([kernel(0)], [writes(0)], [Cost(0)])
+    with pytest.raises(ProgramError, match="not known how long"):
+        unknown.save(tmp_path / "unknown.captured.json")
+
+
+def test_a_file_that_is_missing_or_of_something_else_says_so(tmp_path):
+    with pytest.raises(ProgramError, match="cannot read"):
+        ss.load_captured(tmp_path / "none.captured.json")
+    with pytest.raises(ProgramError, match="cannot read"):
+        ss.load_captured(tmp_path)
+    other = tmp_path / "other.captured.json"
+    other.write_text(json.dumps(with_digest({"workload": "cnn"})))
+    with pytest.raises(ProgramError, match="holds no captured code"):
+        ss.load_captured(other)
+
+
+def sealed(tmp_path, change):
+    """Return a file whose content was changed and has the digest that fits."""
+    path = two_branches().save(tmp_path / "changed.captured.json")
+    content = json.loads(path.read_text())["captured"]
+    change(content)
+    path.write_text(json.dumps(with_digest({"captured": content})))
+    return path
+
+
+def node(content, number, field, value):
+    """Change a field of a node, by its position in the row."""
+    content["nodes"][number][field] = value
+
+
+CHANGES = {
+    "a newer version": (lambda content: content.update(version=2), "upgrade streamscope"),
+    "no nodes": (lambda content: content.update(nodes=[]), "length >= 1"),
+    "too many nodes": (lambda content: content.update(nodes=content["nodes"][:1] * (MOST_NODES + 1)), "length <="),
+    "an edge to a later node": (lambda content: node(content, 1, 2, [1]), "comes after a later one"),
+    "a text that is not there": (lambda content: node(content, 1, 1, 999), "out of range"),
+    "a kind that is none": (lambda content: node(content, 1, 0, 1), "is not a NodeKind"),
+    "a duration of nothing": (lambda content: node(content, 1, 18, 0.0), "> 0"),
+    "an address below zero": (lambda content: content["nodes"][0][20][0].__setitem__(0, -1), ">= 0"),
+    "a lone surrogate": (lambda content: content["texts"].append("\ud800"), "UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_does_not_fit_is_refused_with_its_reason(tmp_path, name):
+    change, reason = CHANGES[name]
+    with pytest.raises(ProgramError, match=reason):
+        ss.load_captured(sealed(tmp_path, change))
+
+
+def test_a_short_file_whose_order_would_take_hours_is_refused(tmp_path):
+    def nested(content):
+        row = content["nodes"][0]
+        content["nodes"] = [[*row[:20], [[k, 2**40 - 2 * k, 3, row[20][0][3]] for k in range(50 * n, 50 * n + 50)]] for n in range(200)]
+        for each in content["nodes"]:
+            each[2] = []
+
+    with pytest.raises(ProgramError, match="pieces of memory"):
+        ss.load_captured(sealed(tmp_path, nested))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_damaged_files_are_refused_or_load_and_run(tmp_path, seed):
+    random, path = Random(seed), two_branches().save(tmp_path / "damaged.captured.json")
+    if random.random() < 0.5:
+        path.write_bytes(mutated_bytes(random, path.read_bytes()))
+    else:
+        content = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("digest", "schema")}
+        path.write_text(mutated_json(random, content, sealed=True), errors="surrogatepass")
+    try:
+        loaded = ss.load_captured(path)
+    except StreamscopeError:
+        return
+    assert loaded.certificate().unordered() == []
+    assert len(ss.prepare(loaded, engine="graph", progress=False).plan.program.operations) == len(loaded.nodes)

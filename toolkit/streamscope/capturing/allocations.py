@@ -1,0 +1,233 @@
+"""What was allocated around an address while code was captured: PyTorch's blocks, CuPy's pieces, else what CUDA allocated at once."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streamscope.capturing.arguments import Allocations as Pieces
+from streamscope.capturing.keeping import Kept
+from streamscope.capturing.memory import Region, around
+from streamscope.kernels.library.libraries import libraries
+
+
+def torch_segments() -> list[dict[str, Any]]:
+    """Return what PyTorch's allocator holds, as its memory snapshot has it; empty where it has none or is not used."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or torch.cuda.get_allocator_backend() != "native":
+        return []
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
+    return segments
+
+
+def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
+    """Return the blocks of PyTorch's allocator that are in use."""
+    return [
+        (block["address"], block["address"] + block["size"])
+        for each in segments
+        for block in each["blocks"]
+        if block["state"] == "active_allocated"
+    ]
+
+
+def united(regions: Iterable[Region]) -> list[Region]:
+    """Return regions sorted, those that overlap made one; neighbours stay apart.
+
+    Examples
+    --------
+    >>> united([(8, 16), (0, 8), (12, 20)])
+    [(0, 8), (8, 20)]
+    """
+    found: list[Region] = []
+    for start, end in sorted(regions):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+class Allocated:
+    """All that was allocated at any time during a capture.
+
+    Parameters
+    ----------
+    made : sequence of Region
+        What was allocated during the capture, in that order. Pieces that overlap were handed out one after the other.
+    held : iterable of Region
+        What was in use when it began, or is in use now.
+    pools : iterable of Region
+        Memory that an allocator manages. An address there that lies in none of the allocations stands for the whole of its pool.
+    """
+
+    def __init__(self, made: Sequence[Region] = (), held: Iterable[Region] = (), pools: Iterable[Region] = ()) -> None:
+        self.made = made
+        self._known = united((*made, *held))
+        self._pools = united(pools)
+        self._elsewhere = Pieces()
+
+    def around(self, address: int) -> Region | None:
+        """Return all memory that an address may have been meant to lead to; None if it does not lead to device memory."""
+        return around(self._known, address) or around(self._pools, address) or self._elsewhere.around(address)
+
+
+class Counts(NamedTuple):
+    """How often PyTorch's allocator has handed out memory so far, and how many bytes it got back."""
+
+    allocations: int
+    freed_bytes: int
+
+
+class TorchCounts:
+    """Counts of PyTorch's allocator since this was made."""
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._statistics, self._device = torch._C._cuda_memoryStats, torch.cuda.current_device()  # noqa: SLF001 — the public way is slow
+        self._first = self._all()
+
+    def now(self) -> Counts:
+        """Return the counts."""
+        allocations, freed_bytes = self._all()
+        return Counts(allocations - self._first.allocations, freed_bytes - self._first.freed_bytes)
+
+    def _all(self) -> Counts:
+        statistics = self._statistics(self._device)
+        return Counts(statistics["allocation"]["all"]["allocated"], statistics["allocated_bytes"]["all"]["freed"])
+
+
+@dataclass
+class TorchHistory:
+    """What PyTorch's allocator did in a block of code.
+
+    Attributes
+    ----------
+    made : list of Region
+        What it handed out, in that order.
+    held : list of Region
+        What was in use before or after.
+    pools : list of Region
+        What it manages.
+    counts : TorchCounts
+        Since the block began: a count of allocations is an index in ``made``.
+    most_bytes : int
+        The most that was in use at once, of what was handed out in the block.
+    """
+
+    made: list[Region]
+    held: list[Region]
+    pools: list[Region]
+    counts: TorchCounts
+    most_bytes: int = 0
+
+
+@contextlib.contextmanager
+def torch_history() -> Iterator[TorchHistory]:
+    """Write down what PyTorch's allocator does in the block; the history that a user writes goes on."""
+    torch = sys.modules["torch"]
+    held = blocks_in_use(torch_segments())
+    users = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 — no public way
+    if not users:
+        torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=sys.maxsize)  # noqa: SLF001 — as above
+    history = TorchHistory([], held, [], TorchCounts())
+    try:
+        yield history
+        snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 — as above
+        events = snapshot["device_traces"][torch.cuda.current_device()]
+        history.made += _made(events, history.counts.now().allocations)
+        history.most_bytes = most_in_use([(one["action"], one["addr"], one["size"]) for one in events]) if history.made else 0
+        history.held += blocks_in_use(snapshot["segments"])
+        history.pools += [(each["address"], each["address"] + each["total_size"]) for each in snapshot["segments"]]
+    finally:
+        if not users:
+            torch.cuda.memory._record_memory_history(None)  # noqa: SLF001 — as above
+
+
+def _made(events: Sequence[dict[str, Any]], count: int) -> list[Region]:
+    """Return the last allocations; nothing where a user's short history has forgotten some, since then no count is an index."""
+    made = [(one["addr"], one["addr"] + one["size"]) for one in events if one["action"] == "alloc"]
+    return made[len(made) - count :] if count <= len(made) else []
+
+
+def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
+    """Return the most bytes that were in use at once, of what was handed out among events of PyTorch's allocator.
+
+    Parameters
+    ----------
+    events : iterable of (str, int, int)
+        What happened, at which address, to how many bytes.
+
+    Examples
+    --------
+    >>> most_in_use([("alloc", 0, 512), ("alloc", 512, 512), ("free_completed", 0, 512), ("alloc", 0, 512)])
+    1024
+    """
+    in_use: dict[int, int] = {}
+    now = most = 0
+    for action, address, nbytes in events:
+        if action == "alloc":
+            in_use[address] = nbytes
+            now += nbytes
+            most = max(most, now)
+        elif action == "free_completed":
+            now -= in_use.pop(address, 0)
+    return most
+
+
+class PrivatePool:
+    """A memory pool of CuPy's.
+
+    Attributes
+    ----------
+    own : list of Region
+        All memory that it took from CUDA.
+    """
+
+    def __init__(self) -> None:
+        self._memory = libraries().cupy.cuda.memory
+        self._pool = self._memory.MemoryPool(self._allocate)
+        self.own: list[Region] = []
+
+    def _allocate(self, nbytes: int) -> Any:
+        pointer = self._memory.MemoryPointer(self._memory.Memory(nbytes), 0)
+        self.own.append((pointer.ptr, pointer.ptr + nbytes))
+        return pointer
+
+    @property
+    def nbytes(self) -> int:
+        """What it took from CUDA, in bytes."""
+        return sum_of(self.own)
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[None]:
+        """Let CuPy allocate from the pool in the block."""
+        with libraries().cupy.cuda.using_allocator(self._pool.malloc):
+            yield
+
+    @contextlib.contextmanager
+    def keeping(self, budget_bytes: int) -> Iterator[list[Region]]:
+        """Let CuPy allocate from the pool, where nothing that is given back is used again in the block; yield what was allocated.
+
+        Once the budget is used up, what comes then is used again.
+        """
+        made: list[Region] = []
+        kept = Kept(budget_bytes, is_free=lambda _: False)
+
+        def allocate(nbytes: int) -> Any:
+            pointer = self._pool.malloc(nbytes)
+            if nbytes:
+                made.append((pointer.ptr, pointer.ptr + pointer.mem.size))
+                if kept.nbytes + pointer.mem.size <= budget_bytes:
+                    kept.add(len(made), pointer, pointer.mem.size)
+            return pointer
+
+        with libraries().cupy.cuda.using_allocator(allocate):
+            yield made
+
+
+def sum_of(regions: Iterable[Region]) -> int:
+    """Return the bytes of regions together."""
+    return sum(end - start for start, end in regions)

@@ -1,0 +1,81 @@
+"""What each node touches, put together from all that says so, the strongest first. What nothing explains stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from streamscope.capturing.allocations import Allocated, united
+from streamscope.capturing.arguments import pointers_among
+from streamscope.capturing.kernel_uses import kernel_uses
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, around
+from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.operators import Operator
+from streamscope.capturing.triton_kernels import TritonKernels
+
+_OWN_KERNELS = ("at::", "void at::", "c10::", "void c10::")
+"""Kernels of PyTorch's own, which get all that they touch as arguments."""
+
+
+def node_memories(
+    nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocated: Allocated, triton: TritonKernels
+) -> list[NodeMemory]:
+    """Return what each node reads and writes.
+
+    Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
+    what any other address in their arguments leads to. Of other kernels, their source text or prototype says it, or nothing does.
+
+    Parameters
+    ----------
+    nodes : sequence of LaunchableNode
+    operators : iterable of Operator
+        Those that launched nodes. A node that two of them claim is not understood.
+    allocated : Allocated
+    triton : TritonKernels
+        Triton's kernels of this process.
+    """
+    claims: dict[int, list[Operator]] = {}
+    for operator in operators:
+        for handle in operator.nodes:
+            claims.setdefault(handle, []).append(operator)
+    return [_memory(node, claims.get(node.handle, ()), allocated, triton) for node in nodes]
+
+
+def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated, triton: TritonKernels) -> NodeMemory:
+    if node.memory is not None:
+        return node.memory
+    if not claims:
+        return _by_itself(node, allocated, triton)
+    if len(claims) > 1:
+        return NodeMemory(why_unknown=f"{claims[0].name} and {claims[1].name} both seem to have launched {node.node.name}")
+    return _of_operator(node, claims[0], allocated)
+
+
+def _by_itself(node: LaunchableNode, allocated: Allocated, triton: TritonKernels) -> NodeMemory:
+    """Return what a kernel that no operator launched says of itself."""
+    uses = kernel_uses(node, allocated.around, triton)
+    if uses.why_unknown:
+        return NodeMemory(why_unknown=f"{node.node.name}: {uses.why_unknown}")
+    regions = ((one, allocated.around(one.address)) for one in uses.pointers)
+    return NodeMemory(tuple(Access(*region, one.reads, one.writes, one.evidence) for one, region in regions if region is not None))
+
+
+def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated) -> NodeMemory:
+    if operator.why_unknown:
+        return NodeMemory(why_unknown=operator.why_unknown)
+    if operator.allocated.stop > len(allocated.made):
+        return NodeMemory(why_unknown=f"the allocator's history does not say what {operator.name} allocated")
+    made = [allocated.made[number] for number in operator.allocated]
+    known = united((*operator.reads, *operator.writes, *made))
+    addresses = pointers_among(node.words, allocated.around)
+    if not addresses and not node.node.symbol.startswith(_OWN_KERNELS):
+        return NodeMemory(why_unknown=f"no address was found in the arguments of {node.node.name}")
+    beside = (allocated.around(address) for address in addresses if around(known, address) is None)
+    others = dict.fromkeys(region for region in beside if region is not None)
+    return NodeMemory(
+        (
+            *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
+            *(Access(*region, reads=True, writes=True, evidence=Evidence.SCHEMA) for region in operator.writes),
+            *(Access(*region, reads=True, writes=True, evidence=Evidence.ALLOCATED) for region in made),
+            *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others),
+        )
+    )

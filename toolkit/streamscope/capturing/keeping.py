@@ -1,0 +1,95 @@
+"""Memory that a capture keeps, so that none is used twice: two nodes that share nothing else then need no order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamscope.words import binary_size
+
+LOOKED_AT = 64
+"""Pieces that are looked at before one is let go, at most."""
+
+
+@dataclass(frozen=True)
+class MemoryHeld:
+    """What a capture costs in device memory.
+
+    Attributes
+    ----------
+    plain_bytes : int
+        The most that a plain call has in use at once, of what it allocates.
+    held_bytes : int
+        What the capture holds, so that no memory is used twice.
+    """
+
+    plain_bytes: int
+    held_bytes: int
+
+    def __str__(self) -> str:
+        return f"{binary_size(self.held_bytes)} held, where a plain call has at most {binary_size(self.plain_bytes)} in use"
+
+    @property
+    def extra_mib(self) -> float:
+        """MiB that the capture holds beyond what a plain call has in use."""
+        return max(0, self.held_bytes - self.plain_bytes) / 2**20
+
+
+class Kept:
+    """Pieces of memory that are kept until they are too many; then those go first that were allocated first and nobody else uses.
+
+    What is used again orders the nodes that used it before those that use it next. The oldest were done long ago, so that costs least.
+
+    Parameters
+    ----------
+    budget_bytes : int
+        How much may be kept.
+    is_free : callable
+        ``is_free(piece)`` tells whether nobody else uses a piece, so that letting it go gives memory back.
+
+    Attributes
+    ----------
+    nbytes : int
+        How much is kept.
+    let_go : int
+        How many pieces were let go.
+
+    Examples
+    --------
+    Of three pieces of 100 bytes there is room for two, and somebody still uses the first one:
+
+    >>> kept = Kept(200, is_free=lambda piece: piece != "first")
+    >>> for number, piece in enumerate(("first", "second", "third")):
+    ...     kept.add(number, piece, 100)
+    >>> [number in kept for number in range(3)]
+    [True, False, True]
+    """
+
+    def __init__(self, budget_bytes: int, is_free: Callable[[Any], bool]) -> None:
+        self.nbytes = self.let_go = 0
+        self._budget_bytes, self._is_free = budget_bytes, is_free
+        self._pieces: dict[int, tuple[Any, int]] = {}
+
+    def __contains__(self, key: int) -> bool:
+        """Tell whether a piece is kept."""
+        return key in self._pieces
+
+    def add(self, key: int, piece: Any, nbytes: int) -> None:
+        """Keep a piece under a key of its own, and let others go if they are too many now."""
+        self.nbytes += nbytes
+        for _ in range(min(len(self._pieces), LOOKED_AT)):
+            if self.nbytes <= self._budget_bytes:
+                break
+            self._turn()
+        self._pieces[key] = piece, nbytes
+
+    def _turn(self) -> None:
+        """Let the first piece go, or put it last if somebody uses it."""
+        key = next(iter(self._pieces))
+        piece, nbytes = self._pieces.pop(key)
+        if self._is_free(piece):
+            self.nbytes -= nbytes
+            self.let_go += 1
+        else:
+            self._pieces[key] = piece, nbytes

@@ -1,0 +1,289 @@
+"""The PyTorch operators of a capture: which nodes each of them launched, the memory of its tensors, the module and line it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from streamscope.capturing.allocations import TorchCounts
+from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.keeping import Kept
+from streamscope.capturing.memory import Region
+from streamscope.frames import is_ours
+from streamscope.program.user_line import LinesOfFrames
+
+_TRUSTED = ("aten", "prims")
+"""Operators whose schemas say what they write; of others, inputs count as written too."""
+_WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
+"""Arguments that batch norms and recurrent networks change, though their schemas do not say so."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A PyTorch operator that launched something.
+
+    Attributes
+    ----------
+    name : str
+        As PyTorch writes it: ``"aten.addmm.default"``.
+    module : str
+        The path of the module that called it in the outermost one, as ``layer3.0.conv1``; of a backward pass, that of the forward pass,
+        or ``backward`` where it is not known. Empty outside modules.
+    where : str
+        The user's line.
+    nodes : tuple of int
+        Handles of what it launched.
+    reads, writes : tuple of Region
+        The extents of its tensors; one that is written counts as read, too.
+    allocated : range
+        Which of the allocations since the capture began were made while it ran: the first is 0.
+    why_unknown : str
+        Why its tensors are not all that it touches; empty where they are.
+    """
+
+    name: str
+    module: str
+    where: str
+    nodes: tuple[int, ...]
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+    allocated: range
+    why_unknown: str = ""
+
+
+class OperatorLog:
+    """Lists the operators of a capture while it goes on, and keeps their tensors' memory, so that none is used twice.
+
+    Parameters
+    ----------
+    graph : GrowingGraph
+    counts : TorchCounts
+    budget_bytes : int
+        How much may be kept of what the capture allocates.
+    """
+
+    def __init__(self, graph: GrowingGraph, counts: TorchCounts, budget_bytes: int) -> None:
+        self.operators: list[Operator] = []
+        self.kept, self.from_outside = Kept(budget_bytes, _is_free), dict[int, Any]()
+        self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
+        self._places = _Places()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear of every operator in the block, in threads of autograd as well."""
+        with _inductors_buffers_kept(self.keep), _mode()(self):
+            yield
+
+    def keep(self, tensors: Iterable[Any]) -> None:
+        """Keep the memory of new tensors.
+
+        It does not keep the tensors: autograd takes over a gradient that nobody else holds, and else copies it.
+        """
+        for key, storage in _storages(tensors):
+            if key not in self.from_outside and key not in self.kept:
+                self.kept.add(key, storage, storage.nbytes())
+
+    def _keep_given(self, tensors: Iterable[Any]) -> None:
+        """Keep the memory of tensors that operators are called with: what is not kept yet is not the capture's own."""
+        for key, storage in _storages(tensors):
+            if key not in self.kept:
+                self.from_outside.setdefault(key, storage)
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator, and note what it launched."""
+        if not hasattr(function, "_schema"):  # An operator of higher order calls others, out of our sight: its nodes stay without operator.
+            return function(*args, **kwargs)
+        given = tuple(_given(function, args, kwargs))
+        self._keep_given(tensor for tensor, _ in given)
+        touched = [(_extent(tensor), written) for tensor, written in given]
+        nodes, counts = self._graph.count(), self._counts.now()
+        result = function(*args, **kwargs)
+        after, outputs = self._counts.now(), list(_tensors(result))
+        self.keep(outputs)
+        launched = self._graph.since(nodes)
+        if launched:
+            touched += [(_extent(tensor), True) for tensor in outputs]
+            touched += [(_extent(tensor), True) for tensor, written in given if written]  # It may lie elsewhere now.
+            module, where = self._places.here()
+            self.operators.append(
+                Operator(
+                    str(function),
+                    module,
+                    where,
+                    launched,
+                    tuple(dict.fromkeys(one for extents, written in touched if not written for one in extents or ())),
+                    tuple(dict.fromkeys(one for extents, written in touched if written for one in extents or ())),
+                    range(counts.allocations, after.allocations),
+                    "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided",
+                )
+            )
+        elif self._places.differentiates:
+            self._places.note()
+        self._hold_freed(after.freed_bytes - counts.freed_bytes)
+        return result
+
+    def _hold_freed(self, nbytes: int) -> None:
+        """Take a workspace that an operator gave back, so that no other gets it: the allocator hands out the smallest piece that fits."""
+        if 0 < nbytes <= self._budget_bytes - self.kept.nbytes:
+            torch = sys.modules["torch"]
+            self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda")])
+
+
+class _Places:
+    """Says which module and which of the user's lines called an operator; of a backward pass, those of the forward pass."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001 — no public way
+        self._next_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001 — as above
+        self._forward: dict[int, tuple[str, str]] = {}
+        self._names: dict[int, tuple[Any, dict[int, str]]] = {}
+        self._lines = LinesOfFrames()
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether an operator that launched nothing may belong to a node of autograd whose place is still to be noted."""
+        return self._next_number() - 1 not in self._forward
+
+    def note(self) -> None:
+        """Note where the forward pass is, for the node of autograd that was made last."""
+        self.here()
+
+    def here(self) -> tuple[str, str]:
+        """Return the module's path and the line."""
+        node = self._current_node()
+        if node is not None:
+            return self._forward.get(node._sequence_nr(), ("backward", self._from_frames()[1]))  # noqa: SLF001 — no public way
+        place = self._from_frames()
+        # Autograd makes its node, and gives it the next number, before it calls the operator.
+        self._forward.setdefault(self._next_number() - 1, place)
+        return place
+
+    def _from_frames(self) -> tuple[str, str]:
+        # By frames and not by hooks on modules: those would make torch.compile compile anew.
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+        line, modules, last = "", [], frame
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            if name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl":
+                modules.append(frame.f_locals["self"])
+            if not line and name.partition(".")[0] != "torch" and not is_ours(name):
+                line = self._lines.of(frame)
+            last, frame = frame, frame.f_back
+        return (self._path(modules[0], modules[-1]) if modules else ""), line or (self._lines.of(last) if last is not None else "")
+
+    def _path(self, module: Any, outermost: Any) -> str:
+        known = self._names.get(id(outermost))
+        if known is None:
+            known = self._names[id(outermost)] = outermost, {id(one): path for path, one in outermost.named_modules()}
+        return known[1].get(id(module), "") or type(module).__name__
+
+
+@cache
+def _mode() -> type[Any]:
+    """Return the dispatch mode's class; PyTorch is imported when a capture needs it."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    plain = (torch.Tensor, torch.nn.Parameter)
+
+    class Listening(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not there when types are checked
+        supports_higher_order_operators = True
+
+        def __init__(self, log: OperatorLog) -> None:
+            super().__init__()
+            self._log = log
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # Else torch.compile would not run what it compiled.
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(each not in plain for each in types):
+                return NotImplemented  # A tensor of another class calls operators on plain ones, which come here.
+            return self._log.run(func, args, kwargs or {})
+
+    return Listening
+
+
+@contextlib.contextmanager
+def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[None]:
+    """Keep what compiled functions allocate, which no dispatch mode hears of."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    modules = [one for one in getattr(getattr(codecache, "PyCodeCache", None), "modules", []) if hasattr(one, "empty_strided_cuda")]
+    before = [one.empty_strided_cuda for one in modules]
+
+    def kept(allocate: Callable[..., Any]) -> Callable[..., Any]:
+        def empty_strided(*args: Any, **kwargs: Any) -> Any:
+            tensor = allocate(*args, **kwargs)
+            keep([tensor])
+            return tensor
+
+        return empty_strided
+
+    try:
+        for one, allocate in zip(modules, before, strict=True):
+            one.empty_strided_cuda = kept(allocate)
+        yield
+    finally:
+        for one, allocate in zip(modules, before, strict=True):
+            one.empty_strided_cuda = allocate
+
+
+def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
+    """Yield the tensors that an operator is called with, and whether it writes them."""
+    written = _written(function)
+    names = [*written]
+    for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+        for tensor in _tensors(value):
+            yield tensor, written.get(name, True)
+
+
+@cache
+def _written(function: Any) -> dict[str, bool]:
+    """Tell for each argument of an operator whether it is written."""
+    schema = function._schema  # noqa: SLF001 — no public way
+    trusted = schema.name.partition("::")[0] in _TRUSTED
+    return {
+        one.name: not trusted or one.name in _WRITTEN_ANYWAY or (one.alias_info is not None and one.alias_info.is_write)
+        for one in schema.arguments
+    }
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors of an argument or result."""
+    if isinstance(value, (tuple, list)):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, sys.modules["torch"].Tensor):
+        yield value
+
+
+def _storages(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the memory of tensors on the device, with what tells one piece from another."""
+    for tensor in tensors:
+        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
+            storage = tensor.untyped_storage()
+            yield storage._cdata, storage  # noqa: SLF001 — no public way
+
+
+def _is_free(storage: Any) -> bool:
+    return bool(sys.modules["torch"]._C._storage_Use_Count(storage._cdata) == 1)  # noqa: SLF001 — no public way
+
+
+def _extent(tensor: Any) -> tuple[Region, ...] | None:
+    """Return where a tensor's elements lie in device memory; None where it has no strides."""
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return None
+    if not tensor.is_cuda or tensor.numel() == 0:
+        return ()
+    start = tensor.data_ptr()
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return ((start, start + (last + 1) * tensor.element_size()),)

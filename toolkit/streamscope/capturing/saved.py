@@ -1,0 +1,292 @@
+"""Captured code in a file: `save` writes it where it was captured, and `ss.load_captured` opens it anywhere, without a GPU.
+
+A file is JSON with a digest, as files of traces and comparisons are: `trace/stored.py` says how they are read. Texts stand in one table,
+and nodes are rows of numbers. No code is in it, and what is wrong with it is found before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arguments import given_path
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.true_order import true_order
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.errors import OutputError, ProgramError
+from streamscope.files import written_whole
+from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.variable import ArraySpec, Place
+from streamscope.trace.stored import is_text, read_content, with_digest
+
+SUFFIX = ".captured.json"
+VERSION = 1
+MOST_NODES = 20_000
+MOST_PIECES = 20_000_000
+"""Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
+_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
+
+E = TypeVar("E", bound=Enum)
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Extents = tuple[Number, Number, Number]
+Time = Annotated[float, msgspec.Meta(gt=0, le=1e11)]
+
+
+class _Access(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A row of numbers, as is each node; texts are their numbers in the table."""
+
+    start: Number
+    nbytes: Number
+    use: Annotated[int, msgspec.Meta(ge=1, le=3)]
+    evidence: Number
+
+
+class _Node(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A node with its memory, its launch and its operation."""
+
+    kind: Number
+    name: Number
+    after: list[Number]
+    grid: Extents
+    block: Extents
+    registers: Number | None
+    shared_bytes: Number | None
+    nbytes: Number
+    operator: Number
+    module: Number
+    where: Number
+    source: Number
+    symbol: Number
+    launch: Number
+    cost_bytes: Number
+    blocks: Number
+    threads: Number
+    per_multiprocessor: Number
+    alone_ns: Time
+    why_unknown: Number
+    accesses: list[_Access]
+
+
+class _Stored(msgspec.Struct):
+    """What a file holds."""
+
+    version: int
+    name: str
+    device: str
+    date: str
+    texts: list[str]
+    nodes: Annotated[list[_Node], msgspec.Meta(min_length=1, max_length=MOST_NODES)]
+
+
+def save(captured: CapturedProgram, path: str | Path) -> Path:
+    """Write captured code to a file; see `CapturedProgram.save`."""
+    target = given_path(path, error=OutputError)
+    if not target.name.endswith(SUFFIX):
+        raise OutputError(f"cannot write {target}: its name does not end with {SUFFIX}", hint=f"for example {target.stem}{SUFFIX}")
+    if any(launch.cost.alone_ns is None for launch in captured.program.launches()):
+        raise ProgramError(f"captured {captured.name!r} cannot be saved: it is not known how long its nodes take")
+    text = json.dumps(with_digest({"captured": msgspec.to_builtins(_stored(captured))}), ensure_ascii=False, separators=(",", ":"))
+    with written_whole(target) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return target
+
+
+@dataclass
+class LoadedCapture(CapturedProgram):
+    """Captured code that was read from a file: a program of the simulated device, with the durations that were measured.
+
+    Attributes
+    ----------
+    name, program, nodes, memories
+        As of `CapturedProgram`.
+    device, date : str
+        Where and when the durations were measured.
+    """
+
+    device: str
+    date: str
+
+    def measured_on(self) -> str:
+        """Return the name of the GPU that the durations were measured on."""
+        return self.device
+
+
+def load_captured(path: str | Path) -> LoadedCapture:
+    """Read what `CapturedProgram.save` wrote: code that was captured on a GPU, as a program of the simulated device.
+
+    The program has no kernels. Each operation takes as long as its kernel was measured to take alone, and holds as many multiprocessors.
+    So you can compare engines, try streams, look at timelines and graphs and ask what there is to gain, without a GPU and without the code.
+    All times are labelled as simulated, and results are not checked.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Raises
+    ------
+    ProgramError
+        There is no such file, or it is not one of ours.
+
+    Examples
+    --------
+    You need a file, which a GPU made::
+
+        captured = ss.load_captured("model.captured.json")
+        print(ss.compare(captured).verdict)
+    """
+    source = given_path(path, error=ProgramError)
+    hint = "give the file that captured.save(path) wrote"
+    try:
+        content = read_content(source)
+        return _loaded(msgspec.convert(content["captured"], _Stored))
+    except OSError as error:
+        raise ProgramError(f"cannot read {source}: {error.strerror or error}", hint=hint) from error
+    except KeyError:
+        raise ProgramError(f"{source} holds no captured code", hint=hint) from None
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise ProgramError(f"{source} is not captured code of ours: {error}", hint=hint) from error
+
+
+def _stored(captured: CapturedProgram) -> _Stored:
+    texts: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    nodes = []
+    for node, memory, operation in zip(captured.nodes, captured.memories, captured.program.operations, strict=True):
+        (launch,) = operation.launches
+        cost = launch.cost
+        nodes.append(
+            _Node(
+                kind=number(node.kind.name),
+                name=number(node.name),
+                after=list(node.after),
+                grid=node.grid,
+                block=node.block,
+                registers=node.registers,
+                shared_bytes=node.shared_bytes,
+                nbytes=node.nbytes,
+                operator=number(operation.name),
+                module=number(operation.label),
+                where=number(operation.where),
+                source=number(operation.source),
+                symbol=number(node.symbol),
+                launch=number(launch.kind.name),
+                cost_bytes=cost.bytes,
+                blocks=cost.blocks,
+                threads=cost.threads,
+                per_multiprocessor=cost.per_multiprocessor,
+                alone_ns=float(cost.alone_ns or 0.0),
+                why_unknown=number(memory.why_unknown),
+                accesses=[
+                    _Access(one.start, one.end - one.start, one.reads + 2 * one.writes, number(one.evidence.name))
+                    for one in memory.accesses
+                ],
+            )
+        )
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes)
+
+
+def _loaded(stored: _Stored) -> LoadedCapture:
+    """Make a program of what a file holds.
+
+    Raises
+    ------
+    LookupError, ValueError
+        It does not fit together.
+    """
+    if stored.version > VERSION:
+        raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
+    if not all(map(is_text, (*stored.texts, stored.name, stored.device, stored.date))):
+        raise ValueError("a text in it is too long, or none that UTF-8 can express")
+    nodes, memories = [], []
+    for number, row in enumerate(stored.nodes):
+        if any(earlier >= number for earlier in row.after):
+            raise ValueError(f"node {number} comes after a later one")
+        nodes.append(_node(number, row, stored.texts))
+        memories.append(_memory(row, stored.texts))
+    _check_pieces(memories)
+    costs = [
+        Cost(row.cost_bytes, 0, row.blocks, row.threads, alone_ns=row.alone_ns, per_multiprocessor=row.per_multiprocessor)
+        for row in stored.nodes
+    ]
+    kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
+    program = program_of(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date)
+
+
+def program_of(
+    name: str,
+    nodes: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    costs: Sequence[Cost],
+    kinds: Sequence[LaunchKind],
+    sources: Sequence[str],
+) -> Program:
+    """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
+    edges = tuple(node.after for node in nodes)
+    order = true_order(memories, edges)
+    operations = []
+    for number, node in enumerate(nodes):
+        reads, writes = order[number], (number,)
+        launch = Launch(number, 0, node.name, kinds[number], reads, writes, costs[number], _left)
+        operation = Operation(number, node.operator, reads, writes, {}, node.where, (launch,), node.module, sources[number])
+        operations.append(operation)
+    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
+    certificate = Certificate(name, nodes, memories, order)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
+
+
+def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
+    kind, name, operator, module, where, symbol = (
+        texts[each] for each in (row.kind, row.name, row.operator, row.module, row.where, row.symbol)
+    )
+    after = tuple(dict.fromkeys(row.after))
+    return GraphNode(
+        _named(NodeKind, kind), name, after, row.grid, row.block, row.registers, row.shared_bytes, row.nbytes,
+        operation=number, operator=operator, where=where, symbol=symbol, module=module,
+    )  # fmt: skip
+
+
+def _memory(row: _Node, texts: Sequence[str]) -> NodeMemory:
+    accesses = (
+        Access(one.start, one.start + one.nbytes, bool(one.use & 1), bool(one.use & 2), _named(Evidence, texts[one.evidence]))
+        for one in row.accesses
+    )
+    return NodeMemory(tuple(accesses), texts[row.why_unknown])
+
+
+def _named(kind: type[E], name: str) -> E:
+    try:
+        return kind[name]
+    except KeyError:
+        raise ValueError(f"{name!r:.40} is not a {kind.__name__}") from None
+
+
+def _check_pieces(memories: Sequence[NodeMemory]) -> None:
+    """Refuse accesses that consist of too many pieces: a file that describes them is short, and finding the order would take hours."""
+    accesses = [one for memory in memories for one in memory.accesses]
+    starts, ends = (np.array(column, np.uint64) for column in ([one.start for one in accesses], [one.end for one in accesses]))
+    cuts = np.unique(np.concatenate((starts, ends)))
+    pieces = int((np.searchsorted(cuts, ends) - np.searchsorted(cuts, starts)).sum())
+    if pieces > MOST_PIECES:
+        raise ValueError(f"its accesses consist of {pieces:,} pieces of memory, more than the {MOST_PIECES:,} that are read")
+
+
+def _left(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return what a node leaves for those that come after it: an array without elements."""
+    return [np.zeros(_TOKEN.shape, _TOKEN.dtype)]

@@ -1,0 +1,143 @@
+"""Running a function under stream capture, through CuPy or PyTorch, with no memory used twice, and what was learnt meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streamscope.capturing.allocations import Allocated, PrivatePool, sum_of, torch_history, torch_segments, united
+from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.memory import Region
+from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.interrupts import when_gone
+from streamscope.kernels.library.libraries import libraries
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A captured graph, and what was learnt while the function ran.
+
+    Attributes
+    ----------
+    graph : int
+        Its address.
+    result : object
+        What the function returned.
+    kept : list
+        What must live as long as the graph.
+    own : list of Region
+        Memory that is the capture's own: what is there does not outlive a run.
+    allocated : Allocated
+    operators : list of Operator
+        Those of PyTorch that launched something.
+    memory : MemoryHeld
+    owner : torch.cuda.CUDAGraph, optional
+        What PyTorch made of the graph.
+    """
+
+    graph: int
+    result: Any
+    kept: list[Any]
+    own: list[Region]
+    allocated: Allocated
+    operators: list[Operator]
+    memory: MemoryHeld
+    owner: Any = None
+
+
+def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
+    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
+    plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        with plain.plain():
+            function(*inputs)
+        budget_bytes = plain.nbytes + _room(extra_bytes)
+        with pool.keeping(budget_bytes):
+            function(*inputs)
+            stream.synchronize()
+        with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
+            result = function(*inputs)
+    allocated = Allocated(made, (), pool.own)
+    return Taken(graphs[0], result, [_RawGraph(graphs[0]), pool, stream], pool.own, allocated, [], MemoryHeld(plain.nbytes, pool.nbytes))
+
+
+def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
+    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
+    import torch
+
+    side, pool = torch.cuda.Stream(), PrivatePool()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    room = _room(extra_bytes)
+    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
+        with torch.cuda.stream(side), pool.keeping(room):
+            function(*inputs)  # What libraries allocate once for a stream is there from now on.
+            with torch_history() as plain:
+                function(*inputs)
+        torch.cuda.synchronize()
+        with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
+            CAPTURES.begun(side.cuda_stream)
+            try:
+                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, plain.most_bytes + room)
+                    with log.listening():
+                        result = function(*inputs)
+            finally:
+                CAPTURES.ended(side.cuda_stream)
+    segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
+    own = [*pool.own, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
+    allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
+    memory = MemoryHeld(plain.most_bytes, sum_of(united(history.made)) + pool.nbytes)
+    kept = [graph, pool, side, log.kept, log.from_outside]
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, log.operators, memory, graph)
+
+
+def _room(extra_bytes: int | None) -> int:
+    """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
+    return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
+
+
+@contextlib.contextmanager
+def _captured(stream: int) -> Iterator[list[int]]:
+    runtime = libraries().runtime
+    graphs: list[int] = []
+    CAPTURES.begun(stream)
+    try:
+        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+        yield graphs
+    except BaseException:
+        with contextlib.suppress(runtime.CUDARuntimeError):
+            runtime.streamEndCapture(stream)
+        raise
+    else:
+        graphs.append(runtime.streamEndCapture(stream))
+    finally:
+        CAPTURES.ended(stream)
+
+
+class _RawGraph:
+    """Destroys a captured graph when nothing uses it any more, and no capture of the thread can be broken by that."""
+
+    def __init__(self, graph: int) -> None:
+        when_gone(self, partial(_destroy, partial(libraries().runtime.graphDestroy, graph)))
+
+
+def _destroy(destroy: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        CAPTURES.destroy(destroy)
+
+
+@dataclass(frozen=True)
+class _ForeignStream:
+    """A stream of another library, as CUDA's stream protocol wants it."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
