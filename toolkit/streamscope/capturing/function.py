@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
+from streamscope.capturing.allocations import united
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
@@ -182,6 +185,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state.put_back()
     nodes = timed(nodes, state.keeping)
     memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+    touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
+    memories = checked_memories(nodes, memories, touched, state.put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
@@ -194,6 +199,10 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if "out of memory" in str(error).lower():
         hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
         return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    refused = what_was_refused(error)
+    if refused:
+        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
+        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
     return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 

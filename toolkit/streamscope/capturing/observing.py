@@ -6,6 +6,7 @@ A node that leaves what was there changes nothing that can be seen. So this is a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,8 @@ LOOKED_AT = 2**40
 """Bytes that may be looked at where no pointer leads, in all; an H200 reads as many in a quarter of a second."""
 MOST_FOUND = 2**20
 """Changed pieces that are noted before the host fetches them."""
+
+_WRONG = "it changed memory that nothing had said it would"
 
 Found = list[tuple[int, Region]]
 """Changed lines, each row of neighbours with the number of the look that found it."""
@@ -71,6 +74,17 @@ def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeM
     return [
         [part for region in changed for part in _outside(region, [(one.start, one.end) for one in memory.accesses if one.writes])]
         for changed, memory in zip(observed, memories, strict=True)
+    ]
+
+
+def checked_memories(
+    nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], regions: Sequence[Region], put_back: Callable[[], None]
+) -> list[NodeMemory]:
+    """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood."""
+    hidden = hidden_writes(observed_writes(nodes, regions, put_back), memories)
+    wrong = "it changed memory that nothing had said it would"
+    return [
+        replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
     ]
 
 
