@@ -16,11 +16,10 @@ import numpy.typing as npt
 from streamscope.capturing.arguments import pointers_among
 from streamscope.capturing.memory import NodeMemory, Region, around
 from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.state import LINE, rows_of_lines
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 
-LINE = 512
-"""Bytes that are told apart: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
 LINES = 128
 """Lines in a piece, which one block of the kernel looks at."""
 PIECE = LINE * LINES
@@ -89,16 +88,12 @@ def checked_memories(
 
 
 def _outside(region: Region, claims: Iterable[Region]) -> list[Region]:
-    """Return the parts of a row of lines that lie further than a line from all claims."""
-    at, end = region
-    left = []
-    for start, stop in sorted(claims):
-        if start - LINE >= end:
-            break
-        if start - LINE >= at:
-            left.append((at, start))
-        at = max(at, stop + LINE - 1)
-    return [*left, *([(at, end)] if at < end else [])]
+    """Return the lines of a row that no claim touches, neighbours together."""
+    start, end = region
+    hidden = np.ones(-(-(end - start) // LINE), np.bool_)
+    for claimed, stop in claims:
+        hidden[max(0, (claimed - start) // LINE) : max(0, -((start - stop) // LINE))] = False
+    return rows_of_lines(hidden, start, end)
 
 
 def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]:
@@ -213,10 +208,8 @@ class _Lines:
 
     def _rows(self, piece: int, lines: npt.NDArray[np.uint32]) -> list[Region]:
         """Return the rows of neighbouring lines whose bits are set."""
-        bits = np.unpackbits(lines.view(np.uint8), bitorder="little")
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], bits, [0])).astype(np.int8))).reshape(-1, 2) * LINE
-        start, size = self._starts[piece], self._sizes[piece]
-        return [(start + int(first), start + min(int(last), size)) for first, last in edges]
+        bits = np.unpackbits(lines.view(np.uint8), bitorder="little").astype(np.bool_)
+        return rows_of_lines(bits, self._starts[piece], self._starts[piece] + self._sizes[piece])
 
 
 @cache

@@ -182,10 +182,10 @@ def _changed_lines(region: Region, values: Any) -> list[Region]:
     cupy = libraries().cupy
     differs = _bytes_at(*region) != cupy.asarray(values)
     padded = cupy.pad(differs, (0, -differs.size % LINE))
-    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *region)
+    return rows_of_lines(padded.reshape(-1, LINE).any(axis=1).get(), *region)
 
 
-def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
+def rows_of_lines(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
     """Return the regions of neighbouring lines that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
     return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]
