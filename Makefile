@@ -81,9 +81,10 @@ $(LAB): $(VENV)/.made $(SOURCES)
 	$(INSTALL) $(call extras,$(CUDA_EXTRA) lab)
 	@touch $@ $(RUNTIME)
 
+# Without bytecode: of what the tools bring along, little is ever imported.
 $(DEVELOPMENT): $(VENV)/.made $(SOURCES)
 	@echo "Installing Streamscope and what its checks and tests need into $(VENV); the first time takes a few minutes."
-	$(INSTALL) --group dev $(call extras,$(CUDA_EXTRA) lab)
+	$(INSTALL) --no-compile --group dev $(call extras,$(CUDA_EXTRA) lab)
 	@touch $@ $(LAB) $(RUNTIME)
 
 $(VENV)/.lock: $(VENV)/.made pyproject.toml

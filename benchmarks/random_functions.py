@@ -27,7 +27,7 @@ INPUTS = 3
 EDGES_TRIED = 4
 RESULT = Path(__file__).parent / "results" / "random_functions.json"
 
-# {x} and {y} are floats of any shape, {m} and {k} matrices as the inputs are; {n} is a new name.
+# {x} are floats of any shape, {m} and {k} two matrices of the inputs' shape; {n} is a new name.
 COMMON = (
     "{n} = {x} * 0.5 + 1",
     "{n} = {m} + {k}",
@@ -116,9 +116,7 @@ class Written:
         self._names = dict(cpu_names(library), **dict(zip(("a", "b", "order"), inputs(library, seed, on_gpu=False), strict=True)))
         lines = [line for step in range(STEPS) if (line := self._line(f"v{step}"))]
         made = [name for name in self._names if name.startswith("v") and self._is_float(name)] or ["a"]
-        picked = list(self._random.choice(made, min(3, len(made)), replace=False))
-        if self._random.random() < 0.3:
-            picked.append(str(self._random.choice(ALIASES)))
+        picked = [*made, *self._random.choice(ALIASES, int(self._random.integers(0, 3)), replace=False)]
         self.text = "\n    ".join(["def function(a, b, order):", *lines, f"return {', '.join(picked)},"]) + "\n"
 
     def _is_float(self, name: str) -> bool:
@@ -131,7 +129,9 @@ class Written:
             floats = [name for name in self._names if self._is_float(name)]
             matrices = [name for name in floats if tuple(self._names[name].shape) == (ROWS, COLUMNS)]
             pick = self._random.choice
-            names = {"n": new, "x": pick(floats), "y": pick(floats), "m": pick(matrices), "k": pick(matrices)}
+            # Two names: a kernel that changes one matrix in two places of a list is a race by itself.
+            m, k = self._random.choice(matrices, 2, replace=False)
+            names = {"n": new, "x": pick(floats), "m": m, "k": k}
             line = str(pick(TEMPLATES[self._library])).format(**names)
             with contextlib.suppress(Exception):
                 exec("if True:\n    " + line, self._names)

@@ -24,7 +24,6 @@ from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
-from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
 from streamscope.recording.stamps import Recording, StampRecorder
@@ -96,9 +95,8 @@ class Case:
         self.recording = Recording(StampRecorder.on(device), self.prepared)
         self.twin, self.memory = self.recording.twin, self.recording.memory
         warm(self.twin)
-        calibration = calibrate(device)
-        alone = self.recording.alone_ns(launches(steps_of(self.twin)), calibration)
-        plain = EventRecorder.on(device).durations_ns(self.prepared, launches(steps_of(self.prepared)), calibration)
+        alone = self.recording.alone_ns(launches(steps_of(self.twin)))
+        plain = EventRecorder.on(device).durations_ns(self.prepared, launches(steps_of(self.prepared)))
         self.longer = float(np.median([alone[index] / plain[index] - 1 for index in alone]))
 
     def ledger(self) -> dict[str, float]:

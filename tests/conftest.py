@@ -8,8 +8,10 @@ import importlib.util
 import shutil
 import signal
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -49,6 +51,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one worker all files whose tests look at a browser, and the others file by file: one Chromium and one JupyterLab are enough."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "browser" if looks_at_a_browser(str(config.rootpath / file)) else file
+
+    return OneBrowser(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@cache
+def looks_at_a_browser(file: str) -> bool:
+    """Tell whether a file has tests that are marked so."""
+    return "mark.browser" in Path(file).read_text(encoding="utf-8")
 
 
 def pytest_collection_finish() -> None:

@@ -61,8 +61,9 @@ def test_a_capture_that_forks_streams_is_as_long_as_its_own_longest_path():
 @given(orders(), st.data())
 def test_no_simulated_run_is_faster_than_the_bound(drawn, data):
     capture, true = drawn
-    sizes = [data.draw(st.tuples(st.integers(2000, 60_000), st.integers(1, 3000), st.sampled_from([32, 128, 256, 1024]))) for _ in true]
-    costs = [Cost(0, 0, blocks, threads, alone_ns=float(ns)) for ns, blocks, threads in sizes]
+    size = st.tuples(st.integers(2000, 60_000), st.integers(1, 3000), st.sampled_from([32, 128, 256, 1024]), st.integers(0, 4))
+    sizes = [data.draw(size) for _ in true]
+    costs = [Cost(0, 0, blocks, threads, alone_ns=float(ns), per_multiprocessor=fit) for ns, blocks, threads, fit in sizes]
     program = program_of(capture, true)
     operations = tuple(
         replace(one, work=(replace(one.launches[0], cost=cost),)) for one, cost in zip(program.operations, costs, strict=True)

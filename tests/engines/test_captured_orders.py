@@ -88,6 +88,9 @@ def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(draw
         order = everything_before(replay_of(other).edges)
         assert order == order_of(replay_of(other).steps)
         assert all(few <= many for few, many in zip(needed, order, strict=True))
+        if other is plan.others[-1]:
+            assert (other.order, order) == ("the capture's own order", everything_before(capture))
+            continue
         assert other.streams <= int(other.order.split()[0]) < plan.streams
         lanes = {}
         for step in replay_of(other).steps:
@@ -113,12 +116,17 @@ EIGHT_BRANCHES = ((), *[(0,)] * 8)
 
 @pytest.mark.parametrize(
     ("times_us", "order"),
-    [([634, 655, 640], "fewest edges"), ([655, 700, 634], "4 streams"), ([636, 655, 634], "fewest edges")],
+    [
+        ([634, 655, 640, 1100], "fewest edges"),
+        ([655, 700, 634, 1100], "4 streams"),
+        ([636, 655, 634, 1100], "fewest edges"),
+        ([589, 600, 590, 402], "the capture's own order"),
+    ],
 )
 def test_the_fastest_order_is_taken_and_the_first_of_those_that_are_as_good(times_us, order):
     raw = Raw(times_us)
     plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4)
-    assert [one.order for one in (plan, *plan.others)] == ["fewest edges", "2 streams", "4 streams"]
+    assert [one.order for one in (plan, *plan.others)] == ["fewest edges", "2 streams", "4 streams", "the capture's own order"]
     taken = graph_dual.fastest(plan)
     assert raw.asked == [replay_of(one).edges for one in (plan, *plan.others)]
     assert taken.order == order
@@ -127,8 +135,9 @@ def test_the_fastest_order_is_taken_and_the_first_of_those_that_are_as_good(time
 
 
 def test_what_was_taken_is_said():
-    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw([634, 655, 640])), lambda launch: 1e4)
-    assert graph_dual.fastest(plan).chosen == "taken of 3 orders: fewest edges 634 µs; 2 streams 655 µs and 4 streams 640 µs"
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw([634, 655, 640, 1113])), lambda launch: 1e4)
+    said = "taken of 4 orders: fewest edges 634 µs; 2 streams 655 µs, 4 streams 640 µs and the capture's own order 1.11 ms"
+    assert graph_dual.fastest(plan).chosen == said
 
 
 def test_one_stream_is_the_capture():

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engines.captured_programs import captured
 
 import streamscope as ss
 from streamscope.auditing.happens_before import Visit, Walk
-from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.true_order import true_order
-from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RaceError
-from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.launch import LaunchKind
 
-TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 KINDS = st.sampled_from([LaunchKind.KERNEL] * 6 + [LaunchKind.COPY_IN, LaunchKind.COPY_OUT])
-
-
-def captured(memories, edges, kinds=None):
-    """Return a program as `ss.capture` makes it: an operation for each node, which reads the tokens of those that it must come after."""
-    order = true_order(memories, edges)
-    nodes = [GraphNode(NodeKind.KERNEL, "kernel", after) for after in edges]
-    operations = []
-    for number, before in enumerate(order):
-        kind = kinds[number] if kinds else LaunchKind.KERNEL
-        launch = Launch(number, 0, "kernel", kind, before, (number,), Cost(0), None, None)
-        operations.append(Operation(number, "kernel", before, (number,), {}, "model.py:7", (launch,)))
-    variables = tuple(Variable(number, "kernel", TOKEN, Place.DEVICE) for number in range(len(edges)))
-    certificate = Certificate("captured", nodes, memories, order)
-    return Program("captured", variables, tuple(operations), (), (), captured=edges, certificate=certificate)
 
 
 @st.composite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import CompilationError
+from streamscope.interrupts import Alive
 from streamscope.kernels.compile.compilation_log import CompileStage, compilations
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.kernels.compile.program_kernels import program_kernels
@@ -74,7 +74,7 @@ def unopened(empty_cache):
     pytest.importorskip("cuda.bindings.nvrtc")
     device = CudaDevice.__new__(CudaDevice)
     device.properties = {"major": 9, "minor": 0}
-    device._modules, device._ready, device.loads, device.tuned = {}, WeakValueDictionary(), [], None
+    device._modules, device._ready, device.loads, device.tuned = {}, Alive(), [], None
 
     def load(cubins, log=None):
         device.loads.append(dict(cubins))

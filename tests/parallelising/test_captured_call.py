@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, ProgramError
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
-from streamscope.parallelising.device_arrays import CallersStream, is_array
+from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.trees import taken_apart
 
 
@@ -50,7 +51,7 @@ def filled(value, count=4):
 def stream(monkeypatch):
     """The caller's stream, which a test may mark as captured."""
     state = SimpleNamespace(captured=False, pointer=1)
-    monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: CallersStream(state.pointer, None))
+    monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: state.pointer)
     monkeypatch.setattr(device_arrays, "is_capturing", lambda stream: state.captured)
     return state
 
@@ -126,6 +127,15 @@ def test_an_argument_that_is_the_memory_of_the_capture_is_not_copied():
     assert backwards.values.tolist() == [3, 2, 1, 0]
 
 
+def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replaced():
+    memory = np.zeros(8)
+    call = made({"x": Like(memory[:4]), "y": Like(memory[2:6])}, changed=(0, 1))
+    call.slots = [replace(slot, shared=True) for slot in call.slots]
+    run(call, {"x": Like(memory[:4]), "y": Like(memory[2:6])})
+    with pytest.raises(ProgramError, match="step: 0 and 1 shared memory with another argument"):
+        run(call, {"x": filled(1), "y": filled(2)})
+
+
 def test_a_call_of_another_kind_does_not_fit_and_says_why():
     call = made({"x": filled(1), "n": 3})
     for arguments, why in [
@@ -151,7 +161,9 @@ def test_arrays_that_share_memory_are_found(spans):
     arrays = [Like(memory[start : start + count]) for start, count in spans]
     bytes_of = [set(range(start, start + count)) for start, count in spans]
     wanted = {number for number, own in enumerate(bytes_of) if any(own & other for index, other in enumerate(bytes_of) if index != number)}
-    assert overlapping(arrays) == wanted
+    groups = overlapping(arrays)
+    assert sorted(number for group in groups for number in group) == sorted(wanted)
+    assert all(len(group) > 1 for group in groups)
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.sampled_from([1, -1, 2]), st.booleans())

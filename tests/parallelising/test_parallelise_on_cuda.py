@@ -179,9 +179,6 @@ def test_it_runs_on_the_current_stream_and_after_its_last_run(torch, x):
 
 
 def test_a_cupy_function(cupy):
-    def function(a, b, *, power):
-        return cupy.tanh(a) @ b, {"sum": (a**power).sum(axis=0)}
-
     a = cupy.linspace(-1, 1, 64 * 64, dtype=cupy.float32).reshape(64, 64)
 
     def without_product(a, b, *, power):
@@ -240,6 +237,64 @@ def test_it_is_not_called_while_its_stream_is_captured(torch, x):
     assert torch.equal(fast(x)[0], branches(x)[0])
 
 
+def test_random_numbers_are_fresh_in_each_call_and_those_of_a_plain_call(torch, x):
+    dropout = torch.nn.functional.dropout
+
+    def noisy(y):
+        return dropout(y, 0.5), dropout(y * 2, 0.1) + torch.rand_like(y)
+
+    fast = parallelise(noisy, x)
+    torch.manual_seed(7)
+    wanted = [each for _ in range(3) for each in noisy(x + 1)]
+    torch.manual_seed(7)
+    found = [each for _ in range(3) for each in fast(x + 1)]
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+    assert not torch.equal(found[0], found[2])
+    torch.manual_seed(2**64 - 5)
+    (wanted, _), after = noisy(x), torch.rand(3, device="cuda")
+    torch.manual_seed(2**64 - 5)
+    assert torch.equal(fast(x)[0], wanted)
+    assert torch.equal(torch.rand(3, device="cuda"), after)
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        dropout(x, 0.5)
+    other.replay()
+    torch.manual_seed(7)
+    assert torch.equal(fast(x + 1)[0], found[0])
+
+
+def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
+    generator = torch.cuda.default_generators[0]
+    torch.manual_seed(11)
+    parallelise(torch.nn.Dropout(0.5), x)
+    assert generator.initial_seed() == 11
+
+
+def test_arguments_that_share_memory(torch, x):
+    def sums(a, b):
+        return a + b
+
+    fast = parallelise(sums, x, x.T)
+    for a, b in [(x, x.T), (x + 1, x * 2), (x.T, x)]:
+        assert torch.equal(fast(a, b), a + b)
+
+    def scaled(a, b):
+        return a.mul_(2) + b
+
+    base = torch.ones(64, 65, device="cuda")
+    fast = parallelise(scaled, base[:, :-1], base[:, 1:])
+    found = fast(base[:, :-1], base[:, 1:])
+    assert (float(found[0, 0]), float(found[0, -1]), float(base[0, 0]), float(base[0, -1])) == (4.0, 3.0, 2.0, 1.0)
+    with pytest.raises(ProgramError, match="a and b shared memory with another argument"):
+        fast(x, x + 1)
+
+
+def test_it_is_proven_on_other_inputs(torch, x):
+    fast = ss.parallelise(branches, x, progress=False, check=3)
+    assert fast.gain.proof is None or fast.gain.proof.bit_equal
+    assert torch.equal(fast(x)[0], branches(x)[0])
+
+
 def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
     fast = parallelise(branches, x)
     gain = fast.gain
@@ -253,24 +308,54 @@ def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
     assert set(fast.comparison) == {"graph", "graph-dual"}
 
 
-def test_a_training_step_goes_on_where_it_was(torch, x):
-    def made():
-        torch.manual_seed(3)
-        model = torch.nn.Linear(64, 8).cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def training_step(torch, **options):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 8)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True) if options else torch.optim.SGD(model.parameters(), lr=0.1)
 
-        def step(y):
-            optimizer.zero_grad(set_to_none=True)
-            loss = model(y).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss
+    def step(y):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
 
-        return model, step
+    return model, step
 
-    (model, step), (other, plain) = made(), made()
+
+def test_a_training_step_goes_on_as_if_it_had_never_been_called(torch, x):
+    (model, step), (other, plain) = training_step(torch), training_step(torch)
+    torch.manual_seed(5)
     fast = parallelise(step, x)
-    other.load_state_dict(model.state_dict())
-    for number in range(5):
-        assert torch.equal(fast(x + number), plain(x + number).detach())
-    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))
+    assert fast.gain.note == ""
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    found = [fast(x + number) for number in range(4)]
+    torch.manual_seed(5)
+    assert all(torch.equal(loss, plain(x + number)) for number, loss in enumerate(found))
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_training_step_whose_state_the_first_call_makes_goes_on_after_it(torch, x):
+    (model, step), (other, plain) = training_step(torch, adam=True), training_step(torch, adam=True)
+    torch.manual_seed(5)
+    fast = parallelise(step, x)
+    assert "as after one call" in fast.verdict
+    plain(x)
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    torch.manual_seed(5)
+    found = [fast(x + number) for number in range(4)]
+    torch.manual_seed(5)
+    assert all(torch.equal(loss, plain(x + number)) for number, loss in enumerate(found))
+
+
+def test_state_of_a_cupy_function_is_put_back(cupy):
+    total = cupy.zeros(100, cupy.float32)
+
+    def gather(values):
+        total[...] += values
+        return total.sum()
+
+    values = cupy.ones(100, cupy.float32)
+    fast = parallelise(gather, values)
+    assert float(total.sum()) == 0
+    assert [float(fast(values * number)) for number in (1, 2)] == [100.0, 300.0]

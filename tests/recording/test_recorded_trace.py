@@ -79,3 +79,34 @@ def test_each_piece_of_work_of_a_gpu_is_a_span_at_its_time(made_works, made_call
     assert len(host) == 0 or (host.start_ns.min() >= 0 and host.start_ns.max() < END - START)
     kernels = spans.of_kind([SpanKind.KERNEL])
     assert [kernels.names[symbol] for symbol in kernels.symbol] == [kernels.names[name] for name in kernels.name]
+
+
+def test_streams_of_two_contexts_with_one_number_are_two_lanes():
+    """Kernels overlap there, and a wait of one context's stream is none of the other's."""
+    launch, record, wait, synchronize = Runtime.cudaLaunchKernel_v7000, Runtime.cudaEventRecord_v3020, 9, 10
+    made_calls = [
+        {"code": 1, "start_ns": START + 10 * place, "end_ns": START + 10 * place + 5, "thread": 1, "name": int(name), "correlation": place}
+        for place, name in enumerate([launch, launch, launch, record, wait, launch, synchronize])
+    ]
+    work = [
+        {"code": SpanKind.KERNEL, "start_ns": START + 100 * at, "end_ns": START + 100 * at + 150, "context": context, "stream": stream,
+         "correlation": call, "name": 1}
+        for at, (context, stream, call) in enumerate([(1, 7, 0), (2, 7, 1), (2, 9, 2), (1, 7, 5)])
+    ]  # fmt: skip
+    records = ActivityRecords(
+        table("calls", made_calls),
+        table("work", work),
+        table("waits", [{"context": 1, "stream": 7, "correlation": 4, "event": 5, "what": 2},
+                        {"context": 2, "stream": 7, "correlation": 6, "what": 3}]),
+        table("events", [{"context": 2, "stream": 7, "correlation": 3, "event": 5}]),
+        texts={1: "k"},
+    )  # fmt: skip
+    trace = recorded_trace(records, Block("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
+    kernels = trace.spans.of_kind([SpanKind.KERNEL])
+    lanes = [trace.spans.lanes[lane] for lane in kernels.lane]
+    assert lanes == ["stream 7 (context 1)", "stream 7 (context 2)", "stream 9", "stream 7 (context 1)"]
+    assert trace.info.notes == ()
+    starts = trace.spans.start_ns[trace.origins.row_waits].tolist()
+    assert starts == [[100, 300]]  # of the other context's kernel, and of the one behind the wait
+    names = [trace.spans.names[name] for name in trace.spans.of_kind([SpanKind.SYNC]).name]
+    assert names == ["cudaStreamSynchronize_v3020 stream 7 (context 2)"]

@@ -121,7 +121,7 @@ def test_every_launch_is_recorded_and_nothing_runs_before_it_is_called(device, e
 def test_the_calibration_is_of_the_size_that_was_measured(device):
     calibrate(device)
     found = calibrate(device)
-    assert 1_000 < found.alone_excess_ns < 5_000
+    assert 1_000 < found.queued_excess_ns < 5_000
     assert 1_000 < found.empty_pair_ns < 2_000
 
 

@@ -7,12 +7,11 @@ only.
 from __future__ import annotations
 
 import os
-from functools import partial
 from threading import RLock
 from typing import Protocol, cast
-from weakref import ref
 
 from streamscope.errors import EngineError
+from streamscope.interrupts import Alive
 
 
 class Owner(Protocol):
@@ -55,19 +54,19 @@ def foreign_lock(what: str) -> RLock:
     return cast("RLock", _ForeignLock(what))
 
 
-_owners: dict[int, ref[Owner]] = {}
-"""By address. No Python code takes one out, as a `WeakValueDictionary`'s would, since Ctrl-C that comes there is swallowed."""
+_owners = Alive[int, Owner]()
+"""By address."""
 _kept: list[Owner] = []
 """In a child: what belongs to the parent, so that nobody destroys it here."""
 
 
 def tell_children(owner: Owner) -> None:
     """Let ``owner._leave_behind()`` be called in each child that is forked from now on."""
-    _owners[id(owner)] = ref(owner, partial(_owners.pop, id(owner)))
+    _owners[id(owner)] = owner
 
 
 def _after_fork() -> None:
-    _kept.extend(owner for reference in list(_owners.values()) if (owner := reference()) is not None)
+    _kept.extend(_owners.values())
     _owners.clear()
     for owner in _kept:
         owner._leave_behind()  # noqa: SLF001 — hidden from users only

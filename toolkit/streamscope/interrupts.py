@@ -18,10 +18,12 @@ from inspect import CO_GENERATOR
 from sys import _getframe
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
 Result = TypeVar("Result")
+K = TypeVar("K")
+V = TypeVar("V")
 _Handler = Callable[[int, FrameType | None], Any]
 _CONTEXTLIB = contextmanager.__code__.co_filename
 _SIGINT: int = _signal.SIGINT
@@ -209,6 +211,40 @@ class CalledByC:
             self.arrived = True
         elif self._before is not None:
             self._before(number, frame)
+
+
+class Alive(Generic[K, V]):
+    """Values by their keys, for as long as something else holds them.
+
+    No Python code takes a value out that has gone, as in a `WeakValueDictionary`, where Python would swallow Ctrl-C.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[K, ref[V]] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._references[key] = ref(value, partial(self._references.pop, key))
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, if it is alive."""
+        reference = self._references.get(key)
+        return None if reference is None else reference()
+
+    def pop(self, key: K) -> V | None:
+        """Take a key out, and return its value if it is alive."""
+        reference = self._references.pop(key, None)
+        return None if reference is None else reference()
+
+    def values(self) -> list[V]:
+        """Return the values that are alive."""
+        return [value for reference in list(self._references.values()) if (value := reference()) is not None]
+
+    def clear(self) -> None:
+        """Take all out."""
+        self._references.clear()
 
 
 class Finaliser:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from streamscope import display
 from streamscope.arguments import shown
+from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
@@ -45,6 +46,8 @@ UNSEEN = (
     "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
 )
 """What no audit sees of the operators that it runs."""
+CAPTURED = "Not seen: what nodes of captured code touch besides what their evidence says; .certificate() lists it."
+"""What no audit sees of captured code, whose nodes it does not run."""
 NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
 MOST_LINES = 4
 """Lines of the user's that are shown below a finding."""
@@ -157,7 +160,7 @@ class Audit:
     @property
     def not_seen(self) -> str:
         """What the audit did not see, in words."""
-        return UNSEEN if self.touches else NOT_LOOKED
+        return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
 
     def __str__(self) -> str:
         lines = [self.headline, self.circumstances]
@@ -191,6 +194,9 @@ def audit(
     **attributes: Any,
 ) -> Audit:
     """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
+
+    Of captured code it lists what orders its nodes without need: nodes that are not understood, memory whose use is not known, and the
+    capture itself; each with the edges that it keeps and what it costs at most.
 
     Nothing is launched. References and host functions are called in NumPy, several times: with the program's values, with random ones up
     to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn that off with ``touches=False`` where a host function
@@ -254,6 +260,7 @@ def audit(
     check_device(device)
     expected = estimate or open_device(device).estimate_ns
     chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
+    touches = touches and not chosen.program.captured  # It has no reference, and its evidence is looked at instead.
     arrays = _input_arrays(chosen.program, inputs) if touches else []
     with showing("auditing", progress=progress) as said:
         said("checking orders", 0, 1)
@@ -266,6 +273,7 @@ def audit(
             *(touch_findings(chosen.program, arrays, said) if touches else ()),
             *redundancy_findings(chosen),
             *serialisation_findings(chosen, order),
+            *order_findings(chosen.program, expected),
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory
 from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
 from streamscope.program.operation import Program
 
@@ -58,6 +60,19 @@ class CapturedProgram:
         found = self.program.certificate
         assert isinstance(found, Certificate)
         return found
+
+    def bound(self) -> UpperBound:
+        """Return how much faster another order of the nodes can be at most, from how long each takes alone.
+
+        Examples
+        --------
+        You need a GPU to capture anything, or a file that one made::
+
+            print(ss.load_captured("model.captured.json").bound())
+        """
+        costs = [launch.cost for launch in self.program.launches()]
+        order = tuple(operation.reads for operation in self.program.operations)
+        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()))
 
     def save(self, path: str | Path) -> Path:
         """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.

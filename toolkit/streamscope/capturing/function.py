@@ -320,7 +320,7 @@ def _program(
         operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
     variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
     certificate = Certificate(name, described, memories, order)
-    raw.check = certificate.check
+    raw.check, raw.named = certificate.check, certificate.named
     return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +44,8 @@ class LaunchableNode:
         Address of the captured node.
     alone_ns : float, optional
         How long it takes alone, where that was measured.
+    per_multiprocessor : int
+        Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say.
     """
 
     node: GraphNode
@@ -53,6 +56,7 @@ class LaunchableNode:
     memory: NodeMemory | None = None
     handle: int = 0
     alone_ns: float | None = None
+    per_multiprocessor: int = 0
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -66,7 +70,7 @@ class LaunchableNode:
         if self.node.kind is not NodeKind.KERNEL:
             return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
-        return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns)
+        return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns, per_multiprocessor=self.per_multiprocessor)
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:
@@ -125,7 +129,9 @@ def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
 
         return launch_with_attributes
 
-    return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function))
+    status, fit = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, math.prod(node.block), shared_bytes)
+    fitting = int(fit) if int(status) == 0 else 0
+    return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function), per_multiprocessor=fitting)
 
 
 def _attributes(handle: Any) -> list[Any]:

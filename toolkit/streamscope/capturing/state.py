@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.allocations import blocks_in_use, torch_segments
 from streamscope.capturing.memory import Region, around
+from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
@@ -51,17 +52,22 @@ class State:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Run a block that may change this memory, and put back afterwards what it held before the block."""
+        """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
         before = State([(region, _copied(region)) for region, _ in self.saved], None)
         synchronize()
+        hung = False
         try:
             yield
+        except HungError:
+            hung = True
+            raise
         finally:
-            synchronize()
-            before.put_back()
-            synchronize()
+            if not hung:
+                synchronize()
+                before.put_back()
+                synchronize()
 
     def changed(self) -> list[Region]:
         """Return the lines that differ from what was saved."""

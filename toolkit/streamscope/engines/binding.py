@@ -277,10 +277,12 @@ def captured(
     try:
         with capturing(device, stream, update) as graphs:
             for index, bound in enumerate(steps):
-                with _blaming(bound, describe):
+                try:
                     bound.call()
                     # Counted after each step, since a step may be several nodes; this also meets a break that the step kept to itself.
                     owners += [index] * (device.captured_nodes(stream) - len(owners))
+                except Exception as error:
+                    raise _blamed(bound, describe, error) from error
     except _StepFailedError:
         raise
     except EngineError as error:
@@ -289,15 +291,10 @@ def captured(
     return graphs[0], tuple(owners)
 
 
-@contextmanager
-def _blaming(bound: Bound, describe: Describe) -> Iterator[None]:
-    """Let errors say which step they come from."""
-    try:
-        yield
-    except StreamscopeError as error:
-        raise _StepFailedError(f"{describe(bound)} cannot be captured: {error.message}", hint=error.hint) from error
-    except Exception as error:
-        raise _StepFailedError(f"{describe(bound)} cannot be captured: {error}") from error
+def _blamed(bound: Bound, describe: Describe, error: Exception) -> _StepFailedError:
+    """Return an error that says which step it comes from."""
+    message, hint = (error.message, error.hint) if isinstance(error, StreamscopeError) else (str(error), "")
+    return _StepFailedError(f"{describe(bound)} cannot be captured: {message}", hint=hint)
 
 
 def _culprit(device: Device, steps: Sequence[Bound], describe: Describe) -> EngineError | None:
@@ -305,8 +302,8 @@ def _culprit(device: Device, steps: Sequence[Bound], describe: Describe) -> Engi
     for bound in steps:
         if isinstance(bound.step, Issue) and bound.stream is not None:
             try:
-                with _blaming(bound, describe), capturing(device, bound.stream):
+                with capturing(device, bound.stream):
                     bound.call()
-            except EngineError as error:
-                return error
+            except Exception as error:  # noqa: BLE001 — whatever it is, it is raised by the caller
+                return _blamed(bound, describe, error)
     return None

@@ -19,7 +19,8 @@ TRIED_STREAMS = (2, 4, 8, 16, 32)
 def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     """Capture each segment with at most so many compute streams; with one, this is the graph engine.
 
-    Captured code that is in this process takes the order that memory asks for, with as many streams as turn out best (see `fastest`).
+    Captured code that is in this process takes the order that memory asks for, on as many streams as turn out best, or its own where that
+    is faster (see `fastest`).
 
     Raises
     ------
@@ -34,17 +35,17 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     if program.raw is None:
         return best_plan(program, estimate, streams, in_a_graph, make)
     operations, needed = program.operations, tuple(operation.reads for operation in program.operations)
-    nothing_to_gain = without_implied(needed) == without_implied(program.captured)
-    if streams == 1 or nothing_to_gain:
-        own = make(operations, own_branches(operations, program.captured), program.captured)
-        return replace(own, order="the capture's own order")
+    own = make(operations, own_branches(operations, program.captured), program.captured)
+    own = replace(own, order="the capture's own order")
+    if streams == 1 or without_implied(needed) == without_implied(program.captured):
+        return own
     widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
     others = []
     for count in (count for count in TRIED_STREAMS if count < widest.streams):
         schedule = ranked_schedule(program, estimate, count, in_a_graph)
         spread = make([operations[position] for position in schedule.order], schedule.stream_of)
         others.append(replace(spread, order=f"{count} streams"))
-    return replace(widest, others=tuple(others))
+    return replace(widest, others=(*others, own))
 
 
 def fastest(made: Plan) -> Plan:
@@ -54,7 +55,7 @@ def fastest(made: Plan) -> Plan:
     ------
     DeviceError
         The driver refuses.
-    EngineError
+    HungError
         A replay does not end.
     """
     plans = (replace(made, others=()), *made.others)

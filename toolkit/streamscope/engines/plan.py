@@ -215,20 +215,25 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
     A kernel goes on the stream that ends with one of its predecessors, else on one that ends with something it comes after anyway, else on
     a new one. Beyond `MOST_STREAMS`, which is how many kernels a GPU runs at a time, it goes on the first.
     """
-    ancestors: dict[int, int] = {}  # A bit for each operation.
+    known: dict[int, dict[int, int]] = {}  # Of each operation: up to which place it comes after each stream's.
     ends: list[int] = []
+    lengths: list[int] = []
     streams: dict[int, int] = {}
     for operation, earlier_ones in zip(operations, edges, strict=True):
-        before = 0
+        before: dict[int, int] = {}
         for earlier in earlier_ones:
-            before |= ancestors[earlier] | 1 << earlier
-        ancestors[operation.id] = before
+            for stream, place in known[earlier].items():
+                before[stream] = max(place, before.get(stream, 0))
+        known[operation.id] = before
         if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
             follows = (stream for stream, end in enumerate(ends) if end in earlier_ones)
-            implied = (stream for stream, end in enumerate(ends) if before >> end & 1)
+            implied = (stream for stream, length in enumerate(lengths) if before.get(stream) == length)
             stream = next(follows, next(implied, len(ends) if len(ends) < MOST_STREAMS else 0))
-            ends[stream : stream + 1] = [operation.id]
-            streams[operation.id] = stream
+            if stream == len(ends):
+                ends.append(-1)
+                lengths.append(0)
+            ends[stream], lengths[stream] = operation.id, lengths[stream] + 1
+            before[stream], streams[operation.id] = lengths[stream], stream
     return lambda launch: streams.get(launch.operation, 0)
 
 

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import InitVar, dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices import device_for
-from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
+from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.binding import NO_STEP, Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
 from streamscope.engines.graph_dual import fastest
@@ -278,6 +279,17 @@ class Prepared:
         """Capture what the block puts on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
         return capturing(self.device, self.streams[0])
 
+    def graph_with(self, replay: Bound, events: Mapping[int, Event]) -> Graph:
+        """Return another graph of a replay's steps with an event recorded behind some of them, by their index."""
+        if (raw := self._raw_graph(replay, events)) is not None:
+            return raw[0]
+        with self.capturing() as graphs:
+            for index, bound in enumerate(replay.inner):
+                bound.call()
+                if index in events and bound.stream is not None:
+                    bound.stream.record(events[index])
+        return graphs[0]
+
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Which operations are in which graph, and why others are in none. Graphs are captured by the second run."""
@@ -303,13 +315,16 @@ class Prepared:
         if refused:
             self.notes.append(f"a graph of {graph.node_count} nodes was instantiated anew, since its update was refused: {refused}")
 
-    def _raw_graph(self, bound: Bound) -> tuple[Graph, tuple[int, ...]] | None:
-        """Return the captured graph itself with the edges of a replay, and the step of each of its nodes; None where there is none."""
+    def _raw_graph(self, bound: Bound, events: Mapping[int, Event] = MappingProxyType({})) -> tuple[Graph, tuple[int, ...]] | None:
+        """Return the captured graph itself with the edges of a replay, and the step of each of its nodes; None where there is none.
+
+        ``events`` are recorded behind the steps with these indices.
+        """
         edges = bound.step.edges if isinstance(bound.step, Replay) else None
         if self.program.raw is None or edges is None or self.device.info.simulated:
             return None
-        graph, operations = self.program.raw.graph(edges)
         steps = {inner.step.launch.operation: index for index, inner in enumerate(bound.inner) if isinstance(inner.step, Issue)}
+        graph, operations = self.program.raw.graph(edges, {one: events[index] for one, index in steps.items() if index in events})
         return graph, tuple(steps.get(operation, NO_STEP) for operation in operations)
 
     def _replays(self) -> Iterator[tuple[int, Bound]]:

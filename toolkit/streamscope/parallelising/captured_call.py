@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Protocol
 
 from streamscope.devices.cuda.streams import CudaEvent
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.device_arrays import CallersStream, copier, fresh_copies, is_array, is_tensor, key
+from streamscope.parallelising.device_arrays import copier, fresh_copies, is_array, is_tensor, key
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
+from streamscope.words import listed
 
-Launch = Callable[[CallersStream], None]
+Launch = Callable[[int], None]
+"""``launch(stream)`` puts one run on a stream, by its address."""
 
 
 class RandomNumbers(Protocol):
     """Where captured code reads what its random numbers begin with."""
 
-    def draw(self, stream: CallersStream) -> None:
-        """Set that as a plain call would find it, on a stream, and let the next call go on behind."""
+    def draw(self) -> None:
+        """Set that as a plain call would find it, on the current stream, and let the next call go on behind."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,15 @@ class Slot:
         Whether the memory is ours. Else it is the array that was given when the function was captured.
     changed : bool
         Whether the function writes to it, so that a plain call would have changed the argument.
+    shared : bool
+        Whether it overlaps with another argument, and one of the two is changed: neither can be copied into then.
     """
 
     path: str
     memory: Any
     own: bool
     changed: bool
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class CapturedCall:
     launch: Launch
     fresh: bool = True
     random: RandomNumbers | None = None
-    _last: CallersStream | None = None
+    _last: int | None = None
     _lock: RLock = field(default_factory=RLock)
     _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
@@ -107,6 +112,7 @@ class CapturedCall:
         self._keys = [key(slot.memory) for slot in self.slots]
         self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
         self._tensors = any(map(is_tensor, arrays))
+        self._in_place = not all(slot.own for slot in self.slots)
         self._mixed = self._tensors and not all(map(is_tensor, arrays))
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
@@ -145,20 +151,18 @@ class CapturedCall:
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",
             )
-        with self._lock, deferred(), device_arrays.no_gradients(), ExitStack() as left:
-            if self._mixed:
-                left.enter_context(device_arrays.cupy_on(stream))
+        with self._lock, deferred(), device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             self._follow(stream)
             elsewhere = tuple(
                 number
                 for number, (slot, array) in enumerate(zip(self.slots, arrays, strict=True))
                 if array is not slot.memory and not device_arrays.same_place(slot.memory, array)
             )
-            kept = {number: device_arrays.copied(self.slots[number].memory) for number in elsewhere if not self.slots[number].own}
+            kept = self._kept(elsewhere) if self._in_place else {}
             if elsewhere:
                 self._copier(elsewhere)([self._apart(number, arrays[number]) for number in elsewhere])
             if self.random is not None:
-                self.random.draw(stream)
+                self.random.draw()
             self.launch(stream)
             results = self._results(arrays)
             for number in elsewhere:
@@ -167,6 +171,15 @@ class CapturedCall:
             for number, values in kept.items():
                 copier([self.slots[number].memory])([values])
         return put_together(self.returned.tree, results)
+
+    def _kept(self, elsewhere: Sequence[int]) -> dict[int, Any]:
+        """Return copies of memory of the user's that a call with other arguments overwrites for a while."""
+        if shared := [self.slots[number].path for number in elsewhere if self.slots[number].shared]:
+            raise ProgramError(
+                f"{self.name}: {listed(shared)} shared memory with another argument when it was captured, and the function changes it",
+                hint="pass the same arrays again, filled anew",
+            )
+        return {number: device_arrays.copied(self.slots[number].memory) for number in elsewhere if not self.slots[number].own}
 
     def _results(self, arrays: Sequence[Any]) -> list[Any]:
         results = list(self.results)
@@ -183,28 +196,36 @@ class CapturedCall:
 
     def _apart(self, number: int, array: Any) -> Any:
         """Return an array, or a copy of one that shares memory with the slot that it goes to."""
-        return device_arrays.copied(array) if _overlap(device_arrays.extent(array), self._extents[number]) else array
+        start, end = self._extents[number]
+        return device_arrays.copied(array) if start <= device_arrays.start_of(array) < end else array
 
-    def _follow(self, stream: CallersStream) -> None:
+    def _follow(self, stream: int) -> None:
         """Let a stream wait for the last run, which uses the same memory, where that was put on another one."""
         last, self._last = self._last, stream
-        if last is not None and last.pointer != stream.pointer:
+        if last is not None and last != stream:
             runtime, event = libraries().runtime, CudaEvent(timing=False)
-            runtime.eventRecord(event.pointer, last.pointer)
-            runtime.streamWaitEvent(stream.pointer, event.pointer)
+            try:
+                runtime.eventRecord(event.pointer, last)
+            except runtime.CUDARuntimeError:  # The stream has gone.
+                runtime.deviceSynchronize()
+            else:
+                runtime.streamWaitEvent(stream, event.pointer)
 
 
-def overlapping(arrays: Sequence[Any]) -> set[int]:
-    """Return the numbers of arrays that share memory with another one of them."""
+def overlapping(arrays: Sequence[Any]) -> list[set[int]]:
+    """Return groups of arrays, by their numbers, that share memory: each with another one of its group."""
     reaches = sorted((*device_arrays.extent(array), number) for number, array in enumerate(arrays))
-    found: set[int] = set()
-    furthest, owner = 0, -1
+    groups: list[set[int]] = []
+    furthest = 0
     for start, end, number in reaches:
-        if start < furthest and end > start:
-            found |= {number, owner}
-        if end > furthest:
-            furthest, owner = end, number
-    return found
+        if start == end:
+            continue
+        if groups and start < furthest:
+            groups[-1].add(number)
+        else:
+            groups.append({number})
+        furthest = max(furthest, end)
+    return [group for group in groups if len(group) > 1]
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

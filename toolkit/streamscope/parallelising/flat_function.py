@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamscope.capturing.function import CapturedFunction, capture
@@ -63,12 +63,17 @@ class FlatFunction:
 
 
 def captured(
-    function: Callable[..., Any], calls: Calls, arguments: Arguments, title: str, memory_limit: int | str | None
+    function: Callable[..., Any],
+    calls: Calls,
+    arguments: Arguments,
+    title: str,
+    memory_limit: int | str | None,
+    called: Callable[[], object],
 ) -> tuple[CapturedFunction, list[Slot], Tree, Returned]:
-    """Capture one call of a function.
+    """Capture one call of a function; ``called`` is called after the first of several calls.
 
-    Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given.
-    Those that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap.
+    Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given. Those
+    that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap with them.
 
     Raises
     ------
@@ -84,9 +89,9 @@ def captured(
         device_arrays.check_on_device(calls.name, path, array)
     flat = FlatFunction(function, calls, tree)
     slots = _tried(flat, names, arrays)
-    limits = {} if memory_limit is None else {"memory_limit": memory_limit}
+    called()
     try:
-        found = capture(flat, *(slot.memory for slot in slots), name=title, **limits)
+        found = capture(flat, *(slot.memory for slot in slots), name=title, memory_limit=memory_limit)
     except StreamscopeError as error:
         if flat.failed is None:
             raise
@@ -97,18 +102,23 @@ def captured(
 
 def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> list[Slot]:
     """Call the function once on copies of its inputs, to see which of them it changes, and return where each is captured."""
-    in_place = overlapping(arrays) | {number for number, array in enumerate(arrays) if device_arrays.stays_in_place(array)}
-    used = [array if number in in_place else device_arrays.copied(array) for number, array in enumerate(arrays)]
+    gathering = {number for number, array in enumerate(arrays) if device_arrays.stays_in_place(array)}
+    used = [array if number in gathering else device_arrays.copied(array) for number, array in enumerate(arrays)]
     versions = [getattr(array, "_version", 0) for array in used]
     with device_arrays.out_of_memory(f"calling {flat.calls.name}", hint="use smaller arrays, or free memory held by other programs"):
         flat(*used)
-    slots = []
-    for number, (name, array, copy, version) in enumerate(zip(names, arrays, used, versions, strict=True)):
-        if number in in_place or getattr(copy, "_version", 0) != version or not device_arrays.holds_the_same(array, copy):
-            slots.append(Slot(name, array, own=False, changed=True))
-        else:
-            slots.append(Slot(name, copy, own=True, changed=False))
-    return slots
+    changed = gathering | {
+        number
+        for number, (array, copy, version) in enumerate(zip(arrays, used, versions, strict=True))
+        if getattr(copy, "_version", 0) != version or not device_arrays.holds_the_same(array, copy)
+    }
+    shared = {number for group in overlapping(arrays) if group & changed for number in group}
+    return [
+        Slot(name, array, own=False, changed=number in changed, shared=number in shared)
+        if number in changed | shared
+        else Slot(name, copy, own=True, changed=False)
+        for number, (name, array, copy) in enumerate(zip(names, arrays, used, strict=True))
+    ]
 
 
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
@@ -119,7 +129,7 @@ def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]
         start, end = device_arrays.extent(slot.memory)
         return any(one.start < end and start < one.end for one in writes)
 
-    return [Slot(slot.path, slot.memory, slot.own, slot.changed or written(slot)) for slot in slots]
+    return [replace(slot, changed=slot.changed or written(slot)) for slot in slots]
 
 
 def _not_capturable(title: str, failed: Exception, error: StreamscopeError) -> StreamscopeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -14,6 +14,7 @@ from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
+from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.engines.plan import checked_streams
@@ -24,7 +25,10 @@ from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
+from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
+from streamscope.parallelising.proving import Proof, prove
+from streamscope.parallelising.random_numbers import philox
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 
@@ -153,14 +157,17 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     except NoDeviceError as error:
         raise NoDeviceError(error.message, hint="ss.parallelise orders what a GPU is given, so it needs one") from None
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
-        steps = Steps(said, 5 + MOST_ROUNDS)
+        steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
-        found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit)
+        state = KeptState()
         try:
-            choice, prepared = _chosen(found, device, wanted, steps)
+            found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
-        finally:
+            random = philox(found)
             found.clear_outputs()
+        finally:
+            note = state.put_back()
         moved = [slot.memory for slot in slots if slot.own] + (found.results if wanted.fresh else [])
         gain = Gain(
             wanted.title,
@@ -169,15 +176,18 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             choice,
             plain_us,
             sum(int(array.nbytes) for array in moved),
+            found.memory,
             found.certificate(),
-            order=getattr(prepared.plan, "chosen", ""),
+            proof=proof,
+            order=prepared.plan.chosen,
+            note=note,
         )
-        call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh)
+        call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
     return Capture(call, found, gain, prepared)
 
 
-def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Steps) -> tuple[Choice, Prepared]:
-    """Let both orders take turns, and return the faster one; the captured one where they are equal within 1 %."""
+def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:
+    """Let both orders take turns, and return the faster one that is proven; the captured one where they are equal within 1 %."""
     selection = Selection(Case.of(found, (), "ss.parallelise"), device)
     selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps)
     if CAPTURED not in selection.admitted:
@@ -185,7 +195,15 @@ def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Step
         raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint="does it depend on what it did in calls before?")
     choice = selection.run(steps)
     assert choice.prepared is not None
-    return choice, choice.prepared
+    if choice.engine == CAPTURED or not wanted.check:
+        return choice, choice.prepared, None
+    sequential = selection.admitted[CAPTURED].prepared
+    before_us = next(one.makespan_ns.median / 1e3 for one in choice.candidates if one.engine == CAPTURED and one.makespan_ns)
+    steps.begin("proving the order")
+    proof = prove(found, choice.prepared, inputs=wanted.check, sequential=sequential, sequential_us=before_us)
+    if proof.holds:
+        return choice, choice.prepared, proof
+    return replace(choice, engine=CAPTURED, reason=proof.text, prepared=sequential), sequential, proof
 
 
 def launch_of(prepared: Prepared) -> Launch:
@@ -193,4 +211,4 @@ def launch_of(prepared: Prepared) -> Launch:
     (bound,) = prepared.bound
     if bound.graph is None:
         raise EngineError(f"{prepared.program.name!r} is not one graph: {bound.why_not}", hint="see captured.nodes for what it launched")
-    return cast("Launch", bound.graph.launch)
+    return cast("CudaGraph", bound.graph).launch_on

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction, on_host
 from streamscope.capturing.memory import Region
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
 from streamscope.parallelising.trial_inputs import made_like
@@ -158,8 +159,12 @@ def prove(
     trial = _Trial(captured, prepared, sequential, sequential_us, seed)
     try:
         outputs, tried, first = _tried(trial, inputs, progress)
-    finally:
+    except HungError:
+        raise  # To put anything back would wait for the GPU.
+    except BaseException:
         captured.clear_outputs()
+        raise
+    captured.clear_outputs()
     return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start, first)
 
 

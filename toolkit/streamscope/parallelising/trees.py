@@ -46,14 +46,11 @@ class Branch:
     names : tuple
         The key, index or field of each part.
     parts : tuple of Tree
-    example : object
-        The container that was taken apart, where another one is made like it: a dataclass.
     """
 
     kind: type
     names: tuple[Any, ...]
     parts: tuple[Tree, ...]
-    example: Any = None
 
 
 Tree = Array | Constant | Branch
@@ -67,24 +64,24 @@ def taken_apart(value: object, is_array: IsArray) -> tuple[list[Any], Tree]:
     ProgramError
         It is too deep, as a list that holds itself.
     """
-    numbers: dict[int, int] = {}
     arrays: list[Any] = []
+    tree = _apart(value, is_array, arrays, {}, 0)
+    return arrays, tree
 
-    def apart(part: Any, depth: int) -> Tree:
-        if depth > DEEPEST:
-            raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
-        if is_array(part):
-            number = numbers.setdefault(id(part), len(arrays))
-            if number == len(arrays):
-                arrays.append(part)
-            return Array(number)
-        names = _names(part)
-        if names is None:
-            return Constant(part)
-        inner = tuple(apart(each, depth + 1) for each in _parts(part, names))
-        return Branch(type(part), names, inner, part if dataclasses.is_dataclass(part) else None)
 
-    return arrays, apart(value, 0)
+def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, int], depth: int) -> Tree:
+    # Not a function inside the one above: it would hold the arrays until the collector comes, and a tensor all that its gradient needs.
+    if depth > DEEPEST:
+        raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
+    if is_array(part):
+        number = numbers.setdefault(id(part), len(arrays))
+        if number == len(arrays):
+            arrays.append(part)
+        return Array(number)
+    names = _names(part)
+    if names is None:
+        return Constant(part)
+    return Branch(type(part), names, tuple(_apart(each, is_array, arrays, numbers, depth + 1) for each in _parts(part, names)))
 
 
 def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
@@ -94,8 +91,8 @@ def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
     if isinstance(tree, Constant):
         return tree.value
     parts = [put_together(part, arrays) for part in tree.parts]
-    if tree.example is not None:
-        return dataclasses.replace(tree.example, **dict(zip(tree.names, parts, strict=True)))
+    if dataclasses.is_dataclass(tree.kind):
+        return tree.kind(**dict(zip(tree.names, parts, strict=True)))
     if issubclass(tree.kind, Mapping):
         return tree.kind(zip(tree.names, parts, strict=True))  # type: ignore[call-arg]
     return tree.kind(*parts) if hasattr(tree.kind, "_fields") else tree.kind(parts)  # type: ignore[call-arg]

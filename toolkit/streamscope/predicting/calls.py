@@ -6,6 +6,7 @@ another day. So prices of calls that the trace has are the trace's, and those th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -74,6 +75,7 @@ def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel) -> Host:
 
 
 _LEAST_NS = 1.0
+_NOT_PLAIN = Trait.COPY_IN | Trait.COPY_OUT | Trait.HOST | Trait.LIBRARY | Trait.CAPTURED
 
 
 def _share_of_longer(tasks: Sequence[Task], model: CostModel) -> float:
@@ -84,11 +86,11 @@ def _share_of_longer(tasks: Sequence[Task], model: CostModel) -> float:
 
 def _is_plain(task: Task) -> bool:
     """Tell whether a task is a single kernel that the host launches with packed arguments."""
-    return task.kind is LaunchKind.KERNEL and not task.on_host and not task.trait & (Trait.LIBRARY | Trait.CAPTURED)
+    return not task.has(_NOT_PLAIN)
 
 
 def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
-    known = [call_ns for call_ns in calls_ns if not np.isnan(call_ns)]
+    known = [call_ns for call_ns in calls_ns if not math.isnan(call_ns)]
     return float(np.median(known)) / modelled_ns if known else 1.0
 
 
@@ -96,14 +98,12 @@ def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
     """Return how long the host waited for each launch, beyond the time that it ran, where the call right after it is a wait."""
     spans = trace.spans
     host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
+    waited = (spans.kind[host[:-1]] == SpanKind.LAUNCH) & (spans.kind[host[1:]] == SpanKind.SYNC)
+    launches, waits = host[:-1][waited], host[1:][waited]
+    places = zip(spans.operation[launches].tolist(), spans.part[launches].tolist(), strict=True)
     alone_ns = {task.place: task.alone_ns for task in tasks if task.place[0] >= 0}
-    found: dict[Place, float] = {}
-    for row, following in zip(host[:-1].tolist(), host[1:].tolist(), strict=True):
-        if spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:
-            place = int(spans.operation[row]), int(spans.part[row])
-            if place in alone_ns:
-                found[place] = float(spans.duration_ns[following]) - alone_ns[place]
-    return found
+    waits_ns = spans.duration_ns[waits].tolist()
+    return {place: wait_ns - alone_ns[place] for place, wait_ns in zip(places, waits_ns, strict=True) if place in alone_ns}
 
 
 def _last_wait_ns(trace: Trace) -> float:

@@ -6,6 +6,8 @@ ended before a kernel began stays before it.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +21,8 @@ from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
 _LAUNCHES = frozenset({SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH})
+_TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
+"""By which way a copy goes."""
 
 
 def is_foreign(trace: Trace) -> bool:
@@ -49,23 +53,31 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
     tasks: list[Task] = []
     number: dict[int, int] = {}
     previous_ns = float(run_of(spans).start_ns.min()) if len(rows) else 0.0
-    for index, row in enumerate(rows.tolist()):
-        call = int(call_rows[index])
+    begins_ns, ends_ns = (np.where(call_rows >= 0, times[call_rows], spans.start_ns[rows]) for times in (spans.start_ns, spans.end_ns))
+    launched = (call_rows >= 0) & (spans.kind[call_rows] == SpanKind.LAUNCH)
+    took_ns = np.where(blocking, np.minimum(launching_ns, ends_ns - begins_ns), ends_ns - begins_ns)
+    columns = (
+        rows,
+        begins_ns.astype(float),
+        ends_ns.astype(float),
+        took_ns.astype(float),
+        launched,
+        spans.name[rows],
+        _traits(spans, rows),
+    )
+    each = zip(*(column.tolist() for column in columns), pieces_of(spans, rows), strict=True)
+    for index, (row, begin_ns, end_ns, call_took_ns, is_launch, name, trait, piece) in enumerate(each):
         if index in breaks:
             tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, _newest(tasks), call_ns=breaks[index]))
-            previous_ns = float(spans.start_ns[call]) if call >= 0 else float(spans.start_ns[row])
-        call_ns = float("nan")
-        if call >= 0 and spans.kind[call] == SpanKind.LAUNCH:
+            previous_ns = begin_ns
+        call_ns = math.nan
+        if is_launch:
             # What the host does between two calls is the caller's way to the next one: a graph has none of it.
-            begin_ns, end_ns = float(spans.start_ns[call]), float(spans.end_ns[call])
-            call_ns = (
-                begin_ns - min(previous_ns, begin_ns) + (min(launching_ns, end_ns - begin_ns) if blocking[index] else end_ns - begin_ns)
-            )
+            call_ns = begin_ns - min(previous_ns, begin_ns) + call_took_ns
             previous_ns = end_ns
         number[index] = len(tasks)
         after = tuple(sorted(number[earlier] for earlier in before[index]))
-        name = spans.names[spans.name[row]]
-        tasks.append(Task((-1, 0), name, _trait(spans, row), after, (row,), pieces_of(spans, [row]), call_ns=call_ns))
+        tasks.append(Task((-1, 0), spans.names[name], _TRAITS[trait], after, (row,), (piece,), call_ns=call_ns))
     notes = [] if known else ["event waits are not known, so what had ended before a kernel began stays before it"]
     if breaks:
         notes.append(
@@ -186,6 +198,7 @@ def _newest(tasks: list[Task]) -> tuple[int, ...]:
     return tuple(sorted(newest))
 
 
-def _trait(spans: SpanTable, row: int) -> Trait:
-    way = copy_way(spans.names[spans.name[row]]) if spans.kind[row] == SpanKind.COPY else 0
-    return Trait.CAPTURED | {1: Trait.COPY_IN, -1: Trait.COPY_OUT, 0: Trait(0)}[way]
+def _traits(spans: SpanTable, rows: IntArray) -> IntArray:
+    """Return of each task which of `_TRAITS` are its."""
+    ways = np.array([copy_way(name) for name in spans.names])
+    return np.where(spans.kind[rows] == SpanKind.COPY, ways[spans.name[rows]], 0)

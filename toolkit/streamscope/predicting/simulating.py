@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,6 +30,7 @@ from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 _TOKEN = ArraySpec((1,), np.dtype(np.uint8))
+_AUXILIARY, _FIXED, _LIBRARY = Trait.AUXILIARY, Trait.FIXED, Trait.LIBRARY  # Named, a flag takes as long to find as to look at.
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class TakenPrices:
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it: the trace's, else the model's."""
         call_ns = self.task(launch).call_ns
-        return self.host.model.call_ns(launch) if np.isnan(call_ns) else call_ns
+        return self.host.model.call_ns(launch) if math.isnan(call_ns) else call_ns
 
     def tail_ns(self, launch: Launch) -> float:
         """Return how much of that is left when it is on the stream."""
@@ -51,17 +53,17 @@ class TakenPrices:
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels as the trace has them."""
         task = self.task(launch)
-        return [self._priced(piece, task.trait) for piece in task.pieces]
+        return [self._priced(piece, library=task.has(_LIBRARY)) for piece in task.pieces]
 
-    def _priced(self, piece: Piece, trait: Trait) -> Piece:
+    def _priced(self, piece: Piece, *, library: bool) -> Piece:
         # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
         alone_ns = max(piece.alone_ns, LEAST_NS)
         busy = max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns)
-        return replace(piece, alone_ns=alone_ns, held=self._held(piece, busy, trait))
+        return Piece(alone_ns, piece.cost, self._held(piece, busy, library=library))
 
-    def _held(self, piece: Piece, busy: float, trait: Trait) -> Residency:
+    def _held(self, piece: Piece, busy: float, *, library: bool) -> Residency:
         model = self.host.model
-        if not trait & Trait.LIBRARY:
+        if not library:
             return model.residency(piece.cost, busy)
         # A block of a library's kernel holds most of a multiprocessor's shared memory and keeps it busy, with few threads.
         multiprocessors = min(piece.cost.blocks, model.multiprocessors) * busy
@@ -89,7 +91,7 @@ def program_of(name: str, tasks: Sequence[Task]) -> tuple[Program, dict[tuple[in
         operations.append(Operation(number, members[0][1].name, tuple(reads), tuple(sorted(own)), {}, "", work))
     variables = tuple(Variable(position, task.name, _TOKEN, Memory.DEVICE) for position, task in enumerate(tasks))
     captured: tuple[tuple[int, ...], ...] = ()
-    if all(task.trait & Trait.CAPTURED for task in tasks):
+    if all(task.has(Trait.CAPTURED) for task in tasks):
         number_of = {position: number for (number, _), position in places.items()}
         captured = tuple(tuple(sorted({number_of[position] for position in operation.reads})) for operation in operations)
     return Program(name, variables, tuple(operations), (), (), captured=captured), places
@@ -98,10 +100,10 @@ def program_of(name: str, tasks: Sequence[Task]) -> tuple[Program, dict[tuple[in
 def _work(task: Task, operation: int, part: int, position: int) -> Launch | HostCall:
     if task.on_host:
         return HostCall(operation, task.name, task.after, (position,), tuple, task.call_ns)
-    trait, cost = task.trait, task.pieces[0].cost if task.pieces else Cost(0)
+    cost = task.pieces[0].cost if task.pieces else Cost(0)
     return Launch(
         operation, part, task.name, task.kind, task.after, (position,), cost, None,
-        auxiliary=bool(trait & Trait.AUXILIARY), capturable=not trait & Trait.FIXED, library=bool(trait & Trait.LIBRARY),
+        auxiliary=task.has(_AUXILIARY), capturable=not task.has(_FIXED), library=task.has(_LIBRARY),
         why_not="it could not in the trace",
     )  # fmt: skip
 
@@ -121,9 +123,9 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, h
     device = SimulatedDevice(host.model, prices=prices)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
-    found = DeviceLogRecorder(device, device.log).record(prepared)
-    spans = _with_last_wait(_named(found.spans, source.spans, tasks, places), round(host.last_wait_ns))
-    return replace(found, spans=spans, origins=_origins(source, plan, tasks, places))
+    recorded, info = DeviceLogRecorder(device, device.log).recorded(prepared)
+    spans = _with_last_wait(_named(recorded, source.spans, tasks, places), round(host.last_wait_ns))
+    return Trace(spans, info, _origins(source, plan, tasks, places))
 
 
 def _own_streams(program: Program) -> Plan:
@@ -171,10 +173,14 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
 
 
 def _row(task: Task) -> tuple[int, int, int, int]:
-    return (*task.place, int(task.trait), 0 if np.isnan(task.expected_ns) else int(task.expected_ns))
+    return (*task.place, int(task.trait), 0 if math.isnan(task.expected_ns) else int(task.expected_ns))
 
 
 def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> Origins:
+    of_source = replace(source.origins, row_waits=source.origins.row_waits[:0])
+    nothing = Origins()
+    if any(task.place[0] < 0 for task in tasks):
+        return replace(of_source, waits=nothing.waits, complete=False, launches=nothing.launches, dependencies=nothing.dependencies)
     made = origins_of(plan, lambda launch: 0.0)
     old = np.array([tasks[places[place]].place for place in sorted(places)], np.int64).reshape(-1, 2)
     index = {place: row for row, place in enumerate(sorted(places))}
@@ -183,12 +189,11 @@ def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tupl
         pairs = [old[[index[operation, part] for operation, part in table[:, side : side + 2].tolist()]] for side in (0, 2)]
         return np.hstack([pair.reshape(-1, 2) for pair in pairs]) if len(table) else table
 
-    known = bool(len(made.launches)) and bool((old[:, 0] >= 0).all())
+    known = len(made.launches) > 0
     return replace(
-        source.origins,
+        of_source,
         waits=renamed(made.waits) if known else made.waits[:0],
         complete=made.complete and known,
-        launches=np.array([_row(task) for task in tasks], np.int64).reshape(-1, 4) if known else made.launches[:0],
-        dependencies=renamed(made.dependencies) if known else made.dependencies[:0],
-        row_waits=source.origins.row_waits[:0],
+        launches=np.array([_row(task) for task in tasks], np.int64).reshape(-1, 4) if known else made.launches,
+        dependencies=renamed(made.dependencies) if known else made.dependencies,
     )

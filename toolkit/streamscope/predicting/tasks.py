@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,11 +13,13 @@ from streamscope.devices.cost_model import Piece
 from streamscope.errors import TraceError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 Place = tuple[int, int]
 """An operation and which of its launches."""
+# Each time that a flag is named, it is looked for, which takes as long as all else here.
+_HOST, _COPY_IN, _COPY_OUT, _KERNEL = Trait.HOST, Trait.COPY_IN, Trait.COPY_OUT, LaunchKind.KERNEL
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,23 @@ class Task:
     @property
     def kind(self) -> LaunchKind:
         """Which part of a device does the work."""
-        if self.trait & Trait.COPY_IN:
+        if self.has(_COPY_IN):
             return LaunchKind.COPY_IN
-        return LaunchKind.COPY_OUT if self.trait & Trait.COPY_OUT else LaunchKind.KERNEL
+        return LaunchKind.COPY_OUT if self.has(_COPY_OUT) else _KERNEL
 
     @property
     def on_host(self) -> bool:
         """Whether it is a host function."""
-        return bool(self.trait & Trait.HOST)
+        return self.has(_HOST)
+
+    def has(self, traits: Trait) -> bool:
+        """Tell whether it has one of some traits."""
+        return int(self.trait) & int(traits) != 0  # As flags, this takes ten times as long.
 
     @property
     def planned_ns(self) -> float:
         """How long a planner takes it to run."""
-        return self.alone_ns if np.isnan(self.expected_ns) else self.expected_ns
+        return self.alone_ns if math.isnan(self.expected_ns) else self.expected_ns
 
     @property
     def alone_ns(self) -> float:
@@ -119,15 +126,12 @@ def usual_calls(tasks: Sequence[Task]) -> list[Task]:
     return [task if task.on_host else replace(task, call_ns=median[task.name]) for task in tasks]
 
 
-def pieces_of(spans: SpanTable, rows: Sequence[int]) -> tuple[Piece, ...]:
-    """Return the pieces of a launch whose kernels are in these rows."""
-    return tuple(
-        Piece(
-            float(spans.duration_ns[row]),
-            Cost(int(spans.bytes[row]), int(spans.flops[row]), max(1, int(spans.blocks[row])), max(1, int(spans.threads[row]))),
-        )
-        for row in rows
-    )
+def pieces_of(spans: SpanTable, rows: Sequence[int] | IntArray) -> tuple[Piece, ...]:
+    """Return the kernels in these rows as pieces of launches."""
+    at = np.asarray(rows, np.int64)
+    lengths_ns = (spans.end_ns[at] - spans.start_ns[at]).astype(np.float64)
+    sizes = (spans.bytes[at], spans.flops[at], np.maximum(1, spans.blocks[at]), np.maximum(1, spans.threads[at]))
+    return tuple(map(Piece, lengths_ns.tolist(), map(Cost, *(column.tolist() for column in sizes))))
 
 
 def _rows_by_place(spans: SpanTable, mask: npt.NDArray[np.bool_]) -> dict[Place, list[int]]:

@@ -42,12 +42,15 @@ class Verified:
     engine : str
     prediction : Prediction
     makespans_ns : array of float
-        Of its timed runs, in nanoseconds.
+        Of its timed runs, in nanoseconds: each the second of its turn.
+    first_ns : array of float
+        Of the first runs of its turns, which find the caches full of what another engine has used.
     """
 
     engine: str
     prediction: Prediction
     makespans_ns: npt.NDArray[np.float64]
+    first_ns: npt.NDArray[np.float64]
 
     @property
     def measured_ns(self) -> float:
@@ -216,7 +219,7 @@ def verify(
             case.reload(prepared[SOURCE])
             source = recorder_of(opened).record(prepared[SOURCE], partial(case.reload, prepared[SOURCE]))
             makespans = _timed(case, prepared, count, lambda: steps.begin("timing", parts * len(prepared)))
-    found = {engine: Verified(engine, what_if(source, engine, _streams(engine, allowed)), makespans[engine]) for engine in PLANNERS}
+    found = {engine: Verified(engine, what_if(source, engine, _streams(engine, allowed)), *makespans[engine][::-1]) for engine in PLANNERS}
     return Verification(case.program.name, opened.info, source, found)
 
 
@@ -225,14 +228,15 @@ def _streams(engine: str, allowed: int) -> int | None:
 
 
 def _timed(case: Case, prepared: Mapping[str, Prepared], repeats: int, step: Callable[[], None]) -> dict[str, npt.NDArray[np.float64]]:
-    """Let the engines take turns; return the makespan of each second run, in ns."""
+    """Let the engines take turns of two runs; return the makespans of the first runs and of the second ones, in ns."""
     random = np.random.default_rng(0)
-    found: dict[str, list[float]] = {engine: [] for engine in prepared}
+    found: dict[str, list[tuple[float, ...]]] = {engine: [] for engine in prepared}
     for _ in range(repeats):
         step()
         for engine in map(str, random.permutation(list(prepared))):
+            turn = []
             for _ in range(2):
                 case.reload(prepared[engine])
-                makespan_ns = run_ns(prepared[engine])[1]
-            found[engine].append(float(makespan_ns))
-    return {engine: np.asarray(times) for engine, times in found.items()}
+                turn.append(float(run_ns(prepared[engine])[1]))
+            found[engine].append(tuple(turn))
+    return {engine: np.asarray(times).T for engine, times in found.items()}

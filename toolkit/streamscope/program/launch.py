@@ -220,6 +220,8 @@ class Launch(_WithFunctions):
     views: tuple[View | None, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.views:
+            return
         raced = [f"%{variable}{view}" for variable, view in self.operands if view is not None and variable in self.writes]
         if raced:
             raise ProgramError(

@@ -63,8 +63,11 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "correlation": "correlation_id", "graph_node": "graph_node_id", "name": "name", "way": "copy_kind", "bytes": "bytes",
         "grid_x": "grid_x", "grid_y": "grid_y", "grid_z": "grid_z", "block_x": "block_x", "block_y": "block_y", "block_z": "block_z",
     },
-    "waits": {"start_ns": "start", "stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id", "what": "type"},
-    "events": {"stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id"},
+    "waits": {
+        "start_ns": "start", "context": "context_id", "stream": "stream_id", "correlation": "correlation_id",
+        "event": "cuda_event_sync_id", "what": "type",
+    },
+    "events": {"context": "context_id", "stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id"},
     "markers": {"time_ns": "timestamp", "thread": "object_id.pt.thread_id", "id": "id", "flags": "flags_", "name": "name"},
     "overheads": {"start_ns": "start", "end_ns": "end", "thread": "object_id.pt.thread_id", "what": "overhead_kind"},
 }  # fmt: skip
@@ -83,10 +86,10 @@ class ActivityRecords:
         Kernels, copies and sets: ``code`` (`SpanKind`), ``start_ns``, ``end_ns``, ``gpu``, ``context``, ``stream``, ``correlation``,
         ``graph_node`` (0 for none), ``name`` (address of the kernel's name), ``way`` (of a copy), ``bytes``, ``grid_x`` to ``block_z``.
     waits : array
-        What waited for what: ``start_ns``, ``stream`` that waited, ``correlation`` of the call, ``event`` (id of one record of an event),
-        ``what`` (``CUpti_ActivitySynchronizationType``).
+        What waited for what: ``start_ns``, ``context`` and ``stream`` that waited, ``correlation`` of the call, ``event`` (id of one
+        record of an event), ``what`` (``CUpti_ActivitySynchronizationType``).
     events : array
-        Records of events: ``stream``, ``correlation``, ``event`` (as above).
+        Records of events: ``context``, ``stream``, ``correlation``, ``event`` (as above).
     markers : array
         Ends of NVTX ranges: ``time_ns``, ``thread``, ``id``, ``flags``, ``name`` (address).
     overheads : array

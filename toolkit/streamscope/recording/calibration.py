@@ -20,15 +20,13 @@ class Calibration:
     """What to take off the readings of events, found in this process on this device.
 
     A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
-    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once.
+    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once. Durations rest
+    on readings of the reference kernel in the same pass (`passes.alone_ns`), since the excess moves by 0.2 µs from one minute to the next.
 
     Attributes
     ----------
-    alone_excess_ns : float
-        Excess of a pair on a stream, gated, with nothing else queued but a reference kernel before it.
     queued_excess_ns : float
-        Excess of a pair on a stream, gated, with other pairs queued before and after. No duration rests on it, but it shows how much the
-        circumstances matter.
+        Excess of a pair on a stream, gated, with other pairs queued before and after.
     graph_excess_ns : float
         Excess of a pair of event-record nodes in a graph, its replay gated; informative too.
     empty_pair_ns : float
@@ -40,7 +38,6 @@ class Calibration:
         a position on the host's clock is uncertain by as much.
     """
 
-    alone_excess_ns: float
     queued_excess_ns: float
     graph_excess_ns: float
     empty_pair_ns: float
@@ -59,21 +56,20 @@ def calibrate(device: Device) -> Calibration:
     events = [device.event(timing=True) for _ in range(2 * PAIRS)]
     pairs = list(zip(events[::2], events[1::2], strict=True))
 
-    def gated(body: Callable[[], None], chunk: int) -> float:
-        for first in range(0, PAIRS, chunk):
-            with held(device, [stream]):
-                call()
-                _issue(stream, pairs[first : first + chunk], body)
-            stream.synchronize()
+    def gated(body: Callable[[], None]) -> float:
+        with held(device, [stream]):
+            call()
+            _issue(stream, pairs, body)
+        stream.synchronize()
         return float(np.median([device.elapsed_ns(start, end) for start, end in pairs]))
 
     with settled([stream]):  # The memory and the events are the calibration's own.
         call()
         stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
-        gated(call, PAIRS)  # Clocks go up.
-        queued, alone, empty = gated(call, PAIRS), gated(call, 1), gated(lambda: None, PAIRS)
+        gated(call)  # Clocks go up.
+        queued, empty = gated(call), gated(lambda: None)
         known, in_graph = device.working_kernel_ns, _graph_reading(device, stream, call, pairs)
-    return Calibration(alone - known, queued - known, in_graph - known, empty, known, (queued - known) / 2)
+    return Calibration(queued - known, in_graph - known, empty, known, (queued - known) / 2)
 
 
 def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.protocol import Device
@@ -14,7 +14,7 @@ from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 
 
@@ -46,6 +46,11 @@ class DeviceLogRecorder:
         reload : callable
             Called before; fills the inputs of a program that changes them.
         """
+        spans, info = self.recorded(prepared, reload)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+
+    def recorded(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> tuple[SpanTable, TraceInfo]:
+        """Return the spans of a run and what is known of it, as `record` does."""
         with prepared.lock:
             reload()
             with self.log.kept() as records, settled(prepared.streams.values()):
@@ -62,7 +67,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+        return spans, info
 
     def _notes(self) -> list[str]:
         if self.asked in ("auto", "events"):
@@ -84,8 +89,8 @@ class DeviceLogRecorder:
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
-                whole, ran = whole_piece(step.launch, 0.0), times[step.launch.operation, step.launch.part]
-                pieces = [replace(whole, start_ns=start, end_ns=end) for start, end in ran]
+                ran = times[step.launch.operation, step.launch.part]
+                pieces = [whole_piece(step.launch, end, start) for start, end in ran]
                 add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
                 extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]

@@ -19,6 +19,7 @@ from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
+    alone_ns,
     back_to_back_ns,
     fitted_to_ends,
     gated_pass,
@@ -124,8 +125,8 @@ class EventRecorder:
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
         steps = steps_of(prepared)
-        durations = self.durations_ns(prepared, steps, calibration)
-        pieces = self.pieces(prepared, steps, durations, calibration)
+        durations = self.durations_ns(prepared, steps)
+        pieces = self.pieces(prepared, steps, durations)
         placed: list[Placed] = []
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
@@ -133,15 +134,13 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                placed += self._placed_in_graph(prepared, bound, index, end, calibration)
+                placed += self._placed_in_graph(prepared, bound, index, end)
         return placed
 
-    def _placed_in_graph(
-        self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float, calibration: Calibration
-    ) -> list[Placed]:
+    def _placed_in_graph(self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float) -> list[Placed]:
         inner = [bound.step for bound in replay.inner]
-        alone = self.durations_ns(prepared, replay.inner, calibration)
-        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners, correlation)
+        alone = self.durations_ns(prepared, replay.inner)
+        pieces = in_graph(self.pieces(prepared, replay.inner, alone), replay.owners, correlation)
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
@@ -154,17 +153,14 @@ class EventRecorder:
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
     def durations_ns(
-        self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration, before: Mapping[int, Call] = MappingProxyType({})
+        self, prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})
     ) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
-        passes = [gated_pass(prepared, steps, before) for _ in range(self.passes)]
-        return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
+        return alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], self.device.working_kernel_ns)
 
-    def pieces(
-        self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float], calibration: Calibration
-    ) -> dict[int, tuple[Piece, ...]]:
+    def pieces(self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float]) -> dict[int, tuple[Piece, ...]]:
         """Return the kernels of each launch among steps (see `pieces_of`)."""
-        return pieces_of(prepared, steps, whole_ns, lambda apart, before: self.durations_ns(prepared, apart, calibration, before))
+        return pieces_of(prepared, steps, whole_ns, lambda apart, before: self.durations_ns(prepared, apart, before))
 
     def _info(
         self,

@@ -8,6 +8,7 @@ what comes after it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from streamscope.devices.gates import held, reference_call
-from streamscope.devices.protocol import Call, Event, Graph
+from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import Bound
 from streamscope.engines.issuing import dependencies
 from streamscope.engines.plan import Issue, Replay, Step
@@ -31,6 +32,9 @@ A device with exact times needs fewer."""
 
 
 LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
+
+REFERENCES = 12
+"""How often a gated pass times the reference kernel."""
 
 
 @dataclass(frozen=True)
@@ -104,21 +108,24 @@ def timed_run(prepared: Prepared) -> list[HostInterval]:
 
 
 def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Collection[int] = ()) -> NaturalPass:
-    """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, once without.
+    """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, without.
 
     ``plain`` is what runs without, by default the same; ``untimed`` are indices of steps that get no event.
-    Both begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs.
+    Both that are timed begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs,
+    and on a host that has: a library's call takes a third longer where other code ran before it.
     """
     device = prepared.device
     steps = steps_of(prepared)
     launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
     ends = {index: device.event(timing=True) for index in launches if index not in untimed}
-    unrecorded = plain or prepared
-    begin = device.now_ns()
-    unrecorded.run()
-    unrecorded.wait()
-    unrecorded_ns = device.now_ns() - begin
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
+    unrecorded = plain or prepared
+    begin = 0
+    for _ in range(1 if device.info.exact else 2):
+        begin = device.now_ns()
+        unrecorded.run()
+        unrecorded.wait()
+    unrecorded_ns = device.now_ns() - begin
     records = [partial(bound.stream.record, ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
     stamps: list[int] = []
     stamp, now = stamps.append, device.now_ns
@@ -138,29 +145,69 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock, unrecorded_ns)
 
 
-def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> dict[int, float]:
-    """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``.
+@dataclass(frozen=True)
+class GatedPass:
+    """What a pair of events reads around each launch alone, behind a gate, and around the reference kernel in between.
+
+    Attributes
+    ----------
+    readings_ns : dict of int to float
+        By index of the step.
+    reference_ns : list of float
+        Around the reference kernel, at `REFERENCES` places of the pass.
+    """
+
+    readings_ns: dict[int, float]
+    reference_ns: list[float]
+
+
+def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> GatedPass:
+    """Carry out steps, each launch alone behind a gate, and time it by a pair of events.
 
     ``before`` are calls that put more behind the gate, ahead of the pair, by index.
     """
-    device = prepared.device
-    pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches_of(steps)}
+    device, launches = prepared.device, launches_of(steps)
+    pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches}
     primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
+    references: list[tuple[Event, Event]] = []
+    places = Counter(launches[place * len(launches) // REFERENCES] for place in range(REFERENCES)) if launches else Counter[int]()
+
+    def timed(stream: Stream, pair: tuple[Event, Event], call: Call, what: str, first: Sequence[Call]) -> None:
+        with held(device, [stream], what):
+            for each in first:
+                each()
+            stream.record(pair[0])
+            call()
+            stream.record(pair[1])
+        device.synchronize()
+
     for index, bound in enumerate(steps):
         if isinstance(bound.step, Issue) and bound.stream is not None:
-            with held(device, [bound.stream], bound.step.launch.name):
-                if bound.step.launch.kind is LaunchKind.KERNEL:
-                    # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
-                    primers[bound.stream]()
-                if index in before:
-                    before[index]()
-                bound.stream.record(pairs[index][0])
-                bound.call()
-                bound.stream.record(pairs[index][1])
-            device.synchronize()
+            primer, launch = primers[bound.stream], bound.step.launch
+            for _ in range(places[index]):
+                references.append((device.event(timing=True), device.event(timing=True)))
+                timed(bound.stream, references[-1], primer, "the reference kernel", [primer])
+            # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
+            first = [*([primer] if launch.kind is LaunchKind.KERNEL else []), *([before[index]] if index in before else [])]
+            timed(bound.stream, pairs[index], bound.call, launch.name, first)
         else:
             bound.call()
-    return {index: device.elapsed_ns(start, end) for index, (start, end) in pairs.items()}
+    return GatedPass(
+        {index: device.elapsed_ns(*pair) for index, pair in pairs.items()},
+        [device.elapsed_ns(*pair) for pair in references],
+    )
+
+
+def alone_ns(passes: Sequence[GatedPass], reference_kernel_ns: float) -> dict[int, float]:
+    """Return how long each launch takes alone, in ns: the median of its readings, less what the reference kernel reads beyond its duration.
+
+    Readings have two states, 0.2 µs apart, and which one it is changes with the place in the pass. A median of the reference's readings
+    would be in one of them. So each place has its median, and the mean over the places counts.
+    """
+    if not passes or not passes[0].readings_ns:
+        return {}
+    excess_ns = float(np.median([one.reference_ns for one in passes], axis=0).mean()) - reference_kernel_ns
+    return {index: max(0.0, float(np.median([one.readings_ns[index] for one in passes])) - excess_ns) for index in passes[0].readings_ns}
 
 
 def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int, float]:
@@ -177,12 +224,7 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
     ends: dict[int, float] = {}
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}
-        with prepared.capturing() as graphs:
-            for index, bound in enumerate(replay.inner):
-                bound.call()
-                if index in events and bound.stream is not None:
-                    bound.stream.record(events[index])
-        found = _median_ns(prepared, graphs[0], span, events | {-1: span[1]}, repeats)
+        found = _median_ns(prepared, prepared.graph_with(replay, events), span, events | {-1: span[1]}, repeats)
         delay = max(0.0, found.pop(-1) - whole) / len(events)
         ends |= {index: end - position * delay for position, (index, end) in enumerate(found.items())}
     last = max(ends.values())

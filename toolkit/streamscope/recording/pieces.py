@@ -17,7 +17,7 @@ from streamscope.engines.binding import Bound, capturing
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
-from streamscope.program.launch import Launch, LaunchKind
+from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording.passes import launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.words import counted
@@ -136,10 +136,10 @@ def stretched(pieces: Sequence[Piece], start_ns: float, end_ns: float) -> list[P
     return [replace(piece, start_ns=start, end_ns=end) for piece, (start, end) in zip(pieces, times, strict=True)]
 
 
-def whole_piece(launch: Launch, whole_ns: float) -> Piece:
+def whole_piece(launch: Launch, end_ns: float, start_ns: float = 0.0) -> Piece:
     """Return a launch as one piece, as its operator describes it."""
     kind = SpanKind.KERNEL if launch.kind is LaunchKind.KERNEL else SpanKind.COPY
-    return Piece(kind, 0.0, whole_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
+    return Piece(kind, start_ns, end_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
 
 
 def node_id(graph: int, node: int) -> int:
@@ -162,11 +162,7 @@ def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int], graph:
 
 def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int, pieces: Sequence[Piece], basis: Basis) -> None:
     """Add the spans of a launch's pieces to a trace that is being built; bytes and flops of the operation are shared out by duration."""
-    cost = launch.cost
-    ends = [0.0, *accumulate(piece.end_ns - piece.start_ns for piece in pieces)]
-    shares = [end / ends[-1] if ends[-1] > 0 else 1.0 for end in ends[1:]]
-    bytes_until, flops_until = ([0, *(round(amount * share) for share in shares)] for amount in (cost.bytes, cost.flops))
-    for piece, nbytes, flops in zip(pieces, pairwise(bytes_until), pairwise(flops_until), strict=True):
+    for piece, nbytes, flops in zip(pieces, *_shared_out(pieces, launch.cost), strict=True):
         builder.add(
             piece.kind,
             launch.name,
@@ -179,11 +175,22 @@ def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int
             basis=basis,
             blocks=piece.blocks,
             threads=piece.threads,
-            nbytes=nbytes[1] - nbytes[0],
-            flops=flops[1] - flops[0],
+            nbytes=nbytes,
+            flops=flops,
             symbol=piece.symbol,
             graph_node=piece.graph_node,
         )
+
+
+def _shared_out(pieces: Sequence[Piece], cost: Cost) -> tuple[list[int], list[int]]:
+    """Return each piece's part of bytes and flops, whose sums are the cost's."""
+    if len(pieces) == 1:
+        return [cost.bytes], [cost.flops]
+    ends = [0.0, *accumulate(piece.end_ns - piece.start_ns for piece in pieces)]
+    shares = [end / ends[-1] if ends[-1] > 0 else 1.0 for end in ends[1:]]
+    until = ([0, *(round(amount * share) for share in shares)] for amount in (cost.bytes, cost.flops))
+    nbytes, flops = ([later - earlier for earlier, later in pairwise(one)] for one in until)
+    return nbytes, flops
 
 
 def _launch(bound: Bound) -> Launch:

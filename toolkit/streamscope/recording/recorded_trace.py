@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, marker_ranges
-from streamscope.trace.activities import Activities, joined, looked_up, name_waits
+from streamscope.trace.activities import ON_DEVICE, Activities, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import DeviceInfo, Trace
 from streamscope.words import counted
 
@@ -74,7 +75,9 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     TraceError
         Nothing ran on that GPU.
     """
-    names = _Names()
+    names, streams = _Names(), Streams("context")
+    work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))
+    records = replace(records, work=work, waits=waits, events=events)
     calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
     own = block.began(records.overheads)
     compiling = np.isin(own["what"], list(COMPILING))
@@ -87,6 +90,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         _compiling(own[compiling], names),
     ]
     found = replace(joined(parts), names=names.texts)
+    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
     on_stream = records.waits[records.waits["what"] == STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"])
     return foreign_trace(
@@ -105,6 +109,13 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
             **({"lost_records": float(records.dropped)} if records.dropped else {}),
         },
     )
+
+
+def _placed(rows: Array, streams: Streams) -> Array:
+    """Return rows with streams that are told apart where two contexts number theirs alike."""
+    placed = rows.copy()
+    placed["stream"] = streams.places(rows["stream"], rows["context"])
+    return placed
 
 
 def _length_ns(rows: Array) -> int:

@@ -27,7 +27,7 @@ from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import origins_of
-from streamscope.recording.passes import NaturalPass, gated_pass, launches_of, natural_pass, steps_of
+from streamscope.recording.passes import GatedPass, NaturalPass, alone_ns, gated_pass, launches_of, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, in_graph
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
 from streamscope.trace.spans import Basis, SpanKind
@@ -171,16 +171,16 @@ class Recording:
         calibration = calibrate(self.events.device)
         reload()
         steps = steps_of(self.twin)
-        alone = {index: self.alone_ns(bound.inner, calibration) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
-        durations = self.alone_ns(steps, calibration)
+        alone = {index: self.alone_ns(bound.inner) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
+        durations = self.alone_ns(steps)
         self._check_excess()
         placed: list[Placed] = []
         for index, bound in enumerate(steps):
             if isinstance(bound.step, Replay):
-                placed += self._in_graph(chosen, bound, index, alone[index], calibration)
+                placed += self._in_graph(chosen, bound, index, alone[index])
             elif self._stamped(bound):
                 placed += self.by_stamps(chosen, bound, index)
-        placed = apart([*placed, *self._by_events(chosen, steps, durations, calibration)])
+        placed = apart([*placed, *self._by_events(chosen, steps, durations)])
         late = shift_ns(placed, chosen.natural, chosen.clock.uncertainty_ns)
         spans = spans_of_run(self.prepared, chosen.natural.host, placed, late)
         blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
@@ -222,18 +222,18 @@ class Recording:
             self._shift_ns = float(np.median(shifts)) + stamp_excess_ns(1) / 2
         return self._shift_ns
 
-    def _by_events(self, chosen: _Pass, steps: Sequence[Bound], durations: Mapping[int, float], calibration: Calibration) -> list[Placed]:
+    def _by_events(self, chosen: _Pass, steps: Sequence[Bound], durations: Mapping[int, float]) -> list[Placed]:
         """Return the launches outside graphs that have no stamps: as long as they take alone, and ended as the events behind them say."""
         placed: list[Placed] = []
-        for index, pieces in self._pieces(steps, durations, calibration).items():
+        for index, pieces in self._pieces(steps, durations).items():
             end_ns = chosen.natural.ends_ns[index] + self._event_shift_ns(chosen)
             basis = Basis.DERIVED if len(pieces) == 1 else Basis.PLACED
             placed.append(Placed(cast("Issue", steps[index].step), index, end_ns - durations[index], end_ns, basis, pieces))
         return placed
 
-    def alone_ns(self, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
+    def alone_ns(self, steps: Sequence[Bound]) -> dict[int, float]:
         """Return how long each launch takes alone, in ns, and keep how much longer that is than its stamps say."""
-        passes: list[dict[int, float]] = []
+        passes: list[GatedPass] = []
         extents: dict[Owner, list[float]] = {}
         owners = {index: self._owner(steps[index]) for index in launches_of(steps) if self._stamped(steps[index])}
         for _ in range(self.recorder.passes):
@@ -245,7 +245,7 @@ class Recording:
                 if not times.all():
                     continue  # It did not run.
                 extents.setdefault(owner, []).append(float(times[:, 1].max() - times[:, 0].min()))
-        durations = {i: max(0.0, float(np.median([one[i] for one in passes])) - calibration.alone_excess_ns) for i in passes[0]}
+        durations = alone_ns(passes, self.events.device.working_kernel_ns)
         for index, owner in owners.items():
             if owner not in extents:
                 continue
@@ -268,11 +268,11 @@ class Recording:
         launch = cast("Issue", bound.step).launch
         return launch.operation, launch.part
 
-    def _pieces(self, steps: Sequence[Bound], durations: Mapping[int, float], calibration: Calibration) -> dict[int, tuple[Piece, ...]]:
+    def _pieces(self, steps: Sequence[Bound], durations: Mapping[int, float]) -> dict[int, tuple[Piece, ...]]:
         """Return the kernels of each launch without stamps."""
         chosen = [index for index in launches_of(steps) if not self._stamped(steps[index])]
         own = {position: durations[index] for position, index in enumerate(chosen)}
-        found = self.events.pieces(self.twin, [steps[index] for index in chosen], own, calibration)
+        found = self.events.pieces(self.twin, [steps[index] for index in chosen], own)
         return {index: found[position] for position, index in enumerate(chosen)}
 
     def extent_ns(self, slot: int, stamps: Stamps) -> tuple[float, float]:
@@ -295,9 +295,7 @@ class Recording:
         )
         return [Placed(cast("Issue", bound.step), correlation, start, times[-1][1], Basis.MEASURED, pieces)]
 
-    def _in_graph(
-        self, chosen: _Pass, replay: Bound, correlation: int, alone: Mapping[int, float], calibration: Calibration
-    ) -> list[Placed]:
+    def _in_graph(self, chosen: _Pass, replay: Bound, correlation: int, alone: Mapping[int, float]) -> list[Placed]:
         """Return the launches of a replay: by their stamps, or placed between those that have some."""
         issues = launches_of(replay.inner)
         stamped = {
@@ -307,7 +305,7 @@ class Recording:
         pieces = {index: one.pieces for index, one in placed.items()}
         without = [index for index in issues if not self._stamped(replay.inner[index])]
         if without:
-            pieces |= self._pieces(replay.inner, alone, calibration)
+            pieces |= self._pieces(replay.inner, alone)
             before = dependencies([bound.step for bound in replay.inner])
             begins, ends, gap = self._marked(chosen, replay, correlation, [i for i in without if not before[i]], without)
             times = {index: (one.start_ns, one.end_ns) for index, one in placed.items()}

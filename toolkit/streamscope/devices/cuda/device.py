@@ -6,9 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
+from streamscope.interrupts import Alive, when_gone
 from streamscope.kernels.compile.batch import compile_batch, compile_kernel
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
 from streamscope.kernels.compile.cubin import Cubin
@@ -42,16 +42,6 @@ Call = Callable[[], None]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False"
-
-
-@cache
-def _machine_code(index: int) -> tuple[dict[str, Any], dict[str, threading.Lock]]:
-    """Return what is loaded on a GPU, by its digest, and a lock for each that is being loaded; all device objects share them.
-
-    As CuPy's and PyTorch's, our machine code stays for as long as the process lives: unloading it breaks the captures of other threads,
-    and a kernel that is still to run would end the process's work on the GPU.
-    """
-    return {}, {}
 
 
 class CudaDevice:
@@ -81,8 +71,11 @@ class CudaDevice:
         self._cache: dict[Any, Any] = {}
         self._cache_lock = threading.RLock()
         self._modules: dict[KernelSource, Any] = {}
-        self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
-        self._cubins, self._loading = _machine_code(index)
+        self._ready = Alive[int, Program]()
+        self._cubins: dict[str, Any] = {}
+        # Machine code is unloaded with its last reference: each takes a megabyte of the device. That waits for all that runs there.
+        when_gone(self, partial(self.captures.destroy, self._cubins.clear))
+        self._loading: dict[str, threading.Lock] = {}
         self._gates = gate_word(self)
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
@@ -298,14 +291,14 @@ class CudaDevice:
         """End the capture, and update a graph with it where CUDA accepts that, else instantiate it."""
         try:
             captured = self.end_capture_raw(stream)
-            return CudaGraph(captured, self.captures, self._transfers()) if update is None else self._updated(update, captured)
+            return CudaGraph(captured, self.captures) if update is None else self._updated(update, captured)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
             raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=CAPTURE_HINT) from error
 
     def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
         """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""
         refused = graph.update(captured)
-        return CudaGraph(captured, self.captures, self._transfers(), refused) if refused else graph
+        return CudaGraph(captured, self.captures, refused) if refused else graph
 
     def abandon_capture(self, stream: CudaStream) -> None:
         """End a capture and throw it away."""

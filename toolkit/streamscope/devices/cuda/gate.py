@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
@@ -123,6 +124,7 @@ class CudaGate:
         """Let everything put on the stream from now on wait for `open`."""
         if not self._holds:
             self._holds = True
+            CAPTURES.forbid(self)
             _watchdog.arm(self, self._give_up)
         cuda = libraries().cuda
         address = self._shared.memory.ptr
@@ -137,6 +139,7 @@ class CudaGate:
             It has opened by itself, because it held them for too long.
         """
         self._let_go()
+        CAPTURES.allow(self)
         _watchdog.disarm(self)
         late, self._late = self._late, False
         if late:

@@ -22,16 +22,16 @@ _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 
 class Captures:
-    """Which captures are under way, and what waits to be destroyed until there are none.
+    """Which captures are under way, and which gates hold streams; and what waits to be destroyed until there are none.
 
     A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs, and any thread to wait for the
-    whole device, as libraries do that destroy their handles; it breaks the capture where that is tried. Python's garbage collector does not
-    know that.
+    whole device, as libraries do that destroy their handles, and the driver that unloads machine code; it breaks the capture where that
+    is tried, and behind a closed gate such a wait has no end. Python's garbage collector does not know that.
     """
 
     def __init__(self) -> None:
         self._thread = threading.local()
-        self._everywhere: set[int] = set()
+        self._everywhere: set[object] = set()
         self._waiting: deque[Callable[[], object]] = deque()
 
     @property
@@ -42,12 +42,20 @@ class Captures:
     def begun(self, stream: int) -> None:
         """Note that the calling thread captures a stream."""
         self._own().add(stream)
-        self._everywhere.add(stream)
+        self.forbid(stream)
 
     def ended(self, stream: int) -> None:
         """Note that a capture is over, and destroy what waited for that."""
         self._own().discard(stream)
-        self._everywhere.discard(stream)
+        self.allow(stream)
+
+    def forbid(self, key: object) -> None:
+        """Let nothing be destroyed until the key is allowed: in no thread."""
+        self._everywhere.add(key)
+
+    def allow(self, key: object) -> None:
+        """Destroy what waited for a key that was forbidden, if no other is."""
+        self._everywhere.discard(key)
         self._destroy_waiting()
 
     def destroy(self, destroy: Callable[[], object]) -> None:
@@ -93,21 +101,17 @@ class CudaGraph:
     captured : int
         Address of the captured graph, which is taken over.
     captures : Captures
-    uploads : stream
-        A stream of CuPy's on which it is put on the device. That is over when it is made: no launch and no end of the graph, on whichever
-        stream, meets one that is half on the device.
     refused : str
         Why the update was refused that this graph replaces.
     """
 
-    def __init__(self, captured: int, captures: Captures, uploads: Any, refused: str = "") -> None:
+    def __init__(self, captured: int, captures: Captures, refused: str = "") -> None:
         runtime = libraries().runtime
         self.refused = refused
         self.kept: object = None
         """What must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
-        self._uploads = uploads
         self._captured = captured
         self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
@@ -115,7 +119,7 @@ class CudaGraph:
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
             self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
-            self._upload()
+            runtime.graphUpload(self._executable, 0)
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
@@ -161,12 +165,8 @@ class CudaGraph:
         self._captured = self._owned["graphDestroy"] = captured
         self._nodes, self.node_count = None, node_count(captured)
         with cuda_errors("uploading a graph"):
-            self._upload()
+            self._runtime.graphUpload(self._executable, 0)
         return ""
-
-    def _upload(self) -> None:
-        self._runtime.graphUpload(self._executable, self._uploads.ptr)
-        self._uploads.synchronize()
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:

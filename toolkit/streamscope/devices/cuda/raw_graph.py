@@ -12,14 +12,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.node_marks import NodeMarks, under_way
+from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.devices.graph_node import NO_OPERATION
-from streamscope.errors import DeviceError, EngineError
+from streamscope.devices.hanging import hung
+from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, libraries
 
@@ -28,6 +32,7 @@ Edges = tuple[tuple[int, ...], ...]
 Pair = tuple[int, int]
 """An edge: what comes first, and what comes after it."""
 Words = npt.NDArray[np.uint64]
+Added = TypeVar("Added")
 
 FULL = 0
 """The data of an edge (CUgraphEdgeData) that waits for the end of a node. A programmatic one lets a kernel start before that."""
@@ -35,7 +40,10 @@ TRYING_S = 0.5
 """How long orders of captured code may be tried, about."""
 MOST_TURNS, FEWEST_TURNS = 15, 3
 STUCK_S = 20.0
-"""A replay that takes longer than this, and a thousand times longer than the capture as it was, is stuck."""
+"""A replay that takes longer than this hangs."""
+
+_HUNG: list[object] = []
+"""Graphs that never end, and what they use, which nobody may free."""
 
 
 class RawGraph:
@@ -60,6 +68,8 @@ class RawGraph:
     kept : object
     check : callable
         Called with the edges of each graph before it is made; raises where they miss an order that is needed.
+    named : callable
+        Tells what an operation is called, in errors.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class RawGraph:
     ) -> None:
         self.edges = edges
         self.check: Callable[[Edges], object] = _trusted
+        self.named: Callable[[int], str] = "node {}".format
         self._graph = graph
         self._nodes = tuple(nodes)
         self._keeping = keeping
@@ -81,8 +92,10 @@ class RawGraph:
     def _stream(self) -> Any:
         return libraries().cupy.cuda.Stream(non_blocking=True)
 
-    def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
+    def graph(self, edges: Edges, events: Mapping[int, CudaEvent] = MappingProxyType({})) -> tuple[CudaGraph, tuple[int, ...]]:
         """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
+
+        Behind some operations it records ``events``, for which nothing waits; their nodes are the last ones, and no operation.
 
         With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them.
@@ -92,6 +105,11 @@ class RawGraph:
         DeviceError
             The driver refuses.
         """
+        made, _ = self._made(edges, partial(self._add_events, events))
+        return made, (*(self._number.get(node, NO_OPERATION) for node in self._handles), *(NO_OPERATION for _ in events))
+
+    def _made(self, edges: Edges, add: Callable[[int], Added]) -> tuple[CudaGraph, Added]:
+        """Return an instantiated clone with other edges, and what a function returned that has added nodes to the clone before."""
         self.check(edges)
         handle = ctypes.c_void_p()
         with self._lock, deferred():
@@ -100,12 +118,31 @@ class RawGraph:
             try:
                 if edges != self.edges:
                     self._replace_edges(clone, edges)
+                added = add(clone)
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
             made.kept = self.kept
-        return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
+        return made, added
+
+    def _add_events(self, events: Mapping[int, CudaEvent], clone: int) -> None:
+        for operation, event in events.items():
+            before = ctypes.c_void_p(_in_clone(self._nodes[operation], clone))
+            added = (ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(clone), ctypes.byref(before), ctypes.c_size_t(1))
+            _call("cuGraphAddEventRecordNode", *added, ctypes.c_void_p(event.pointer))
+
+    def _replay_first(self, edges: Edges) -> None:
+        """Replay an order for the first time: with marks, so that the error names the nodes under way if it hangs."""
+        graph, marks = self._made(edges, lambda clone: NodeMarks(clone, [_in_clone(node, clone) for node in self._nodes]))
+        end = libraries().cupy.cuda.Event()
+        graph.launch_on(self._stream.ptr)
+        end.record(self._stream)
+        try:
+            _wait(end, lambda: [self.named(number) for number in under_way(edges, marks.ended())])
+        except HungError:
+            _HUNG.append((graph, marks))
+            raise
 
     @cached_property
     def _handles(self) -> list[int]:
@@ -139,8 +176,8 @@ class RawGraph:
         ------
         DeviceError
             The driver refuses.
-        EngineError
-            A replay does not end.
+        HungError
+            A replay does not end; the process cannot use the GPU any more.
         """
         with self._lock:
             missing = list(dict.fromkeys(order for order in orders if order not in self._times_us))
@@ -148,8 +185,15 @@ class RawGraph:
                 # All of them anew: those that are compared have met the same clocks and neighbours.
                 tried = list(dict.fromkeys(orders))
                 graphs = [self.graph(order)[0] for order in tried]
-                with self._keeping():
-                    self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                try:
+                    with self._keeping():
+                        for order in missing:
+                            if order != self.edges:
+                                self._replay_first(order)
+                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                except HungError:
+                    _HUNG.append((self, graphs))
+                    raise
             return [self._times_us[order] for order in orders]
 
 
@@ -210,18 +254,18 @@ def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
     return [float(each) for each in np.median([[replay_us(graph) for graph in graphs] for _ in range(turns)], axis=0)]
 
 
-def _wait(event: Any) -> None:
-    """Wait for an event, in a way that Ctrl-C ends.
+def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
+    """Wait for an event, in a way that Ctrl-C ends; ``names`` tells which nodes are under way.
 
     Raises
     ------
-    EngineError
+    HungError
         It does not come.
     """
     limit = time.monotonic() + STUCK_S
     while not event.done:
         if time.monotonic() > limit:
-            raise EngineError(f"a replay of captured code has not ended after {STUCK_S:g} s", hint="restart the process: the GPU is held")
+            raise hung("a replay of captured code in another order", STUCK_S, names())
 
 
 def _trusted(edges: Edges) -> None:

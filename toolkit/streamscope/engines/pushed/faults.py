@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import count
 from types import TracebackType
-from weakref import WeakSet
 
 from streamscope.errors import EngineError, StreamscopeError, described
+from streamscope.interrupts import Alive
 
 KEPT = 100
 """How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
@@ -84,7 +84,7 @@ class FaultLog:
         self.live = False
         self.number = count(1).__next__
         self._faults: list[Fault] = []
-        self._later: WeakSet[Fault] = WeakSet()
+        self._later = Alive[int, Fault]()  # by address
         self._more = 0
 
     def add(self, fault: Fault) -> None:
@@ -94,7 +94,7 @@ class FaultLog:
         if len(self._faults) < KEPT:
             self._faults.append(fault)
         else:
-            self._later.add(fault)
+            self._later[id(fault)] = fault
             self._more += 1
         self.live = True
 
@@ -104,17 +104,17 @@ class FaultLog:
             return None
         if fault in self._faults:
             self._faults.remove(fault)
-        elif fault in self._later:
-            self._later.remove(fault)
+        elif self._later.pop(id(fault)) is not None:
             self._more -= 1
         self.live = bool(self._faults or self._more)
         return fault.error(self.number())
 
     def take_all(self) -> StreamscopeError | None:
         """Return the error to raise for all faults: the first pushed, with notes about the others; beyond `KEPT` they are counted."""
-        known = sorted((*self._faults, *self._later), key=lambda fault: fault.pushed or 0)
+        known = sorted((*self._faults, *self._later.values()), key=lambda fault: fault.pushed or 0)
         number = len(self._faults) + self._more
-        self._faults, self._later, self._more, self.live = [], WeakSet(), 0, False
+        self._faults, self._more, self.live = [], 0, False
+        self._later.clear()
         if not number:
             return None
         if not known:

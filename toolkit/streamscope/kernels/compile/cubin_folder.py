@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from weakref import WeakValueDictionary
 
 from streamscope.errors import CacheWarning, OutputError
+from streamscope.interrupts import Alive
 from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_BYTES, Cubin, checksum_of, header_of, packed, unpacked
 
 MOST_BYTES = 512 * 2**20
@@ -85,7 +85,7 @@ class CubinFolder:
         self.most_bytes = most_bytes
         self.why_none = why_none
         self._unwarned = [True]
-        self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
+        self._known = Alive[bytes, Cubin]()
 
     def read(self, key: str) -> Cubin | None:
         """Return the cubin that a key stands for; None where there is none, or a broken one."""

@@ -15,11 +15,10 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from weakref import WeakSet
 
 from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
-from streamscope.interrupts import Finaliser, when_gone
+from streamscope.interrupts import Alive, Finaliser, when_gone
 from streamscope.kernels.compile.cubin import FORMAT, Cubin
 from streamscope.kernels.compile.cubin_folder import LOCK, MOST_BYTES, CubinFolder
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
@@ -142,7 +141,7 @@ class KernelCache:
         self.claims = Claims(None if path is None else path / LOCK)
         self._memory: OrderedDict[str, Cubin] = OrderedDict()
         self._mutex = threading.Lock()
-        _ALL.add(self)
+        _ALL[id(self)] = self
 
     def find(self, key: str, name: str = "", architecture: str = "") -> tuple[Cubin, Origin] | None:
         """Return a compiled kernel and where it was; None where it is nowhere.
@@ -217,11 +216,12 @@ class KernelCache:
                 self._memory.popitem(last=False)
 
 
-_ALL: WeakSet[KernelCache] = WeakSet()
+_ALL = Alive[int, KernelCache]()
+"""By address."""
 
 
 def _after_fork() -> None:
-    for cache in list(_ALL):
+    for cache in _ALL.values():
         cache.begin_again()
 
 

@@ -1,0 +1,126 @@
+"""What orders captured code without need: nodes that are not understood, memory whose use is not known, and the capture itself.
+
+Each cause is taken away in thought: the order is worked out anew without it, and its longest path is compared. That is a bound of what
+can be gained, since the device is taken to have room for all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from streamscope.auditing.dependencies import longest_path
+from streamscope.auditing.findings import Finding, Kind, Severity
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.conflicts import has, known_before
+from streamscope.capturing.memory import Evidence, NodeMemory
+from streamscope.capturing.true_order import Edges, true_order
+from streamscope.engines.plan import Estimate
+from streamscope.program.operation import Program
+from streamscope.words import counted, listed, time_text
+
+VAGUE = frozenset({Evidence.POINTER})
+"""Evidence of memory that a node may use, or may not: an address led there, and nothing says more."""
+EXAMPLES = 3
+WORTH = 0.01
+"""The share of the longest path from which on a cause is a warning and not a note."""
+
+
+def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
+    """Yield a finding for each cause that orders nodes of captured code; nothing for other programs.
+
+    Parameters
+    ----------
+    program : Program
+    estimate : callable
+        ``estimate(launch) -> ns``.
+    """
+    if not isinstance(certificate := program.certificate, Certificate):
+        return
+    audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations])
+    for why, numbers in certificate.reasons.items():
+        changed = audit.without(_understood, numbers)
+        subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
+        advice = "look at .certificate() of the captured code for each node; what is called through PyTorch's operators is understood best."
+        yield audit.finding(Kind.NOT_UNDERSTOOD, subject, numbers, changed, advice)
+    vague = [number for number, memory in enumerate(certificate.memories) if any(one.evidence in VAGUE for one in memory.accesses)]
+    if vague:
+        changed = audit.without(_certain, vague)
+        subject = (
+            f"{counted(len(vague), 'node')} {'leads' if len(vague) == 1 else 'lead'} to memory whose use is not known, as of workspaces"
+        )
+        yield audit.finding(
+            Kind.SHARED_WORKSPACE, subject, vague, changed, "give libraries a workspace for each call, where they take one."
+        )
+    yield from audit.capture_finding()
+
+
+def _understood(memory: NodeMemory) -> NodeMemory:
+    return replace(memory, why_unknown="")
+
+
+def _certain(memory: NodeMemory) -> NodeMemory:
+    return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence not in VAGUE))
+
+
+@dataclass(frozen=True)
+class _Orders:
+    """The true order of captured code, and what it would be without a cause."""
+
+    program: Program
+    certificate: Certificate
+    durations_ns: Sequence[float]
+
+    @property
+    def capture(self) -> Edges:
+        return self.program.captured
+
+    @cached_property
+    def takes_ns(self) -> float:
+        return self._longest_ns(self.certificate.order)
+
+    def _longest_ns(self, order: Edges) -> float:
+        return max(longest_path(self.durations_ns, order), default=0.0)
+
+    def without(self, change: Callable[[NodeMemory], NodeMemory], numbers: Collection[int]) -> Edges:
+        """Return the order with other memory of some nodes."""
+        memories = enumerate(self.certificate.memories)
+        return true_order([change(memory) if number in numbers else memory for number, memory in memories], self.capture)
+
+    def finding(self, kind: Kind, subject: str, numbers: Sequence[int], changed: Edges, advice: str) -> Finding:
+        """Return what a cause orders, and costs at most."""
+        kept = self._lost(self.certificate.order, changed)
+        gain_ns = max(0.0, self.takes_ns - self._longest_ns(changed))
+        edges = f"That keeps {kept:,} of {counted(self.certificate.edges, 'edge')}"
+        return self._said(kind, f"{subject}: {self._some(numbers)}. {edges}", numbers, gain_ns, advice)
+
+    def capture_finding(self) -> Iterator[Finding]:
+        """Yield what the capture orders and memory does not."""
+        pairs, needed = self.certificate.capture_pairs, self.certificate.pairs
+        lost = self._lost(self.capture, self.certificate.order)
+        if not lost:
+            return
+        gain_ns = max(0.0, self._longest_ns(self.capture) - self.takes_ns)
+        message = (
+            f"The capture orders {counted(pairs, 'pair')} of nodes, of which {needed:,} share memory or are not understood; "
+            f"it has {lost:,} of {counted(sum(map(len, self.capture)), 'edge')} without need"
+        )
+        numbers = [number for number, direct in enumerate(self.capture) if set(direct) - set(self.certificate.order[number])]
+        yield self._said(Kind.FALSE_SERIALISATION, message, numbers, gain_ns, "run it in its true order: engine='graph-dual'.")
+
+    def _lost(self, order: Edges, other: Edges) -> int:
+        """Return how many edges of an order another order does not keep."""
+        reached = known_before(other)
+        return sum(not has(reached, later, earlier) for later, direct in enumerate(order) for earlier in direct)
+
+    def _said(self, kind: Kind, message: str, numbers: Sequence[int], gain_ns: float, advice: str) -> Finding:
+        whole_ns = self._longest_ns(self.capture)
+        most = f"at most {time_text(gain_ns)} of {time_text(whole_ns)}" if gain_ns > 0 else "nothing"
+        severity = Severity.WARNING if gain_ns > WORTH * whole_ns else Severity.NOTE
+        operations = tuple(self.program.operations[number] for number in numbers[:EXAMPLES])
+        return Finding(kind, severity, operations, (), f"{message}, and costs {most} (estimated).", advice, gain_ns)
+
+    def _some(self, numbers: Sequence[int]) -> str:
+        more = [counted(len(numbers) - EXAMPLES, "other")] if len(numbers) > EXAMPLES else []
+        return listed([*(self.certificate.named(number) for number in numbers[:EXAMPLES]), *more])
