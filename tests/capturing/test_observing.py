@@ -37,7 +37,7 @@ def test_what_is_only_read_is_no_claim():
 def test_a_node_that_changes_something_else_is_not_understood(monkeypatch):
     monkeypatch.setattr(observing, "observed_writes", lambda *_: [[(0, LINE)], [(4 * LINE, 5 * LINE)], [(0, LINE)]])
     memories = [memory([(0, 8)]), memory([(0, 8)]), NodeMemory(why_unknown="for another reason")]
-    first, second, third = checked_memories([None] * 3, memories, [], lambda: None)
+    first, second, third = checked_memories([None] * 3, memories, [], [], lambda: None)
     assert first is memories[0]
     assert "changed memory" in second.why_unknown
     assert second.accesses == memories[1].accesses

@@ -54,8 +54,7 @@ def test_each_node_is_seen_to_change_its_lines(cupy, monkeypatch, looked_at):
     def put_back():
         x[...], y[...] = before
 
-    found = observed_writes(nodes, sorted([region(x), region(y)]), put_back)
-    assert kept
+    found = observed_writes(nodes, sorted([region(x), region(y)]), kept.own, put_back)
     start, last = x.data.ptr, y.data.ptr + 99_999 // 128 * 512
     assert found == [[(start + 512, start + 1024)], [(last, y.data.ptr + y.nbytes)], [], [(last, y.data.ptr + y.nbytes)]]
     assert (x == before[0]).all()
@@ -75,8 +74,7 @@ def test_a_write_through_an_address_in_memory_is_found(cupy, monkeypatch, looked
         other += 1
 
     kept, nodes = taken(function, table)
-    found = observed_writes(nodes, sorted([region(x), region(table)]), lambda: x.fill(0))
-    assert kept
+    found = observed_writes(nodes, sorted([region(x), region(table)]), kept.own, lambda: x.fill(0))
     assert [bool(one) for one in found] == [False, True, False]
     assert found[1] == [region(x)]
 
@@ -116,3 +114,15 @@ def test_a_packed_buffer_of_cublas_leads_to_its_matrices(cupy):
     assert any(isinstance(one, CupyProducts) for one in kept.kept)
     found = {one for node in nodes for one in pointers_among(node.words, Allocations(map(region, (a, b, c))).around)}
     assert {a.data.ptr, b.data.ptr, c.data.ptr} <= found
+
+
+@pytest.mark.parametrize("looked_at", [0, 2**40])
+def test_a_node_that_writes_what_a_run_before_wrote_is_seen(cupy, monkeypatch, looked_at):
+    monkeypatch.setattr(observing, "LOOKED_AT", looked_at)
+    kept, nodes = taken(lambda x: (x * 2) + 1, cupy.ones(1000, np.float32))
+    owned = sorted(kept.own)
+    first, second = observed_writes(nodes, owned, owned, lambda: None)
+    assert sum(end - start for start, end in first) == 4096
+    assert sum(end - start for start, end in second) == 4096
+    assert first != second
+    assert (kept.result == 3).all()

@@ -186,7 +186,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     nodes = timed(nodes, state.keeping)
     memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
-    memories = checked_memories(nodes, memories, touched, state.put_back)
+    memories = checked_memories(nodes, memories, touched, taken.own, state.put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamscope.capturing.arguments import pointers_among
 from streamscope.capturing.memory import NodeMemory, Region, around
 from streamscope.capturing.nodes import LaunchableNode
-from streamscope.capturing.state import LINE, rows_of_lines
+from streamscope.capturing.state import LINE, bytes_at, rows_of_lines
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 
@@ -34,7 +34,9 @@ Found = list[tuple[int, Region]]
 """Changed lines, each row of neighbours with the number of the look that found it."""
 
 
-def observed_writes(nodes: Sequence[LaunchableNode], regions: Sequence[Region], put_back: Callable[[], None]) -> list[list[Region]]:
+def observed_writes(
+    nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], None]
+) -> list[list[Region]]:
     """Return what each node changed in some pieces of device memory, as rows of lines, when the nodes run one after the other.
 
     A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
@@ -45,8 +47,10 @@ def observed_writes(nodes: Sequence[LaunchableNode], regions: Sequence[Region], 
     nodes : sequence of LaunchableNode
     regions : sequence of Region
         Sorted and apart from each other.
+    own : sequence of Region
+        Memory whose contents do not outlive a run. All bits of it are flipped before: the same values as in the run before would not show.
     put_back : callable
-        Puts back what the memory held; called before each run and at the end.
+        Puts back what other memory held; called before each run and at the end.
     """
     lib = libraries()
     pool = lib.cupy.cuda.MemoryPool()  # Its memory is none of the regions', which may be CuPy's.
@@ -59,9 +63,9 @@ def observed_writes(nodes: Sequence[LaunchableNode], regions: Sequence[Region], 
     try:
         with lib.cupy.cuda.using_allocator(pool.malloc), stream:
             lines = _Lines(regions)
-            hidden = _run(calls, near, lines, put_back, every, found)
+            hidden = _run(calls, near, lines, partial(_prepare, own, put_back), every, found)
             if hidden:
-                _search(calls, lines, put_back, every, hidden, found)
+                _search(calls, lines, partial(_prepare, own, put_back), every, hidden, found)
     finally:
         stream.synchronize()
         put_back()
@@ -77,10 +81,14 @@ def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeM
 
 
 def checked_memories(
-    nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], regions: Sequence[Region], put_back: Callable[[], None]
+    nodes: Sequence[LaunchableNode],
+    memories: Sequence[NodeMemory],
+    regions: Sequence[Region],
+    own: Sequence[Region],
+    put_back: Callable[[], None],
 ) -> list[NodeMemory]:
     """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood."""
-    hidden = hidden_writes(observed_writes(nodes, regions, put_back), memories)
+    hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
     wrong = "it changed memory that nothing had said it would"
     return [
         replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
@@ -102,16 +110,27 @@ def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]
     return tuple(dict.fromkeys(region for one in addresses if (region := around(regions, one)) is not None))
 
 
+def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
+    """Make memory what it is before a run, but for the capture's own, which gets other values."""
+    cupy = libraries().cupy
+    for region in own:
+        values = bytes_at(*region)
+        cupy.invert(values, out=values)
+    cupy.cuda.get_current_stream().synchronize()
+    put_back()
+    libraries().runtime.deviceSynchronize()
+
+
 def _run(
     calls: Sequence[Callable[[], None]],
     near: Sequence[Sequence[Region]],
     lines: _Lines,
-    put_back: Callable[[], None],
+    prepare: Callable[[], None],
     every: int,
     found: list[list[Region]],
 ) -> set[int]:
     """Run the nodes, note what changed where their pointers lead, and return the stretches in which something else did."""
-    put_back()
+    prepare()
     lines.look_everywhere()
     lines.found()
     hidden = set()
@@ -133,13 +152,13 @@ def _run(
 def _search(
     calls: Sequence[Callable[[], None]],
     lines: _Lines,
-    put_back: Callable[[], None],
+    prepare: Callable[[], None],
     every: int,
     hidden: set[int],
     found: list[list[Region]],
 ) -> None:
     """Run the nodes again, and look everywhere after each of the stretches in which something hidden changed."""
-    put_back()
+    prepare()
     seen: Found = []
     for number, call in enumerate(calls):
         if number % every == 0 and number // every in hidden:

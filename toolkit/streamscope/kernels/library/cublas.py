@@ -45,10 +45,11 @@ def library() -> ctypes.CDLL:
     matrices: list[Any] = [pointer, integer, integer, ctypes.c_longlong]
     library.cublasGemmStridedBatchedEx.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, integer, integer, integer]
     for kind in "SDCZ":
-        library[f"cublas{kind}gemmBatched"].argtypes = [*sizes, *[pointer] * 2, integer, pointer, integer, *[pointer] * 2, integer, integer]
+        batched = getattr(library, f"cublas{kind}gemmBatched")  # Not by index: each of those is a function of its own.
+        batched.argtypes = [*sizes, pointer, pointer, integer, pointer, integer, pointer, pointer, integer, integer]
     for kind in "SD":
         scaled: list[Any] = [pointer, pointer, integer]
-        library[f"cublas{kind}geam"].argtypes = [pointer, *[integer] * 4, *scaled, *scaled, pointer, integer]
+        getattr(library, f"cublas{kind}geam").argtypes = [pointer, *[integer] * 4, *scaled, *scaled, pointer, integer]
     return library
 
 
