@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
+from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.cupy_products import what_was_refused
@@ -23,6 +24,7 @@ from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
+from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
@@ -31,6 +33,7 @@ from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.measured_models import model_of
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
@@ -93,6 +96,23 @@ class CapturedFunction(CapturedProgram):
         """Return the name of the GPU that it was captured on."""
         runtime = libraries().runtime
         return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+
+    def memory_curve(self) -> list[CurvePoint]:
+        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            for extra_mib, speedup in ss.capture(model, image).memory_curve():
+                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
+        """
+        costs = [launch.cost for launch in self.program.launches()]
+        model, durations_us, edges = model_of(self.measured_on()), self.durations_us, self.program.captured
+        results = [one.__cuda_array_interface__["data"][0] for one in self.results]
+        return memory_curve(
+            self.memories, edges, self.memory.pieces, results, lambda order: upper_bound(durations_us, costs, edges, order, model).speedup
+        )
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, sum_of, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
@@ -67,7 +67,7 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
             result = function(*inputs)
     allocated = Allocated(made, (), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
-    return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, pool.nbytes))
+    return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
 
 def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
@@ -96,7 +96,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
-    memory = MemoryHeld(plain.most_bytes, sum_of(united(history.made)) + pool.nbytes)
+    memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, side, log.kept, log.from_outside, products]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
 
