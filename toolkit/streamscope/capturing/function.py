@@ -88,6 +88,12 @@ class CapturedFunction(CapturedProgram):
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    @property
+    def capture_us(self) -> float | None:
+        """How long a replay takes in the order of the capture, in µs; measured when first asked for, and what it changes is put back."""
+        raw = self.program.raw
+        return None if raw is None else float(raw.times_us([raw.edges])[0])
+
     def measured_on(self) -> str:
         """Return the name of the GPU that it was captured on."""
         runtime = libraries().runtime
