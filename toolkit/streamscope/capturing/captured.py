@@ -51,6 +51,11 @@ class CapturedProgram:
         costs = (launch.cost for launch in self.program.launches())
         return [float("nan") if cost.alone_ns is None else cost.alone_ns / 1e3 for cost in costs]
 
+    @property
+    def capture_us(self) -> float | None:
+        """How long a replay takes in the order of the capture, in µs; None where it was not measured."""
+        return None
+
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
         return self.program
@@ -82,7 +87,7 @@ class CapturedProgram:
         """
         costs = [launch.cost for launch in self.program.launches()]
         order = tuple(operation.reads for operation in self.program.operations)
-        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()))
+        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()), self.capture_us)
 
     def save(self, path: str | Path) -> Path:
         """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.
