@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram, program_of
+from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
@@ -216,6 +217,10 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if "out of memory" in str(error).lower():
         hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
         return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    refused = what_was_refused(error)
+    if refused:
+        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
+        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
     return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 
