@@ -63,7 +63,7 @@ class State:
         runtime = libraries().runtime
         runtime.deviceSynchronize()
         for (start, end), values in saved:
-            _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+            bytes_at(start, end)[...] = libraries().cupy.asarray(values)
         runtime.deviceSynchronize()
 
     @contextmanager
@@ -131,7 +131,7 @@ def _found(
     lines += before.changed()
     before.put_back()
     for start, end in results:
-        _bytes_at(start, end).fill(0)
+        bytes_at(start, end).fill(0)
     run()
     # As closely as the check of results will look: sums by atomics differ from run to run.
     same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
@@ -188,7 +188,8 @@ def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region
     return left
 
 
-def _bytes_at(start: int, end: int) -> Any:
+def bytes_at(start: int, end: int) -> Any:
+    """Return device memory as an array of bytes."""
     cupy = libraries().cupy
     memory = cupy.cuda.UnownedMemory(start, end - start, None)
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
@@ -196,19 +197,19 @@ def _bytes_at(start: int, end: int) -> Any:
 
 def _copied(region: Region) -> Any:
     """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
-    values = _bytes_at(*region)
+    values = bytes_at(*region)
     return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
 
 
 def _changed_lines(region: Region, values: Any) -> list[Region]:
     """Return the lines of a piece of memory that differ from what it held, neighbours together."""
     cupy = libraries().cupy
-    differs = _bytes_at(*region) != cupy.asarray(values)
+    differs = bytes_at(*region) != cupy.asarray(values)
     padded = cupy.pad(differs, (0, -differs.size % LINE))
-    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *region)
+    return rows_of_lines(padded.reshape(-1, LINE).any(axis=1).get(), *region)
 
 
-def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
+def rows_of_lines(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
     """Return the regions of neighbouring lines that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
     return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]
