@@ -11,7 +11,7 @@ from streamscope.errors import DeviceError
 from streamscope.kernels.library import libraries
 
 
-class RuntimeFailure(Exception):
+class RuntimeFailedError(Exception):
     def __init__(self, status):
         super().__init__(f"error {status}")
         self.status = status
@@ -22,9 +22,9 @@ def answering(monkeypatch):
     """Let CUDA answer with a status when it is asked for an event."""
 
     def answer(status):
-        runtime = SimpleNamespace(eventQuery=lambda pointer: status, CUDARuntimeError=RuntimeFailure)
+        runtime = SimpleNamespace(eventQuery=lambda pointer: status, CUDARuntimeError=RuntimeFailedError)
         memory = SimpleNamespace(OutOfMemoryError=MemoryError)
-        driver = SimpleNamespace(CUDADriverError=RuntimeFailure)
+        driver = SimpleNamespace(CUDADriverError=RuntimeFailedError)
         lib = SimpleNamespace(runtime=runtime, driver=driver, cupy=SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
         for module in (streams, libraries):
             monkeypatch.setattr(module, "libraries", lambda: lib)
