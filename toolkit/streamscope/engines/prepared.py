@@ -234,6 +234,13 @@ class Prepared:
                 raise
             self._runs += 1
 
+    def put_back(self) -> None:
+        """Put back what runs of captured code have changed, so that the next one begins as they did; blocking. Other programs are left."""
+        if self.program.raw is not None:
+            with self.lock:
+                self.wait()
+                self.program.raw.put_back()
+
     def wait(self) -> None:
         """Block the host until all that was issued is done; other threads issue nothing meanwhile."""
         with self.lock:
