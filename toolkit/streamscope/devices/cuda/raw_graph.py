@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
-from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
@@ -267,9 +267,11 @@ def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
     ------
     HungError
         It does not come.
+    DeviceError
+        What was put on the device failed.
     """
     limit = time.monotonic() + STUCK_S
-    while not event.done:
+    while not event_done(event.ptr):
         if time.monotonic() > limit:
             raise hung("a replay of captured code in another order", STUCK_S, names())
 
