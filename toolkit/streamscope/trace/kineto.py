@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -51,11 +50,13 @@ def read_kineto(file: IO[bytes], program: str, gpu: int | None = None) -> Trace:
         It is not such a file, or holds no work of a GPU.
     """
     reader = EventsReader(file)
-    pieces = reader.pieces()
-    first = next(pieces)
-    found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
-    for events in chain([first], pieces):
+    found: OwnSpans | _ForeignSpans | None = None
+    for events in reader.pieces():
+        if found is None:
+            found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
         found.add(events)
+        del events  # Before the next ones are made.
+    assert found is not None  # There is a last piece always.
     if isinstance(found, OwnSpans):
         return found.trace(reader.beside.streamscope)
     if reader.beside.streamscope is not None:
