@@ -37,12 +37,13 @@ print(json.dumps({"read_s": read - begun, "predict_s": done - read, "peak_mib": 
 REFUSE = """
 import json, resource, sys, time
 import streamscope as ss
+from streamscope.errors import TraceError
 from streamscope.trace import kineto
 base, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 try:
     ss.read(sys.argv[1])
     raise SystemExit("it was read")
-except ss.TraceError as error:
+except TraceError as error:
     said = error.message
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({"refuse_s": time.process_time() - begun, "more_mib": (peak - base) / 1024}))

@@ -85,13 +85,10 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> found = ss.analysis.join_launches(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> found = ss.analysis.join_launches(spans)
     >>> found.call_start_ns.tolist(), found.device_start_ns.tolist()
     ([0, 4], [5, 30])
     """
@@ -117,13 +114,10 @@ def launch_latency_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.launch_latency_ns(builder.build()).tolist()  # 5 - 0 and 30 - 4
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.launch_latency_ns(spans).tolist()  # 5 - 0 and 30 - 4
     [5, 26]
     """
     return join_launches(spans).latency_ns
@@ -137,13 +131,10 @@ def queue_time_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.queue_time_ns(builder.build()).tolist()  # 5 - 3 and 30 - 7
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.queue_time_ns(spans).tolist()  # 5 - 3 and 30 - 7
     [2, 23]
     """
     return join_launches(spans).queue_time_ns
@@ -157,13 +148,10 @@ def api_time_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.api_time_ns(builder.build())  # two calls of 3 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.api_time_ns(spans)  # two calls of 3 ns
     6
     """
     return int(call_times_ns(spans).sum())
@@ -201,13 +189,10 @@ def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> queue = ss.analysis.queue_length(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> queue = ss.analysis.queue_length(spans)
     >>> list(zip(queue.time_ns.tolist(), queue.value.tolist()))
     [(0, 1), (4, 2), (5, 1), (30, 0)]
     """
@@ -220,11 +205,9 @@ def missing_records(spans: SpanTable) -> MissingRecords:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 5, 25, correlation=1)
-    >>> ss.analysis.missing_records(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "b", "main", 5, 25, 1))
+    >>> ss.analysis.missing_records(spans)
     MissingRecords(calls=1, device=1)
     """
     calls, device = _call_rows(spans), np.flatnonzero(spans.is_kind(DEVICE_KINDS))
