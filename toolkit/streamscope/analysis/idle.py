@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.launches import call_rows
+from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.launches import call_rows, join_launches
+from streamscope.analysis.launches import join_launches
 from streamscope.analysis.overlap import rows_by_stream
+from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000

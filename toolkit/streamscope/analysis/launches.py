@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray, Steps, count_steps
+from streamscope.trace.joins import CALL_KINDS, call_rows, correlated
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
-
-CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
     ([0, 4], [5, 30])
     """
     calls, device = _call_rows(spans), _kernels_and_nodes(spans) if kinds is None else np.flatnonzero(spans.is_kind(kinds))
-    first = _first_with(spans.correlation, device, spans.correlation[calls])  # The table is in the order of starts.
+    first = correlated(spans, calls, device)  # The table is in the order of starts.
     calls, first = calls[first >= 0], first[first >= 0]
     columns = (
         spans.start_ns[calls],
@@ -212,7 +211,7 @@ def missing_records(spans: SpanTable) -> MissingRecords:
     """
     calls, device = _call_rows(spans), np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     return MissingRecords(
-        calls=int((_first_with(spans.correlation, device, spans.correlation[calls]) < 0).sum()),
+        calls=int((correlated(spans, calls, device) < 0).sum()),
         device=int((call_rows(spans, device) < 0).sum()),
     )
 
@@ -260,18 +259,12 @@ def _joined_by(pairs: IntArray) -> IntArray:
     return graph
 
 
-def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
-    """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
-    calls = np.flatnonzero(spans.is_kind(CALL_KINDS))
-    return _first_with(spans.correlation, calls, spans.correlation[device_rows])
-
-
 def _kernels_and_nodes(spans: SpanTable) -> IntArray:
     """Return the rows of kernels, and of the copies and sets of graph replays."""
     kernels, device = spans.kind == SpanKind.KERNEL, spans.is_kind(DEVICE_KINDS)
     others = np.flatnonzero(device & ~kernels)
     replays = np.flatnonzero(spans.kind == SpanKind.GRAPH_LAUNCH)
-    kernels[others[_first_with(spans.correlation, replays, spans.correlation[others]) >= 0]] = True
+    kernels[others[correlated(spans, others, replays) >= 0]] = True
     return np.flatnonzero(kernels)
 
 
@@ -280,24 +273,6 @@ def _call_rows(spans: SpanTable) -> IntArray:
     rows = np.flatnonzero(spans.is_kind(CALL_KINDS) & (spans.correlation >= 0))
     rows = rows[np.argsort(spans.correlation[rows], kind="stable")]
     return rows[np.diff(spans.correlation[rows], prepend=-1) > 0]
-
-
-def _first_with(keys: IntArray, rows: IntArray, wanted: IntArray) -> IntArray:
-    """Return for each wanted key the first of some rows that has it; -1 where none has, and for keys below 0."""
-    keys_in = keys[rows]
-    most = int(max(keys_in.max(initial=0), wanted.max(initial=0)))
-    if most <= _DENSE * (len(rows) + len(wanted)) + 1024:
-        row_of = np.full(most + 2, -1)
-        row_of[keys_in[::-1]] = rows[::-1]  # Of several, the last one assigned stays.
-        row_of[-1] = -1  # What keys of -1 index.
-        return row_of[wanted]
-    order = np.argsort(keys_in, kind="stable")
-    at = np.minimum(np.searchsorted(keys_in[order], wanted), len(order) - 1)
-    return np.where((wanted >= 0) & (keys_in[order][at] == wanted), rows[order][at], -1) if len(order) else np.full(len(wanted), -1)
-
-
-_DENSE = 8
-"""Keys so much larger than their number are still looked up in a table."""
 
 
 def _lane_code(spans: SpanTable, lane: str) -> int:

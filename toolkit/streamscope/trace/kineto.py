@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up, name_waits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, name_waits
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.joins import looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
