@@ -24,30 +24,40 @@ from peers_hta import generated
 
 from streamscope.trace.trace import library_versions
 
-PREDICT = """
-import json, resource, sys, time
+PEAK = """
+def peak_mib():  # What getrusage says is at least what the parent had.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+"""
+PREDICT = (
+    PEAK
+    + """
+import json, sys, time
 import streamscope as ss
 begun = time.process_time()
 trace = ss.read(sys.argv[1])
 read = time.process_time()
 predicted = trace.what_if(engine="graph").predicted_ns
-done, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"read_s": read - begun, "predict_s": done - read, "peak_mib": peak / 1024, "predicted_ns": predicted}))
+done = time.process_time()
+print(json.dumps({"read_s": read - begun, "predict_s": done - read, "peak_mib": peak_mib(), "predicted_ns": predicted}))
 """
-REFUSE = """
-import json, resource, sys, time
+)
+REFUSE = (
+    PEAK
+    + """
+import json, sys, time
 import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import kineto
-base, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+base, begun = peak_mib(), time.process_time()
 try:
     ss.read(sys.argv[1])
     raise SystemExit("it was read")
 except TraceError as error:
     said = error.message
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"refuse_s": time.process_time() - begun, "more_mib": (peak - base) / 1024}))
+print(json.dumps({"refuse_s": time.process_time() - begun, "more_mib": peak_mib() - base}))
 """
+)
 BOMBS = {
     "empty events": (b"[", b"{},", 80_000_000, b"{}]"),
     "lists in one event": (b'{"traceEvents":[{"ph":"X","args":{"correlation":[', b"[],", 10_900_000, b"[]]}}]}"),
