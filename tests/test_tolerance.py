@@ -67,6 +67,11 @@ def test_infinities_and_nan_must_be_where_they_are_due(dtype):
         assert largest_error([other], [right])[0] == np.inf
 
 
+def test_where_nothing_is_expected_nothing_is_right():
+    assert np.isnan(largest_error([], [])).all()
+    assert np.isnan(largest_error([np.ones(3)], None)).all()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_is_due_to_be_zero_is_zero(dtype):
     assert largest_error([np.ones(3, dtype)], [np.zeros(3, dtype)])[0] == 1

@@ -189,6 +189,8 @@ def test_what_was_checked_and_chosen_is_told_where_it_belongs():
     assert told.text.startswith("RESULTS ARE WRONG under graph: they differ from those of NumPy by more than is allowed. Launch-bound")
     assert told.text.endswith("Fastest: graph. Chosen within 3.00 MiB: async.")
     assert replace(judged, checked=False).text.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
+    captured = replace(judged, checked=False, checked_against="a plain call")
+    assert captured.text.endswith("Results were not checked: the function returns none.")
 
 
 def test_copies_and_host_functions_beside_other_work_are_told():

@@ -42,6 +42,7 @@ def operator(*nodes, reads=(A,), writes=(B,), allocated=range(0), why_unknown=""
     return Operator("aten.mm.default", "layer", "file.py:1", nodes, reads, writes, allocated, why_unknown)
 
 
+TRITON = TritonKernels()
 ALL = Known([WORKSPACE], [A, B, C, NEIGHBOUR], [(BASE, BASE + 2**20)])
 
 
@@ -50,31 +51,31 @@ def uses(memory):
 
 
 def test_each_node_of_an_operator_gets_all_its_tensors_found_in_its_arguments_or_not():
-    one, two = node_memories([kernel(7, A[0]), kernel(8, B[0] + 64)], [operator(7, 8)], ALL, TritonKernels())
+    one, two = node_memories([kernel(7, A[0]), kernel(8, B[0] + 64)], [operator(7, 8)], ALL, TRITON)
     assert one.understood
     assert uses(one) == uses(two) == {A: (True, False, "SCHEMA"), B: (True, True, "SCHEMA")}
 
 
 def test_other_addresses_in_the_arguments_lead_to_the_whole_allocation_read_and_written():
-    (memory,) = node_memories([kernel(7, A[0], 3, NEIGHBOUR[0] + 100, NEIGHBOUR[0] + 8)], [operator(7)], ALL, TritonKernels())
+    (memory,) = node_memories([kernel(7, A[0], 3, NEIGHBOUR[0] + 100, NEIGHBOUR[0] + 8)], [operator(7)], ALL, TRITON)
     assert uses(memory)[NEIGHBOUR] == (True, True, "POINTER")
     assert len(memory.accesses) == 3
 
 
 def test_what_an_operator_allocates_belongs_to_its_nodes_even_where_no_argument_shows_it():
-    (memory,) = node_memories([kernel(7, A[0])], [operator(7, allocated=range(1))], ALL, TritonKernels())
+    (memory,) = node_memories([kernel(7, A[0])], [operator(7, allocated=range(1))], ALL, TRITON)
     assert uses(memory)[WORKSPACE] == (True, True, "ALLOCATED")
 
 
 def test_an_address_between_allocations_stands_for_the_whole_pool():
-    (memory,) = node_memories([kernel(7, A[1] + 8)], [operator(7)], ALL, TritonKernels())
+    (memory,) = node_memories([kernel(7, A[1] + 8)], [operator(7)], ALL, TRITON)
     assert uses(memory)[BASE, BASE + 2**20] == (True, True, "POINTER")
 
 
 def test_copies_and_sets_say_it_themselves():
     written = NodeMemory((Access(*C, False, True, Evidence.NODE),))
     node = LaunchableNode(GraphNode(NodeKind.SET, "memset"), LaunchKind.KERNEL, None, memory=written, handle=7)
-    assert node_memories([node], [operator(7)], ALL, TritonKernels()) == [written]
+    assert node_memories([node], [operator(7)], ALL, TRITON) == [written]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +91,40 @@ def test_copies_and_sets_say_it_themselves():
     ],
 )
 def test_what_nothing_explains_stays_unknown(node, operators, why):
-    (memory,) = node_memories([node], operators, ALL, TritonKernels())
+    (memory,) = node_memories([node], operators, ALL, TRITON)
     assert why in memory.why_unknown
     assert not memory.accesses
 
 
 def test_kernels_of_pytorchs_own_get_all_that_they_touch():
-    (memory,) = node_memories([kernel(7, 1, symbol="void at::native::fill<int>(int)")], [operator(7, reads=())], ALL, TritonKernels())
+    (memory,) = node_memories([kernel(7, 1, symbol="void at::native::fill<int>(int)")], [operator(7, reads=())], ALL, TRITON)
     assert memory.understood
     assert uses(memory) == {B: (True, True, "SCHEMA")}
+
+
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
+
+
+def test_pytorchs_elementwise_kernels_touch_what_their_arguments_name():
+    one = operator(7, 8, reads=(A, C), allocated=range(1))
+    first, second = node_memories(
+        [kernel(7, A[0], WORKSPACE[0], symbol=ELEMENTWISE), kernel(8, C[0], symbol=ELEMENTWISE)], [one], ALL, TRITON
+    )
+    assert uses(first) == {A: (True, False, "SCHEMA"), WORKSPACE: (True, True, "ALLOCATED")}
+    assert uses(second) == {C: (True, False, "SCHEMA")}
+
+
+def test_what_an_elementwise_kernels_arguments_hold_by_chance_is_left_out():
+    (memory,) = node_memories([kernel(7, A[0], NEIGHBOUR[0], symbol=ELEMENTWISE)], [operator(7)], ALL, TRITON)
+    assert set(uses(memory)) == {A}
+
+
+def test_other_kernels_of_the_same_operator_touch_all_since_they_may_read_addresses_from_memory():
+    symbol = ELEMENTWISE.replace("vectorized_elementwise_kernel", "index_of_pointers")
+    (memory,) = node_memories([kernel(7, A[0], symbol=symbol)], [operator(7, reads=(A, C))], ALL, TRITON)
+    assert set(uses(memory)) == {A, B, C}
+
+
+def test_an_elementwise_kernel_whose_arguments_name_nothing_touches_all():
+    (memory,) = node_memories([kernel(7, 1, symbol=ELEMENTWISE)], [operator(7)], ALL, TRITON)
+    assert set(uses(memory)) == {A, B}

@@ -33,6 +33,6 @@ def test_the_oldest_goes_first():
 
 
 def test_the_extra_memory_is_never_negative():
-    assert MemoryHeld(2**20, 3 * 2**20).extra_mib == 2.0
-    assert MemoryHeld(2**20, 2**19).extra_mib == 0.0
-    assert str(MemoryHeld(2**20, 3 * 2**20)) == "3.0 MiB held, where a plain call has at most 1.0 MiB in use"
+    assert MemoryHeld(2**20, ((0, 2**20), (2**21, 2**22))).extra_mib == 2.0
+    assert MemoryHeld(2**20, ((0, 2**19),)).extra_mib == 0.0
+    assert str(MemoryHeld(2**20, ((0, 2**20), (2**21, 2**22)))) == "3.0 MiB held, where a plain call has at most 1.0 MiB in use"

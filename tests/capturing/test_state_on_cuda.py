@@ -55,6 +55,78 @@ def test_a_training_step_with_adam_is_right(torch):
     assert all(torch.equal(one, each) for one, each in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("how", ["foreach", "fused"])
+def test_every_way_of_adam_is_right(torch, how):
+    torch.manual_seed(2)
+    model = torch.nn.Linear(64, 8).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True, **{how: True})
+    x = torch.randn(32, 64, device="cuda")
+
+    def step(x):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss, model.weight
+
+    assert_right(ss.capture(step, x))
+
+
+def test_batch_norm_in_training_is_right(torch):
+    norm = torch.nn.BatchNorm2d(16).cuda().train()
+    captured = ss.capture(lambda x: norm(x).relu(), torch.randn(8, 16, 12, 12, device="cuda"))
+    before = [norm.running_mean.clone(), norm.running_var.clone(), norm.num_batches_tracked.clone()]
+    assert_right(captured)
+    captured.clear_outputs()
+    now = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
+    assert all(torch.equal(*pair) for pair in zip(before, now, strict=True))
+
+
+def test_gradients_that_are_gathered_over_steps_are_right(torch):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Tanh(), torch.nn.Linear(32, 8)).cuda()
+
+    def step(x):
+        loss = model(x).square().mean() / 4
+        loss.backward()
+        return loss, model[0].weight.grad
+
+    x = torch.randn(16, 64, device="cuda")
+    step(x)  # From now on, gradients are added to what is there.
+    assert_right(ss.capture(step, x))
+
+
+@pytest.mark.parametrize("held", ["argument", "closure"])
+def test_a_cache_of_keys_and_values_that_is_written_in_place_is_right(torch, held):
+    heads, length, width = 4, 32, 16
+    keys, values = (torch.zeros(heads, length, width, device="cuda") for _ in range(2))
+    position = torch.tensor([5], device="cuda")
+
+    def decode(x, keys, values, position):
+        q, k, v = x.chunk(3, dim=-1)
+        keys.index_copy_(1, position, k)
+        values.index_copy_(1, position, v)
+        past = torch.arange(length, device="cuda") <= position
+        found = torch.nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=past)
+        position.add_(1)
+        return found
+
+    x = torch.randn(heads, 1, 3 * width, device="cuda")
+    if held == "argument":
+        captured = ss.capture(decode, x, keys, values, position)
+    else:
+        captured = ss.capture(lambda x: decode(x, keys, values, position), x)
+    assert_right(captured)
+
+
+def test_random_numbers_of_other_kinds_are_right(torch):
+    x = torch.rand(1000, device="cuda")
+
+    def noisy(x):
+        return torch.randn_like(x) + torch.bernoulli(x), torch.multinomial(x, 10, replacement=True), torch.randint_like(x, 10)
+
+    assert_right(ss.capture(noisy, x))
+
+
 def test_a_training_step_that_is_wrong_is_called_wrong(torch):
     step, _, inputs = adam_step(torch)
     captured = ss.capture(step, *inputs)

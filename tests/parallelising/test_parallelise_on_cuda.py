@@ -308,24 +308,54 @@ def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
     assert set(fast.comparison) == {"graph", "graph-dual"}
 
 
-def test_a_training_step_goes_on_where_it_was(torch, x):
-    def made():
-        torch.manual_seed(3)
-        model = torch.nn.Linear(64, 8).cuda()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def training_step(torch, **options):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 8)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True) if options else torch.optim.SGD(model.parameters(), lr=0.1)
 
-        def step(y):
-            optimizer.zero_grad(set_to_none=True)
-            loss = model(y).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss
+    def step(y):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
 
-        return model, step
+    return model, step
 
-    (model, step), (other, plain) = made(), made()
+
+def test_a_training_step_goes_on_as_if_it_had_never_been_called(torch, x):
+    (model, step), (other, plain) = training_step(torch), training_step(torch)
+    torch.manual_seed(5)
     fast = parallelise(step, x)
-    other.load_state_dict(model.state_dict())
-    for number in range(5):
-        assert torch.equal(fast(x + number), plain(x + number).detach())
-    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))
+    assert fast.gain.note == ""
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    found = [fast(x + number) for number in range(4)]
+    torch.manual_seed(5)
+    assert all(torch.equal(loss, plain(x + number)) for number, loss in enumerate(found))
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_training_step_whose_state_the_first_call_makes_goes_on_after_it(torch, x):
+    (model, step), (other, plain) = training_step(torch, adam=True), training_step(torch, adam=True)
+    torch.manual_seed(5)
+    fast = parallelise(step, x)
+    assert "as after one call" in fast.verdict
+    plain(x)
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    torch.manual_seed(5)
+    found = [fast(x + number) for number in range(4)]
+    torch.manual_seed(5)
+    assert all(torch.equal(loss, plain(x + number)) for number, loss in enumerate(found))
+
+
+def test_state_of_a_cupy_function_is_put_back(cupy):
+    total = cupy.zeros(100, cupy.float32)
+
+    def gather(values):
+        total[...] += values
+        return total.sum()
+
+    values = cupy.ones(100, cupy.float32)
+    fast = parallelise(gather, values)
+    assert float(total.sum()) == 0
+    assert [float(fast(values * number)) for number in (1, 2)] == [100.0, 300.0]

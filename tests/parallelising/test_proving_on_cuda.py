@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.devices.cuda import raw_graph
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import HungError, RaceError
 from streamscope.parallelising.disturbance import Disturbed
@@ -31,7 +31,8 @@ def with_order(captured, order):
         replace(one, reads=after, work=(replace(one.launches[0], reads=after),))
         for one, after in zip(captured.program.operations, order, strict=True)
     ]
-    changed = copy(captured)
+    changed = object.__new__(type(captured))  # It refuses to be copied, since it is a graph of this process.
+    vars(changed).update(vars(captured))
     changed.program = replace(captured.program, operations=tuple(operations), certificate=None, raw=None)
     changed.certificate = captured.certificate
     return changed
@@ -109,7 +110,9 @@ extern "C" __global__ void semaphore(unsigned* inside, volatile unsigned* host)
 """
 
 
-def test_a_planted_hang_is_given_up_with_the_names_of_the_nodes(torch):
+@pytest.fixture
+def semaphores(torch):
+    """Two nodes that wait for each other if they meet, and what ends them then: nothing else can."""
     import cupy
 
     kernel = cupy.RawKernel(SEMAPHORE, "semaphore")
@@ -122,16 +125,28 @@ def test_a_planted_hang_is_given_up_with_the_names_of_the_nodes(torch):
             kernel((1,), (1,), (inside, np.uint64(memory.ptr)))
         return inside
 
-    captured = ss.capture(two, cupy.zeros(1, cupy.uint32))
-    wrong = with_order(captured, [() for _ in captured.nodes])
-    disturbed = Disturbed(wrong.program, ss.open_device("cuda"), np.random.default_rng(0))
-    disturbed.hold_back(None)
     try:
-        with pytest.raises(HungError, match=r"under way: node \d, .* and node \d, "):
-            run_watched(disturbed.prepared, 2.0, lambda: [captured.certificate().named(number) for number in disturbed.under_way])
-        assert len(disturbed.under_way) == 2
+        yield ss.capture(two, cupy.zeros(1, cupy.uint32))
     finally:
-        host[0] = 1  # Only here can a kernel that hangs be ended.
+        host[0] = 1
         time.sleep(0.2)
     cupy.cuda.Device().synchronize()
     assert float(cupy.ones(3).sum()) == 3
+
+
+def test_a_planted_hang_is_given_up_with_the_names_of_the_nodes(semaphores):
+    wrong = with_order(semaphores, [() for _ in semaphores.nodes])
+    disturbed = Disturbed(wrong.program, ss.open_device("cuda"), np.random.default_rng(0))
+    disturbed.hold_back(None)
+    named = semaphores.certificate().named
+    with pytest.raises(HungError, match=r"under way: node \d, .* and node \d, "):
+        run_watched(disturbed.prepared, 2.0, lambda: [named(number) for number in disturbed.under_way])
+    assert len(disturbed.under_way) == 2
+
+
+def test_an_order_of_the_captured_graph_that_hangs_when_it_is_tried_is_given_up_with_names(semaphores, monkeypatch):
+    monkeypatch.setattr(raw_graph, "STUCK_S", 2.0)
+    raw = semaphores.program.raw
+    raw.check = lambda edges: None
+    with pytest.raises(HungError, match=r"under way: node \d, .* and node \d, .* restart the kernel"):
+        raw.times_us([raw.edges, ((),) * len(raw.edges)])

@@ -268,6 +268,8 @@ class Verdict:
         """Which results could not be checked; empty where all were."""
         if self.checked_against == NOTHING:
             return "Results were not checked: the code was captured elsewhere, and computes nothing here."
+        if self.checked is False and self.checked_against == PLAIN_CALL:
+            return "Results were not checked: the function returns none."
         if self.checked is False:
             return "Results were not checked: an operation has no NumPy reference, or is stateful."
         if not self.not_checked:

@@ -199,7 +199,7 @@ class PrivatePool:
     @property
     def nbytes(self) -> int:
         """What it took from CUDA, in bytes."""
-        return sum_of(self.own)
+        return sum(end - start for start, end in self.own)
 
     @contextlib.contextmanager
     def plain(self) -> Iterator[None]:
@@ -226,8 +226,3 @@ class PrivatePool:
 
         with libraries().cupy.cuda.using_allocator(allocate):
             yield made
-
-
-def sum_of(regions: Iterable[Region]) -> int:
-    """Return the bytes of regions together."""
-    return sum(end - start for start, end in regions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from streamscope.capturing.allocations import Allocated, united
@@ -12,8 +13,16 @@ from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
 
-_OWN_KERNELS = ("at::", "void at::", "c10::", "void c10::")
-"""Kernels of PyTorch's own, which get all that they touch as arguments."""
+_OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
+_OWN_KERNELS = re.compile(_OWN)
+"""Kernels of PyTorch's own: what they touch are the tensors of their operator, whatever their arguments hold."""
+_PLAIN_KERNELS = re.compile(
+    _OWN + r"(?:\w*elementwise_kernel|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
+)
+"""Those of them that get the address of all that they touch as arguments, as their source says, and read no addresses from memory.
+
+Behind the part that is used, their arguments hold what was there before: addresses that earlier kernels used.
+"""
 
 
 def node_memories(
@@ -67,15 +76,18 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated)
     made = [allocated.made[number] for number in operator.allocated]
     known = united((*operator.reads, *operator.writes, *made))
     addresses = pointers_among(node.words, allocated.around)
-    if not addresses and not node.node.symbol.startswith(_OWN_KERNELS):
+    symbol = node.node.symbol
+    if not addresses and not _OWN_KERNELS.match(symbol):
         return NodeMemory(why_unknown=f"no address was found in the arguments of {node.node.name}")
+    accesses = [
+        *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
+        *(Access(*region, reads=True, writes=True, evidence=Evidence.SCHEMA) for region in operator.writes),
+        *(Access(*region, reads=True, writes=True, evidence=Evidence.ALLOCATED) for region in made),
+    ]
+    if _PLAIN_KERNELS.match(symbol):
+        named = tuple(one for one in accesses if any(one.start <= address < one.end for address in addresses))
+        if named:
+            return NodeMemory(named)
     beside = (allocated.around(address) for address in addresses if around(known, address) is None)
     others = dict.fromkeys(region for region in beside if region is not None)
-    return NodeMemory(
-        (
-            *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
-            *(Access(*region, reads=True, writes=True, evidence=Evidence.SCHEMA) for region in operator.writes),
-            *(Access(*region, reads=True, writes=True, evidence=Evidence.ALLOCATED) for region in made),
-            *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others),
-        )
-    )
+    return NodeMemory((*accesses, *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others)))

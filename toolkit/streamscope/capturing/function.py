@@ -15,32 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.bound import upper_bound
+from streamscope.capturing.captured import CapturedProgram, program_of
+from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
+from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.triton_kernels import TritonKernels
-from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.measured_models import model_of
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
-from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec, Place
 
 Array = npt.NDArray[Any]
 
 WARM_RUNS = 3
-_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
@@ -88,16 +88,40 @@ class CapturedFunction(CapturedProgram):
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    @property
+    def capture_us(self) -> float | None:
+        """How long a replay takes in the order of the capture, in µs; measured when first asked for, and what it changes is put back."""
+        raw = self.program.raw
+        return None if raw is None else float(raw.times_us([raw.edges])[0])
+
     def measured_on(self) -> str:
         """Return the name of the GPU that it was captured on."""
         runtime = libraries().runtime
         return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
 
+    def memory_curve(self) -> list[CurvePoint]:
+        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            for extra_mib, speedup in ss.capture(model, image).memory_curve():
+                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
+        """
+        costs = [launch.cost for launch in self.program.launches()]
+        model, durations_us, edges = model_of(self.measured_on()), self.durations_us, self.program.captured
+        results = [one.__cuda_array_interface__["data"][0] for one in self.results]
+        return memory_curve(
+            self.memories, edges, self.memory.pieces, results, lambda order: upper_bound(durations_us, costs, edges, order, model).speedup
+        )
+
     def plain_call_us(self, repeats: int = 30) -> float:
-        """Return the median time of a plain call, framework included, until the device is done, in µs."""
+        """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
         runtime = libraries().runtime
         times = []
         for _ in range(repeats):
+            self._state.put_changes_back()
             start = time.perf_counter_ns()
             self._function(*self._inputs)
             runtime.deviceSynchronize()
@@ -180,11 +204,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    nodes = timed(nodes, state.keeping)
+    nodes = timed(nodes, state.keeping, state.put_changes_back)
     memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, taken.kept, raw)
     return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
 
@@ -194,6 +219,10 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if "out of memory" in str(error).lower():
         hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
         return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    refused = what_was_refused(error)
+    if refused:
+        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
+        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
     return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 
@@ -302,17 +331,13 @@ def _program(
     kept: Sequence[Any],
     raw: RawGraph,
 ) -> Program:
-    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    order = true_order(memories, raw.edges)
-    operations = []
-    for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
-        writes, attributes = (number,), {"grid": node.grid, "block": node.block}
-        launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
-    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
-    certificate = Certificate(name, described, memories, order)
-    raw.check = certificate.check
-    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
+    """Make a program of the nodes, with what launches each."""
+
+    def launch(number: int, after: tuple[int, ...]) -> Launch:
+        one = nodes[number]
+        return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
+
+    return program_of(name, described, memories, launch, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamscope.capturing.memory import Region
 from streamscope.words import binary_size
 
 LOOKED_AT = 64
@@ -20,12 +21,17 @@ class MemoryHeld:
     ----------
     plain_bytes : int
         The most that a plain call has in use at once, of what it allocates.
-    held_bytes : int
-        What the capture holds, so that no memory is used twice.
+    pieces : tuple of Region
+        What the capture allocated. Pieces that overlapped since memory was used twice are one.
     """
 
     plain_bytes: int
-    held_bytes: int
+    pieces: tuple[Region, ...]
+
+    @property
+    def held_bytes(self) -> int:
+        """What the capture holds, so that no memory is used twice."""
+        return sum(end - start for start, end in self.pieces)
 
     def __str__(self) -> str:
         return f"{binary_size(self.held_bytes)} held, where a plain call has at most {binary_size(self.plain_bytes)} in use"

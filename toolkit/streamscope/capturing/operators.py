@@ -96,6 +96,8 @@ class OperatorLog:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note what it launched."""
+        if _splits(function, args):
+            return self._run_in_parts(function, args)
         if not hasattr(function, "_schema"):  # An operator of higher order calls others, out of our sight: its nodes stay without operator.
             return function(*args, **kwargs)
         given = tuple(_given(function, args, kwargs))
@@ -126,6 +128,12 @@ class OperatorLog:
             self._places.note()
         self._hold_freed(after.freed_bytes - counts.freed_bytes)
         return result
+
+    def _run_in_parts(self, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Run the backward pass of a convolution gradient by gradient, as it does itself, so that each node belongs to one of them."""
+        *others, mask = args
+        alone = ([at == wanted for at in range(len(mask))] for wanted in range(len(mask)))
+        return tuple(self.run(function, (*others, one), {})[at] if mask[at] else None for at, one in enumerate(alone))
 
     def _hold_freed(self, nbytes: int) -> None:
         """Take a workspace that an operator gave back, so that no other gets it: the allocator hands out the smallest piece that fits."""
@@ -234,6 +242,18 @@ def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[N
     finally:
         for one, allocate in zip(modules, before, strict=True):
             one.empty_strided_cuda = allocate
+
+
+def _splits(function: Any, args: tuple[Any, ...]) -> bool:
+    """Tell whether a call asks for several gradients of a convolution that cuDNN computes apart, with no copies that both would need."""
+    torch = sys.modules["torch"]
+    if function is not torch.ops.aten.convolution_backward.default or len(args) != len(function._schema.arguments):  # noqa: SLF001 — no public way
+        return False
+    gradient, values, weight, *_, transposed, _, groups, mask = args
+    plain = not transposed and groups == 1 and values.is_cuda and torch.backends.cudnn.is_acceptable(values)
+    tensors = gradient, values, weight
+    formats = [torch.contiguous_format] + ([torch.channels_last] if values.ndim == 4 else [])
+    return plain and sum(mask) > 1 and any(all(one.is_contiguous(memory_format=each) for one in tensors) for each in formats)
 
 
 def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:

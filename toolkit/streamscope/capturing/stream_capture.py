@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, sum_of, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Region
@@ -35,7 +36,7 @@ class Taken:
         Memory that is the capture's own: what is there does not outlive a run.
     allocated : Allocated
     operators : list of Operator
-        Those of PyTorch that launched something.
+        Those of PyTorch that launched something, and CuPy's matrix products.
     memory : MemoryHeld
     owner : torch.cuda.CUDAGraph, optional
         What PyTorch made of the graph.
@@ -54,7 +55,8 @@ class Taken:
 def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
-    with stream:
+    products = CupyProducts()
+    with stream, products.through():
         with plain.plain():
             function(*inputs)
         budget_bytes = plain.nbytes + _room(extra_bytes)
@@ -64,7 +66,8 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
             result = function(*inputs)
     allocated = Allocated(made, (), pool.own)
-    return Taken(graphs[0], result, [_RawGraph(graphs[0]), pool, stream], pool.own, allocated, [], MemoryHeld(plain.nbytes, pool.nbytes))
+    kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
+    return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
 
 def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
@@ -73,8 +76,8 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
 
     side, pool = torch.cuda.Stream(), PrivatePool()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    room = _room(extra_bytes)
-    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
+    room, products = _room(extra_bytes), CupyProducts()
+    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
             with torch_history() as plain:
@@ -91,11 +94,11 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             finally:
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
-    own = [*pool.own, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
+    own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
-    memory = MemoryHeld(plain.most_bytes, sum_of(united(history.made)) + pool.nbytes)
-    kept = [graph, pool, side, log.kept, log.from_outside]
-    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, log.operators, memory, graph)
+    memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
+    kept = [graph, pool, side, log.kept, log.from_outside, products]
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
 
 
 def _room(extra_bytes: int | None) -> int:

@@ -206,14 +206,16 @@ class Case:
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(CHECKED_RUNS):
             prepared.load(self.inputs)
+            prepared.put_back()
             prepared.run()
             prepared.wait()
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
     def reload(self, prepared: Prepared) -> None:
-        """Fill the inputs again, if the program changes them."""
+        """Fill the inputs again, if the program changes them; of captured code, put back what it changes."""
         if self.program.changes_inputs:
             prepared.load(self.inputs)
+        prepared.put_back()
 
     def round_ns(self, prepared: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
         """Let engines run once each, in random order; return each one's makespan, in ns."""
@@ -271,7 +273,7 @@ def largest_error(
         For each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where all is as
         it should be, the most that is allowed anywhere is returned.
     """
-    if expected is None:
+    if not expected:  # Nor is there, where captured code returns nothing.
         return float("nan"), float("nan")
     limits = [None if reference is None else allowed_alone(reference) for reference in expected] if allowed is None else allowed
     worst = (0.0, 0.0)

@@ -63,12 +63,17 @@ class FlatFunction:
 
 
 def captured(
-    function: Callable[..., Any], calls: Calls, arguments: Arguments, title: str, memory_limit: int | str | None
+    function: Callable[..., Any],
+    calls: Calls,
+    arguments: Arguments,
+    title: str,
+    memory_limit: int | str | None,
+    called: Callable[[], object],
 ) -> tuple[CapturedFunction, list[Slot], Tree, Returned]:
-    """Capture one call of a function.
+    """Capture one call of a function; ``called`` is called after the first of several calls.
 
-    Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given.
-    Those that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap with them.
+    Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given. Those
+    that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap with them.
 
     Raises
     ------
@@ -84,9 +89,9 @@ def captured(
         device_arrays.check_on_device(calls.name, path, array)
     flat = FlatFunction(function, calls, tree)
     slots = _tried(flat, names, arrays)
-    limits = {} if memory_limit is None else {"memory_limit": memory_limit}
+    called()
     try:
-        found = capture(flat, *(slot.memory for slot in slots), name=title, **limits)
+        found = capture(flat, *(slot.memory for slot in slots), name=title, memory_limit=memory_limit)
     except StreamscopeError as error:
         if flat.failed is None:
             raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from streamscope.advising.choice import Choice
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
+from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.parallelising.proving import Proof
 from streamscope.trace.trace import DeviceInfo
 from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
@@ -33,14 +34,18 @@ class Gain:
         Median time of a plain call of the function, in µs, with the framework's own work on the host.
     copied_bytes : int
         What a call copies at most: arguments into the capture's memory, and results out of it.
+    memory : MemoryHeld
+        Device memory of the capture, beside what a plain call uses.
     certificate : Certificate
         For each pair of nodes that touch the same memory, what orders them.
-    bound : object, optional
-        How fast the true order could be at best, as `captured.bound()` says it.
+    bound : UpperBound, optional
+        How fast the order that memory asks for can be at best.
     proof : Proof, optional
         The runs on other inputs, and what they showed; None where there were none.
     order : str
         How the chosen order is spread, in words.
+    note : str
+        What to know of the function's state; empty where it is as if it had never been called.
     """
 
     name: str
@@ -49,10 +54,12 @@ class Gain:
     choice: Choice
     plain_us: float
     copied_bytes: int
+    memory: MemoryHeld
     certificate: Certificate
-    bound: Any = None
+    bound: UpperBound | None = None
     proof: Proof | None = None
     order: str = ""
+    note: str = ""
 
     @property
     def engine(self) -> str:
@@ -82,7 +89,7 @@ class Gain:
     @property
     def text(self) -> str:
         """The verdict in a few sentences."""
-        return " ".join(filter(None, (self._headline(), self.order, "" if self.bound is None else str(self.bound), self._proven())))
+        return " ".join(filter(None, (self._headline(), self._reasons(), self._proven(), self.note)))
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
@@ -118,10 +125,16 @@ class Gain:
             f"{speedup.median:.2f}× as fast ({speedup.low:.2f} to {speedup.high:.2f})."
         )
 
+    def _reasons(self) -> str:
+        order = f"The order was {self.order}." if self.order and self.parallel else ""
+        bound = "" if self.bound is None else f"By the durations of its nodes: {self.bound}."
+        return " ".join(filter(None, (order, bound)))
+
     def _proven(self) -> str:
+        held = f"{capitalised(str(self.memory))}."
         copied = f"A call copies up to {binary_size(self.copied_bytes)} besides." if self.copied_bytes else ""
         proof = "" if self.proof is None or not self.parallel else f"{capitalised(self.proof.text)}."
-        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", copied)))
+        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", held, copied)))
 
     def _makespan_ns(self, engine: str) -> MedianInterval:
         found = next(one.makespan_ns for one in self.choice.candidates if one.engine == engine)

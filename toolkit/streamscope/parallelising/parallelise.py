@@ -25,6 +25,7 @@ from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
+from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
 from streamscope.parallelising.proving import Proof, prove
 from streamscope.parallelising.random_numbers import philox
@@ -158,13 +159,15 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
-        found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit)
+        state = KeptState()
         try:
+            found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
             random = philox(found)
-        finally:
             found.clear_outputs()
+        finally:
+            note = state.put_back()
         moved = [slot.memory for slot in slots if slot.own] + (found.results if wanted.fresh else [])
         gain = Gain(
             wanted.title,
@@ -173,9 +176,12 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             choice,
             plain_us,
             sum(int(array.nbytes) for array in moved),
+            found.memory,
             found.certificate(),
+            bound=found.bound(),
             proof=proof,
-            order=getattr(prepared.plan, "chosen", ""),
+            order=prepared.plan.chosen,
+            note=note,
         )
         call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
     return Capture(call, found, gain, prepared)

@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from streamscope.devices.hanging import hung
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import HungError
-from streamscope.words import counted, listed, time_text
 
 LEAST_S = 10.0
 TIMES = 100
 """How many times as long as the sequential order a new one may take before it counts as hung."""
 BETWEEN_LOOKS_S = 0.0005
-NAMED = 5
 
 _GIVEN_UP: list[object] = []
 """Work that never ends on the GPU, and all that it uses, which nobody may free."""
@@ -58,6 +57,8 @@ def wait_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Seq
     ------
     HungError
         It is not done in time.
+    DeviceError
+        What was issued failed.
     """
     events: list[Any] = []
     for stream in prepared.streams.values():
@@ -76,10 +77,4 @@ def _given_up(
     names = list(under_way()) if under_way is not None else []
     prepared.abandon()
     _GIVEN_UP.append((prepared, events, kept))
-    where = f"; under way: {listed(names[:NAMED])}" if names else ""
-    more = f" and {counted(len(names) - NAMED, 'other')}" if len(names) > NAMED else ""
-    return HungError(
-        f"{prepared.program.name} under {prepared.plan.engine!r} was not done after {time_text(limit_s * 1e9)}{where}{more}",
-        hint="the GPU waits for ever, and so would this process: restart the kernel, or end the process. "
-        "The nodes named wait for each other, so one of them must be ordered and is not: please report it; engine='graph' keeps all orders",
-    )
+    return hung(f"{prepared.program.name} under {prepared.plan.engine!r}", limit_s, names)

@@ -13,14 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
-from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.devices.cuda.node_marks import NodeMarks, under_way
+from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
+from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, libraries
@@ -30,6 +32,7 @@ Edges = tuple[tuple[int, ...], ...]
 Pair = tuple[int, int]
 """An edge: what comes first, and what comes after it."""
 Words = npt.NDArray[np.uint64]
+Added = TypeVar("Added")
 
 FULL = 0
 """The data of an edge (CUgraphEdgeData) that waits for the end of a node. A programmatic one lets a kernel start before that."""
@@ -65,6 +68,11 @@ class RawGraph:
     kept : object
     check : callable
         Called with the edges of each graph before it is made; raises where they miss an order that is needed.
+    put_back : callable
+        Puts back what a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
+        index, would else end up outside of its memory.
+    named : callable
+        Tells what an operation is called, in errors.
     """
 
     def __init__(
@@ -72,6 +80,8 @@ class RawGraph:
     ) -> None:
         self.edges = edges
         self.check: Callable[[Edges], object] = _trusted
+        self.put_back: Callable[[], object] = _nothing
+        self.named: Callable[[int], str] = "node {}".format
         self._graph = graph
         self._nodes = tuple(nodes)
         self._keeping = keeping
@@ -99,6 +109,11 @@ class RawGraph:
         DeviceError
             The driver refuses.
         """
+        made, _ = self._made(edges, partial(self._add_events, events))
+        return made, (*(self._number.get(node, NO_OPERATION) for node in self._handles), *(NO_OPERATION for _ in events))
+
+    def _made(self, edges: Edges, add: Callable[[int], Added]) -> tuple[CudaGraph, Added]:
+        """Return an instantiated clone with other edges, and what a function returned that has added nodes to the clone before."""
         self.check(edges)
         handle = ctypes.c_void_p()
         with self._lock, deferred():
@@ -107,16 +122,32 @@ class RawGraph:
             try:
                 if edges != self.edges:
                     self._replace_edges(clone, edges)
-                for operation, event in events.items():
-                    before = ctypes.c_void_p(_in_clone(self._nodes[operation], clone))
-                    added = (ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(clone), ctypes.byref(before), ctypes.c_size_t(1))
-                    _call("cuGraphAddEventRecordNode", *added, ctypes.c_void_p(event.pointer))
+                added = add(clone)
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
             made.kept = self.kept
-        return made, (*(self._number.get(node, NO_OPERATION) for node in self._handles), *(NO_OPERATION for _ in events))
+        return made, added
+
+    def _add_events(self, events: Mapping[int, CudaEvent], clone: int) -> None:
+        for operation, event in events.items():
+            before = ctypes.c_void_p(_in_clone(self._nodes[operation], clone))
+            added = (ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(clone), ctypes.byref(before), ctypes.c_size_t(1))
+            _call("cuGraphAddEventRecordNode", *added, ctypes.c_void_p(event.pointer))
+
+    def _replay_first(self, edges: Edges) -> None:
+        """Replay an order for the first time: with marks, so that the error names the nodes under way if it hangs."""
+        graph, marks = self._made(edges, lambda clone: NodeMarks(clone, [_in_clone(node, clone) for node in self._nodes]))
+        end = libraries().cupy.cuda.Event()
+        self.put_back()
+        graph.launch_on(self._stream.ptr)
+        end.record(self._stream)
+        try:
+            _wait(end, lambda: [self.named(number) for number in under_way(edges, marks.ended())])
+        except HungError:
+            _HUNG.append((graph, marks))
+            raise
 
     @cached_property
     def _handles(self) -> list[int]:
@@ -161,7 +192,10 @@ class RawGraph:
                 graphs = [self.graph(order)[0] for order in tried]
                 try:
                     with self._keeping():
-                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                        for order in missing:
+                            if order != self.edges:
+                                self._replay_first(order)
+                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream, self.put_back), strict=True))
                 except HungError:
                     _HUNG.append((self, graphs))
                     raise
@@ -208,12 +242,13 @@ def _all_before(number: int, edges: Edges) -> Collection[int]:
     return found
 
 
-def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
+def _median_times_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[[], object]) -> list[float]:
     """Let graphs take turns and return the median time of each, from the launch to the end on the device, in µs."""
     cupy = libraries().cupy
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
 
     def replay_us(graph: CudaGraph) -> float:
+        put_back()
         start.record(stream)
         graph.launch_on(stream.ptr)
         end.record(stream)
@@ -225,21 +260,24 @@ def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
     return [float(each) for each in np.median([[replay_us(graph) for graph in graphs] for _ in range(turns)], axis=0)]
 
 
-def _wait(event: Any) -> None:
-    """Wait for an event, in a way that Ctrl-C ends.
+def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
+    """Wait for an event, in a way that Ctrl-C ends; ``names`` tells which nodes are under way.
 
     Raises
     ------
     HungError
         It does not come.
+    DeviceError
+        What was put on the device failed.
     """
     limit = time.monotonic() + STUCK_S
-    while not event.done:
+    while not event_done(event.ptr):
         if time.monotonic() > limit:
-            raise HungError(
-                f"a replay of captured code in another order has not ended after {STUCK_S:g} s",
-                hint="restart the process: the GPU waits for ever. engine='graph' keeps the order of the capture",
-            )
+            raise hung("a replay of captured code in another order", STUCK_S, names())
+
+
+def _nothing() -> None:
+    """Put nothing back."""
 
 
 def _trusted(edges: Edges) -> None:

@@ -1,0 +1,139 @@
+"""The memory of captured PyTorch and CuPy code: who launched each node, and that the true order gives the same results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.capturing.memory import Evidence
+from streamscope.errors import EngineError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    return pytest.importorskip("cupy")
+
+
+@pytest.fixture(scope="module")
+def torch(cupy):
+    return pytest.importorskip("torch")
+
+
+def before(captured):
+    """Return for each node of a captured program all that must come before it."""
+    found = []
+    for operation in captured.program.operations:
+        found.append(set(operation.reads).union(*(found[earlier] for earlier in operation.reads)))
+    return found
+
+
+def assert_equal_under_all_engines(captured):
+    for name in ("async", "dual", "graph", "graph-dual"):
+        prepared = ss.prepare(captured.trace(), engine=name, device=ss.open_device("cuda"))
+        for _ in range(3):
+            captured.clear_outputs()
+            prepared.run()
+            prepared.wait()
+            for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+def branches(torch, count, *, compiled=False):
+    """Return a model of branches that share nothing but their input, and an input."""
+
+    class Branches(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(count))
+
+        def forward(self, x):
+            return torch.cat([branch(x) for branch in self.branch], 1)
+
+    model = Branches().cuda().eval()
+    call = torch.compile(model) if compiled else model
+
+    def function(x):
+        with torch.no_grad():
+            return call(x)
+
+    return function, torch.randn(8, 64, device="cuda")
+
+
+def test_branches_of_a_network_need_no_order_among_each_other_and_nodes_know_their_module(torch):
+    function, x = branches(torch, 4)
+    captured = ss.capture(function, x)
+    assert all(memory.understood for memory in captured.memories)
+    earlier = before(captured)
+    tanhs = [number for number, node in enumerate(captured.nodes) if node.operator == "aten.tanh.default"]
+    assert [captured.nodes[number].module for number in tanhs] == [f"branch.{number}.1" for number in range(4)]
+    assert not any(one in earlier[other] for one in tanhs for other in tanhs)
+    assert all(number in earlier[-1] for number in tanhs)
+    assert all(node.where.startswith("test_memory_on_cuda.py:") for node in captured.nodes)
+    assert_equal_under_all_engines(captured)
+
+
+def test_without_memory_to_spare_branches_wait_for_each_other(torch):
+    function, x = branches(torch, 8)
+    free, tight = ss.capture(function, x), ss.capture(function, x, memory_limit=1)
+    assert tight.memory.held_bytes < free.memory.held_bytes
+    assert sum(map(len, before(tight))) > sum(map(len, before(free)))
+    assert_equal_under_all_engines(tight)
+
+
+def test_nodes_of_the_backward_pass_belong_to_operators_too(torch):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step(x):
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    captured = ss.capture(step, torch.randn(2, 3, 16, 16, device="cuda"))
+    assert all(memory.understood for memory in captured.memories)
+    modules = {node.module for node in captured.nodes if "backward" in node.operator}
+    assert {"0", "1", "2", "3"} <= modules
+    # The gradients of a layer's weights and of its input need no order.
+    last = [
+        number for number, node in enumerate(captured.nodes) if node.operator == "aten.convolution_backward.default" and node.module == "3"
+    ]
+    earlier = before(captured)
+    assert any(one not in earlier[other] for one in last for other in last if one < other)
+
+
+def test_a_function_compiled_by_pytorch_runs_compiled_while_it_is_captured(torch):
+    function, x = branches(torch, 2, compiled=True)
+    function(x)
+    captured = ss.capture(function, x)
+    assert any(node.name.startswith("triton_") for node in captured.nodes)
+    assert not any(node.operator == "aten.tanh.default" for node in captured.nodes)
+    assert_equal_under_all_engines(captured)
+
+
+def test_kernels_of_cupy_say_what_they_touch(cupy):
+    def function(x):
+        return [cupy.tanh(x * factor) for factor in (1.0, 2.0, 3.0)]
+
+    captured = ss.capture(function, cupy.linspace(-1, 1, 1000, dtype=cupy.float32))
+    assert all(memory.understood for memory in captured.memories)
+    assert {one.evidence for memory in captured.memories for one in memory.accesses} == {Evidence.PROTOTYPE}
+    assert max(map(len, before(captured))) == 1
+    assert_equal_under_all_engines(captured)
+
+
+def test_a_function_that_fails_leaves_the_device_as_it_was(torch):
+    def failing(x):
+        if torch.cuda.is_current_stream_capturing():
+            raise ValueError("on purpose")
+        return x * 2
+
+    x = torch.ones(10, device="cuda")
+    with pytest.raises(EngineError, match="on purpose"):
+        ss.capture(failing, x)
+    assert not torch._C._cuda_isHistoryEnabled()
+    assert float((x * 2).sum()) == 20.0

@@ -1,0 +1,30 @@
+"""What is said of a run that does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamscope.errors import HungError
+from streamscope.words import counted, listed, time_text
+
+NAMED = 5
+ADVICE = (
+    "the GPU waits for ever, and so would this process: restart the kernel, or end the process. engine='graph' keeps the capture's order"
+)
+
+
+def hung(what: str, limit_s: float, names: Sequence[str] = ()) -> HungError:
+    """Return the error of a run that has not ended.
+
+    Parameters
+    ----------
+    what : str
+    limit_s : float
+        How long it was waited for.
+    names : sequence of str
+        Of the nodes under way, where they are known.
+    """
+    shown = [*names[:NAMED], *([counted(len(names) - NAMED, "other")] if len(names) > NAMED else [])]
+    where = f"; under way: {listed(shown)}" if names else ""
+    why = ". If these nodes wait for each other, please report it: one of them must be ordered and is not" if len(names) > 1 else ""
+    return HungError(f"{what} was not done after {time_text(limit_s * 1e9)}{where}", hint=ADVICE + why)

@@ -1,0 +1,119 @@
+"""What a function changes besides its arguments, put back as if it had never been called.
+
+To capture and to measure a function takes many calls. A training step would have trained meanwhile. So all arrays that Python knows of are
+saved before the first call; those that it changes are put back in the end. What the first call makes, as an optimiser makes its state,
+was nothing before. Where later calls go on with that, everything is put back as it was after the first call.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from streamscope.capturing.memory import Region
+from streamscope.capturing.state import LEFT_FREE
+from streamscope.interrupts import deferred
+from streamscope.kernels.library.libraries import libraries
+
+Memory = Any
+"""The memory of arrays as bytes: a tensor or a CuPy array, which keeps it alive."""
+Saved = dict[Region, tuple[Memory, Memory]]
+"""Memory, and a copy of what it held."""
+
+
+class KeptState:
+    """Saves what there is when it is made; `called` tells it that the function was called for the first time."""
+
+    def __init__(self) -> None:
+        self._put_random_numbers_back = _random_numbers()
+        live = dict(live_memory())
+        self._fits = sum(end - start for start, end in live) + LEFT_FREE <= _free_bytes()
+        self._before: Saved = {region: (memory, memory_copy(memory)) for region, memory in live.items()} if self._fits else {}
+        self._after: Saved = {}
+        self._made: set[Region] = set()
+
+    def called(self) -> None:
+        """Keep what the first call has changed, and what it has made; let the rest go."""
+        if not self._fits:
+            return
+        live = dict(live_memory())
+        self._made = live.keys() - self._before.keys()
+        self._before = {region: pair for region, pair in self._before.items() if not same_bytes(*pair)}
+        changed = {region: memory for region, (memory, _) in self._before.items()} | {region: live[region] for region in self._made}
+        self._after = {region: (memory, memory_copy(memory)) for region, memory in changed.items()}
+
+    def put_back(self) -> str:
+        """Put everything back; return what a user has to know of that, where there is something."""
+        libraries().runtime.deviceSynchronize()
+        goes_on = any(not same_bytes(*self._after[region]) for region in self._made)
+        with deferred():
+            for memory, values in (self._after if goes_on else self._before).values():
+                memory[...] = values
+            self._put_random_numbers_back()
+            libraries().runtime.deviceSynchronize()
+        if not self._fits:
+            return "What the function changes was not put back: there is too little device memory to save it."
+        return "The function's own state is as after one call, which made it." if goes_on else ""
+
+
+def live_memory() -> Iterator[tuple[Region, Memory]]:
+    """Yield the memory on the current GPU of all tensors and CuPy arrays that Python knows of, each piece once, with where it lies."""
+    torch, cupy = sys.modules.get("torch"), libraries().cupy
+    seen: set[Region] = set()
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind is cupy.ndarray:
+            found = [_of_array(each)]
+        elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter) and each.is_cuda and each.layout is torch.strided:
+            # A gradient that nobody has looked at has no object of Python's yet.
+            found = [_of_tensor(one) for one in (each, each.grad if each.is_leaf else None) if one is not None]
+        else:
+            continue
+        for region, memory in found:
+            if region[0] < region[1] and region not in seen:
+                seen.add(region)
+                yield region, memory
+
+
+def _of_tensor(tensor: Any) -> tuple[Region, Memory]:
+    torch = sys.modules["torch"]
+    storage = tensor.untyped_storage()
+    memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()), memory
+
+
+def _of_array(array: Any) -> tuple[Region, Memory]:
+    cupy, memory = libraries().cupy, array.data.mem
+    size = int(memory.size)
+    return (int(memory.ptr), int(memory.ptr) + size), cupy.ndarray((size,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def memory_copy(memory: Memory) -> Memory:
+    """Return a copy of some memory."""
+    return memory.clone() if hasattr(memory, "clone") else memory.copy()
+
+
+def same_bytes(one: Memory, other: Memory) -> bool:
+    """Tell whether two pieces of memory hold the same."""
+    return bool(one.equal(other) if hasattr(one, "equal") else (one == other).all())
+
+
+def _free_bytes() -> int:
+    """Return how much device memory is free, what PyTorch holds and nobody uses among it."""
+    torch = sys.modules.get("torch")
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if torch is not None and torch.cuda.is_initialized() else 0
+    return int(libraries().runtime.memGetInfo()[0]) + cached
+
+
+def _random_numbers() -> Callable[[], object]:
+    """Return what puts the state of PyTorch's random numbers of the current GPU back."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return int
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.get_state()
+    return lambda: generator.set_state(before)
