@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
+from streamscope.auditing.captured_orders import MOST_REASONS
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 
@@ -44,6 +45,15 @@ def test_a_node_that_is_not_understood_holds_all_others():
     )
     assert [operation.id for operation in found.operations] == [1]
     assert audit.ok
+
+
+def test_many_reasons_are_said_together():
+    count = 20
+    memories = [NodeMemory(why_unknown=f"reason {number // 2}") for number in range(count)]
+    chain = tuple((number - 1,) if number else () for number in range(count))
+    found = ss.audit(captured(memories, chain), device="simulated", estimate=lambda launch: 1000.0).of("not understood")
+    assert len(found) == MOST_REASONS + 1
+    assert "4 nodes are ordered against all others, because of 2 other reasons: node 16" in found[-1].message
 
 
 def test_memory_that_an_address_led_to_may_be_a_workspace():
