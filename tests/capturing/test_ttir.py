@@ -63,6 +63,13 @@ def test_an_operation_that_nobody_knows_reads_and_writes_what_it_is_given():
     assert kernel_arguments(kernel("    %0 = other.thing %n : i64 -> f32")).written == {2}
 
 
+@pytest.mark.parametrize(("pure", "touched"), [("true", set()), ("false", {0})])
+def test_a_function_of_a_library_touches_memory_unless_it_is_pure(pure, touched):
+    call = f'    %0 = tt.extern_elementwise %a {{libname = "", libpath = "", pure = {pure}, symbol = "f"}} : (!tt.ptr<f32>) -> f32'
+    found = kernel_arguments(kernel(call))
+    assert (found.read, found.written) == (touched, touched)
+
+
 def test_what_an_unknown_operation_returns_may_lead_anywhere():
     found = kernel_arguments(kernel("    %0 = other.thing %n : i64 -> !tt.ptr<f32>\n    tt.store %0, %n : !tt.ptr<f32>"))
     assert ANYWHERE in found.written
