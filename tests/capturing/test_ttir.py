@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_pointers_are_followed_back_to_arguments(name):
 
 def test_each_text_is_tried():
     assert {path.stem for path in TEXTS.glob("*.ttir")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("path", sorted((TEXTS / "inductor").glob("*.ttir")), ids=lambda path: path.stem)
+def test_kernels_of_torch_compile_write_what_it_calls_outputs(path):
+    """PyTorch 2.11 names the arguments of its kernels by what they are: ``in_ptr0``, ``out_ptr0``, ``in_out_ptr0``."""
+    found = kernel_arguments(path.read_text())
+    names = re.findall(r"%(\w+): ", re.search(r"tt\.func public @\w+\((.*)", path.read_text())[1])
+    assert len(names) == len(found.types)
+    assert {names[number] for number in found.written} == {name for name in names if "out_ptr" in name}
+    assert {name for name in names if name.startswith("in_")} <= {names[number] for number in found.read}
+    assert found.complete
 
 
 def test_an_argument_is_known_by_its_type():
