@@ -117,10 +117,11 @@ class CapturedFunction(CapturedProgram):
         )
 
     def plain_call_us(self, repeats: int = 30) -> float:
-        """Return the median time of a plain call, framework included, until the device is done, in µs."""
+        """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
         runtime = libraries().runtime
         times = []
         for _ in range(repeats):
+            self._state.put_changes_back()
             start = time.perf_counter_ns()
             self._function(*self._inputs)
             runtime.deviceSynchronize()
@@ -203,11 +204,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    nodes = timed(nodes, state.keeping)
+    nodes = timed(nodes, state.keeping, state.put_changes_back)
     memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, taken.kept, raw)
     return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
 

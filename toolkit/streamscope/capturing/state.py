@@ -38,24 +38,40 @@ class State:
     ----------
     saved : list of (Region, array)
         The array is in device memory or, where that was full, on the host.
+        Those come first that the captured code itself changes.
     pool : object
         Where the arrays' memory comes from, which goes when its pool goes.
+    changing : int
+        How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning rate.
     """
 
     saved: list[tuple[Region, Any]]
     pool: Any
+    changing: int = 0
 
     def put_back(self) -> None:
-        """Write what was saved to where it was."""
-        for (start, end), values in self.saved:
+        """Write what was saved to where it was; blocking, since others may write there on other streams."""
+        self._write(self.saved)
+
+    def put_changes_back(self) -> None:
+        """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
+        self._write(self.saved[: self.changing])
+
+    def _write(self, saved: Sequence[tuple[Region, Any]]) -> None:
+        if not saved:
+            return
+        runtime = libraries().runtime
+        runtime.deviceSynchronize()
+        for (start, end), values in saved:
             bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+        runtime.deviceSynchronize()
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
-        before = State([(region, _copied(region)) for region, _ in self.saved], None)
+        before = State([(region, copied(region)) for region, _ in self.saved], None)
         synchronize()
         hung = False
         try:
@@ -107,12 +123,10 @@ def found_state(
 def _found(
     touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
 ) -> State:
-    before = State([(region, _copied(region)) for region in touched], pool)
-    # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
-    lines = [region for region in touched if region[1] - region[0] <= LINE]
+    before = State([(region, copied(region)) for region in touched], pool)
     run()
     first = outcome()
-    lines += before.changed()
+    lines = before.changed()
     run()
     lines += before.changed()
     before.put_back()
@@ -123,7 +137,10 @@ def _found(
     same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
     whole = [region for region, each in zip(results, same, strict=True) if each]
     before.put_back()
-    return State([(region, _copied(region)) for region in _without(_merged(lines), sorted(whole))], pool)
+    changing = _without(_merged(lines), sorted(whole))
+    # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
+    scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
+    return State([(region, copied(region)) for region in (*changing, *scalars)], pool, len(changing))
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
@@ -178,7 +195,7 @@ def bytes_at(start: int, end: int) -> Any:
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _copied(region: Region) -> Any:
+def copied(region: Region) -> Any:
     """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
     values = bytes_at(*region)
     return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
