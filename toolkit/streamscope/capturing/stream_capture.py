@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
@@ -63,9 +64,9 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
+        with _nothing_collected(), pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    allocated = Allocated(made, (), pool.own)
+    allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
     return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
@@ -83,7 +84,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             with torch_history() as plain:
                 function(*inputs)
         torch.cuda.synchronize()
-        with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
+        with _nothing_collected(), warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
             try:
@@ -95,7 +96,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
-    allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
+    allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, side, log.kept, log.from_outside, products]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
@@ -104,6 +105,18 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
 def _room(extra_bytes: int | None) -> int:
     """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
     return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Let no garbage be collected in the block: memory that goes with it, of captures before this one, would break a capture off."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager
