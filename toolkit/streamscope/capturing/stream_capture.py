@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.dispatching import listening
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Region
 from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
@@ -80,14 +82,17 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
             with torch_history() as plain:
-                function(*inputs)
+                workspaces = Workspaces(plain.counts)
+                with listening(workspaces.run):
+                    function(*inputs)
+            workspaces.learn(plain.made)
         torch.cuda.synchronize()
         with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, plain.most_bytes + room)
+                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, workspaces, plain.most_bytes + room)
                     with log.listening():
                         result = function(*inputs)
             finally:
