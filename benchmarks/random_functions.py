@@ -1,6 +1,6 @@
 """Random PyTorch and CuPy functions in their true order, disturbed, against the capture: none may come out wrong.
 
-    python benchmarks/random_functions.py [--torch 500] [--cupy 200] [--first 0] [--show torch:17]
+    python benchmarks/random_functions.py [--torch 500] [--cupy 200] [--first 0] [--processes 6] [--show torch:17]
 
 Each function is a text that a seed writes, line by line; a line that fails on the CPU is left out. It is captured and proved (see
 `parallelising.proving`), and some necessary edges are taken away one by one, which the certificate must refuse.
@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import statistics
 import sys
 import time
 import traceback
 import types
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +153,15 @@ def cpu_names(library: str) -> dict[str, Any]:
         return {"xp": np, "np": np, "own": lambda a, b: a * 2 + b}
     import torch
 
+    torch.set_num_threads(1)  # The processes share the machine.
+
     def nothing(number: int) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     return {"torch": torch, "F": torch.nn.functional, "fork": nothing, "join": nothing, "on": nothing}
 
 
+@cache
 def gpu_names(library: str) -> dict[str, Any]:
     """Return the same on the GPU."""
     import cupy
@@ -196,7 +203,20 @@ def inputs(library: str, seed: int, *, on_gpu: bool = True) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(array).cuda() if on_gpu else torch.from_numpy(array) for array in arrays)
 
 
-def tried(written: Written, names: dict[str, Any], seed: int) -> dict[str, Any]:
+def worked(name: str) -> tuple[str, dict[str, Any]]:
+    """Return what came of the function of a name, whatever goes wrong."""
+    library, seed = name.split(":")
+    begun, written = time.monotonic(), Written(library, int(seed))
+    try:
+        result = tried(written, int(seed))
+        if result.get("wrong") or result.get("edges_missed"):
+            result["text"] = written.text
+    except Exception as error:  # noqa: BLE001 — the others go on, and this one is in the result
+        result = {"failed": f"{type(error).__name__}: {error}", "at": traceback.format_exc(limit=-4), "text": written.text}
+    return name, result | {"seconds": time.monotonic() - begun}
+
+
+def tried(written: Written, seed: int) -> dict[str, Any]:
     """Capture a function, prove its true order, and take edges away; return what came of it."""
     import streamscope as ss
     from streamscope.errors import EngineError, RaceError
@@ -204,7 +224,7 @@ def tried(written: Written, names: dict[str, Any], seed: int) -> dict[str, Any]:
 
     library = written.name.partition(":")[0]
     try:
-        captured = ss.capture(written.function(dict(names)), *inputs(library, seed), name=written.name)
+        captured = ss.capture(written.function(dict(gpu_names(library))), *inputs(library, seed), name=written.name)
     except EngineError as error:
         return {"refused": str(error)}
     certificate = captured.certificate()
@@ -241,7 +261,7 @@ def main() -> None:
     parser.add_argument("--torch", type=int, default=500)
     parser.add_argument("--cupy", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no function after so long")
+    parser.add_argument("--processes", type=int, default=6, help="that share the GPU, and so disturb each other")
     parser.add_argument("--show", default="", help="print a function, as torch:17, and end")
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
@@ -249,34 +269,26 @@ def main() -> None:
         library, seed = given.show.split(":")
         print(Written(library, int(seed)).text)
         return
+    start = time.monotonic()
+    counts = {"torch": given.torch, "cupy": given.cupy}
+    names = [f"{library}:{seed}" for library, count in counts.items() for seed in range(given.first, given.first + count)]
+    found = {}
+    with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
+        for name, result in pool.map(worked, names, chunksize=5):
+            found[name] = result
+            if "text" in result:
+                print(f"--- {name}: {result.get('wrong') or result.get('failed')}\n{result.get('at', '')}\n{result['text']}", flush=True)
     import streamscope as ss
 
     sys.path.insert(0, str(Path(__file__).parent))
     from provenance import provenance
 
-    start, found, failures = time.monotonic(), {}, {}
-    for library, count in (("torch", given.torch), ("cupy", given.cupy)):
-        names = gpu_names(library) if count else {}
-        for seed in range(given.first, given.first + count):
-            if time.monotonic() - start > given.seconds:
-                break
-            written = Written(library, seed)
-            try:
-                result = tried(written, names, seed)
-            except Exception as error:  # noqa: BLE001 — the others go on, and this one is in the result
-                result = {"failed": f"{type(error).__name__}: {error}", "at": traceback.format_exc(limit=-4)}
-            found[written.name] = result
-            if result.get("wrong") or result.get("failed") or result.get("edges_missed"):
-                failures[written.name] = result | {"text": written.text}
-                print(
-                    f"--- {written.name}: {result.get('wrong') or result.get('failed')}\n{result.get('at', '')}\n{written.text}", flush=True
-                )
-    summary = summed(found, failures) | {"seconds": round(time.monotonic() - start, 1)}
+    summary = summed(found) | {"processes": given.processes, "seconds": round(time.monotonic() - start, 1)}
     given.out.write_text(json.dumps(provenance(ss.open_device("cuda")) | summary, indent=1) + "\n")
     print(json.dumps({key: value for key, value in summary.items() if key != "failures"}, indent=1))
 
 
-def summed(found: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
+def summed(found: dict[str, Any]) -> dict[str, Any]:
     """Return the sums for each library, why functions were refused, and what went wrong."""
     libraries = {}
     for library in TEMPLATES:
@@ -290,6 +302,7 @@ def summed(found: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
             refused.update([result["refused"].partition("\n")[0]] if "refused" in result else [])
         libraries[library] = {
             "functions": len(results),
+            "seconds_each": round(statistics.median([result["seconds"] for result in results]), 3) if results else 0.0,
             "proved": sum(not result["wrong"] for result in ran),
             "wrong": sum(bool(result["wrong"]) for result in ran),
             "failed": sum("failed" in result for result in results),
@@ -301,6 +314,7 @@ def summed(found: dict[str, Any], failures: dict[str, Any]) -> dict[str, Any]:
             "not_understood": dict(unknown.most_common()),
             "evidence": dict(evidence),
         }
+    failures = {name: result for name, result in found.items() if "text" in result}
     return {"inputs_each": INPUTS, "libraries": libraries, "failures": failures}
 
 
