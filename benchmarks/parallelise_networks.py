@@ -29,7 +29,7 @@ from networks import NETWORKS, Network
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.function import CapturedFunction
 from streamscope.files import written_whole
 from streamscope.parallelising.proving import prove
 
@@ -93,20 +93,24 @@ def taking(found: dict[str, float], name: str) -> Iterator[None]:
     found[name] = time.perf_counter() - start
 
 
+def memory_beyond(captured: CapturedFunction) -> int:
+    return int(captured.memory.held_bytes - captured.memory.plain_bytes)
+
+
 def free_bytes() -> int:
     gc.collect()
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info()[0])
 
 
-def captured_and_measured(network: Network, inputs: int) -> tuple[CapturedProgram, dict[str, Any]]:
+def captured_and_measured(network: Network, name: str, inputs: int) -> tuple[CapturedFunction, dict[str, Any]]:
     """Measure a network in all orders, in turns, and prove the true order on so many random inputs."""
     seconds: dict[str, float] = {}
     before = free_bytes()
     replay = torch_graph(network)
     between = free_bytes()
     with taking(seconds, "capture and inference"):
-        captured = ss.capture(network.function, *network.inputs)
+        captured = ss.capture(network.function, *network.inputs, name=name)
     after = free_bytes()
     prepared = {}
     with taking(seconds, "scheduling"):
@@ -129,27 +133,26 @@ def captured_and_measured(network: Network, inputs: int) -> tuple[CapturedProgra
         "not_understood": len(certificate.unknown),
         "why_not_understood": {why: len(numbers) for why, numbers in certificate.reasons.items()},
         "evidence": {evidence.name: count for evidence, count in certificate.evidence.items()},
-        "held_bytes": {PEER: before - between, "captured": between - after},
+        "held_bytes": {PEER: before - between, "captured": between - after, "beyond a plain call": memory_beyond(captured)},
         "seconds": seconds,
         "order": prepared[PARALLEL].plan.chosen,
         "notes": prepared[PARALLEL].notes,
     }
-    if hasattr(captured, "bound"):
-        with taking(seconds, "bound"):
-            found["bound"] = str(captured.bound())
+    bound = captured.bound()
+    found["bound"] = {"text": str(bound), "speedup": bound.speedup, "least_us": bound.least_us, "nothing_to_gain": bound.nothing_to_gain}
     if inputs:
         with taking(seconds, f"{inputs} inputs"):
             found["proof"] = prove(captured, prepared[PARALLEL], inputs=inputs).to_dict()
     return captured, found
 
 
-def compiled(network: Network, inputs: int) -> dict[str, Any]:
+def compiled(network: Network, name: str, inputs: int) -> dict[str, Any]:
     """Measure a network on the kernels of `torch.compile`; then called, with the same inputs, copies and static results."""
     seconds: dict[str, float] = {}
     plain = torch.compile(network.function)
     with taking(seconds, "compiling"):
         plain(*network.inputs)
-    _, found = captured_and_measured(Network(plain, network.inputs, network.below), inputs)
+    _, found = captured_and_measured(Network(plain, network.inputs, network.below), name, inputs)
     fast = ss.parallelise(plain, *network.inputs, outputs="static", streams=STREAMS, check=0, progress=False)
     torch.compiler.reset()
     reduced = torch.compile(network.function, mode="reduce-overhead")
@@ -185,17 +188,17 @@ def main() -> None:
             continue
         found = results.setdefault(name, {})
         for batch in filter(None, options.batch.split(",")):
-            found[batch] = attempt(lambda: measured(make(int(batch)), int(batch), options))  # noqa: B023 — called at once
+            found[batch] = attempt(lambda: measured(make, int(batch), options))  # noqa: B023 — called at once
             print(name, batch, json.dumps(found[batch]), flush=True)
             written(options.result, results)
         if make.__name__ in options.compiled.split(","):
-            found["compiled"] = attempt(lambda: compiled(make(1), options.inputs // 10))  # noqa: B023 — called at once
+            found["compiled"] = attempt(lambda: compiled(make(1), make.__name__, options.inputs // 10))  # noqa: B023 — called at once
             print(name, "compiled", json.dumps(found["compiled"]), flush=True)
             written(options.result, results)
 
 
-def measured(network: Network, batch: int, options: argparse.Namespace) -> dict[str, Any]:
-    captured, found = captured_and_measured(network, options.inputs if batch == 1 else options.inputs // 10)
+def measured(make: Callable[[int], Network], batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    captured, found = captured_and_measured(make(batch), make.__name__, options.inputs if batch == 1 else options.inputs // 10)
     if options.save and batch == 1:
         captured.save(options.save / f"{captured.name}.captured.json")
     return found

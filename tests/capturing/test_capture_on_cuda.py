@@ -40,7 +40,8 @@ def test_a_cupy_function_gives_what_a_plain_call_gives(cupy, engine):
         prepared.wait()
         for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
             np.testing.assert_array_equal(found, expected)
-    assert prepared.notes == []
+    assert prepared.notes == [prepared.plan.chosen] * bool(prepared.plan.chosen)
+    assert not prepared.plan.chosen or engine == "graph-dual"
 
 
 def test_nodes_are_listed_with_their_size_and_edges(cupy):

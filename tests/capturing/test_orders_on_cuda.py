@@ -14,6 +14,8 @@ from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.kernels.library.libraries import checked, libraries
+from streamscope.recording.events import EventRecorder
+from streamscope.trace.spans import DEVICE_KINDS
 
 pytestmark = pytest.mark.gpu
 
@@ -148,7 +150,8 @@ def test_programmatic_edges_stay_where_both_ends_are_neighbours(cupy, programmat
     captured = ss.capture(programmatic, cupy.ones(64, cupy.float32))
     raw = captured.program.raw
     raw.check = lambda edges: None
-    assert np.count_nonzero(_edges_between(raw.graph(raw.edges)[0].captured)[2] != FULL) == 2
+    as_it_was, _ = raw.graph(raw.edges)
+    assert np.count_nonzero(_edges_between(as_it_was.captured)[2] != FULL) == 2
     made, _ = raw.graph(((), (0,), (0,)))
     kinds = _edges_between(made.captured)[2]
     assert (len(kinds), np.count_nonzero(kinds != FULL)) == (2, 1)
@@ -206,10 +209,24 @@ def test_an_lstm_keeps_the_streams_of_its_own(cupy, device):
     for engine in ("graph", "graph-dual"):
         prepared = prepare_traced(captured.program, engine, device)
         runs_right(captured, prepared)
-    as_it_was = _edges_between(raw._graph)
-    clone = _edges_between(raw.graph(raw.edges)[0].captured)
-    assert len(clone[2]) == len(as_it_was[2])
-    assert sorted(clone[2].tolist()) == sorted(as_it_was[2].tolist())
+    clone, _ = raw.graph(raw.edges)
+    kinds, as_it_was = _edges_between(clone.captured)[2], _edges_between(raw._graph)[2]
+    assert len(kinds) > len(captured.nodes) - 1
+    assert sorted(kinds.tolist()) == sorted(as_it_was.tolist())
+
+
+def test_a_recorded_replay_has_a_span_for_each_node_in_the_order_of_its_edges(cupy, device):
+    captured = ss.capture(branches, cupy.linspace(-1, 1, 1_000_000, dtype=cupy.float32))
+    edges = branch_edges(len(captured.nodes))
+    prepared = prepare_traced(freed(captured, edges), "graph-dual", device)
+    runs_right(captured, prepared)
+    spans = EventRecorder.on(device).record(prepared).spans
+    work = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    row = dict(zip(spans.operation[work].tolist(), work.tolist(), strict=True))
+    assert sorted(row) == list(range(len(edges)))
+    for number, earlier in enumerate(edges):
+        assert all(spans.end_ns[row[one]] <= spans.start_ns[row[number]] for one in earlier)
+    assert len(set(spans.graph_node[work].tolist())) == len(edges)
 
 
 def test_durations_add_up_to_about_what_a_replay_takes(cupy):
@@ -222,6 +239,20 @@ def test_durations_add_up_to_about_what_a_replay_takes(cupy):
     (replay_us,) = captured.program.raw.times_us([captured.program.raw.edges])
     alone_us = sum(cost.alone_ns / 1e3 for cost in (launch.cost for launch in captured.program.launches()))
     assert 0.8 * replay_us < alone_us < 1.2 * replay_us
+
+
+def test_sets_take_time_as_kernels_do(cupy):
+    def clearing(x):
+        y = cupy.tanh(x)
+        y.data.memset_async(0, y.nbytes, cupy.cuda.get_current_stream())
+        return cupy.tanh(y)
+
+    captured = ss.capture(clearing, cupy.ones(2**24, cupy.float32))
+    assert [node.kind for node in captured.nodes] == [NodeKind.KERNEL, NodeKind.SET, NodeKind.KERNEL]
+    first, cleared, last = captured.durations_us
+    # A set of 64 MiB writes as much as a kernel does, which reads as much besides.
+    assert 0.2 * first < cleared < 1.2 * first
+    assert 0.7 * first < last < 1.4 * first
 
 
 def test_what_durations_and_trials_change_is_put_back(cupy):

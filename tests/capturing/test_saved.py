@@ -14,7 +14,7 @@ from tests.mutating import mutated_bytes, mutated_json
 
 import streamscope as ss
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.saved import MOST_NODES, LoadedCapture, program_of
+from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
 from streamscope.program.launch import Cost, LaunchKind
@@ -31,15 +31,13 @@ ACCESSES = st.builds(
     st.sampled_from(Evidence),
 )
 EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
-COSTS = st.builds(
-    Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.floats(0.1, 1e9, allow_nan=False), per_multiprocessor=st.integers(0, 32)
-)
+COSTS = st.builds(Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.just(0.0) | st.floats(0.1, 1e9), per_multiprocessor=st.integers(0, 32))
 
 
 def captured_of(nodes, memories, costs, kinds=None, sources=None):
     """Return captured code without kernels, as a file holds it."""
     kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
-    program = program_of("sample", nodes, memories, costs, kinds, sources)
+    program = without_kernels("sample", nodes, memories, costs, kinds, sources)
     return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22")
 
 
@@ -129,11 +127,26 @@ def test_each_kernel_takes_as_long_as_it_was_measured_and_runs_beside_others_as_
     assert gain_us == pytest.approx(50.0, abs=5.0)
 
 
+def test_a_kernel_that_was_too_short_to_measure_takes_no_time(tmp_path):
+    runs = ss.compare(ss.load_captured(two_branches(alone_us=0.0).save(tmp_path / "short.captured.json")), progress=False)
+    assert all(run.metrics.kernel_time_us == 0 for run in runs.values())
+    assert all(run.metrics.kernel_count == 3 for run in runs.values())
+
+
 def test_kernels_whose_blocks_leave_no_room_do_not_run_beside_each_other(tmp_path):
     full = two_branches(blocks=132, per_multiprocessor=1).save(tmp_path / "full.captured.json")
     runs = ss.compare(ss.load_captured(full), engines="graph,graph-dual", progress=False)
     # Each kernel starts and ends alone for about the shortest kernel's time; its work does not overlap.
     assert runs["graph-dual"].metrics.makespan_us > 0.9 * runs["graph"].metrics.makespan_us
+
+
+@pytest.mark.parametrize("source", ["async", "graph", "graph-dual"])
+def test_a_predicted_graph_keeps_the_order_of_the_capture_and_others_what_memory_asks_for(loaded, source):
+    runs = ss.compare(loaded, progress=False)
+    for engine in ("graph", "graph-dual"):
+        predicted = runs[source].trace.what_if(engine=engine)
+        predicted_us = predicted.spans.end_ns.max() / 1e3
+        assert predicted_us == pytest.approx(runs[engine].metrics.makespan_us, rel=0.02)
 
 
 def test_results_are_said_to_be_unchecked_and_times_to_be_simulated(loaded):
@@ -149,6 +162,7 @@ def test_module_operator_line_and_source_are_in_each_trace_and_graph(loaded):
         texts = run.trace.origins.texts
         assert [texts[number] for number in run.trace.origins.label] == ["net.left", "net.right", "net"]
         assert texts[run.trace.origins.line[0]] == "net.py:7: a = self.left(x)"
+        assert {texts[number] for number in run.trace.origins.arguments} == {"op"}
     prepared = ss.prepare(loaded, engine="graph-dual", progress=False)
     for _ in range(2):
         prepared.run()
@@ -163,7 +177,7 @@ def test_every_verb_takes_it(loaded):
     assert ss.best(loaded, progress=False).engine
     assert ss.advise(loaded, progress=False).verdict
     assert ss.audit(loaded, progress=False).ok
-    assert ss.verify(loaded, progress=False).median_error < 0.2
+    assert abs(ss.verify(loaded, progress=False).worst.error) < 0.05
     assert ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if(engine="async").spans
     assert loaded.certificate().pairs == 2
     with pytest.raises(ProgramError, match="takes no inputs"):
@@ -228,7 +242,7 @@ CHANGES = {
     "an edge to a later node": (lambda content: node(content, 1, 2, [1]), "comes after a later one"),
     "a text that is not there": (lambda content: node(content, 1, 1, 999), "out of range"),
     "a kind that is none": (lambda content: node(content, 1, 0, 1), "is not a NodeKind"),
-    "a duration of nothing": (lambda content: node(content, 1, 18, 0.0), "> 0"),
+    "a duration below zero": (lambda content: node(content, 1, 18, -1.0), ">= 0"),
     "an address below zero": (lambda content: content["nodes"][0][20][0].__setitem__(0, -1), ">= 0"),
     "a lone surrogate": (lambda content: content["texts"].append("\ud800"), "UTF-8"),
 }

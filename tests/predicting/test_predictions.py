@@ -66,6 +66,13 @@ def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to
         assert_same_times(source.what_if(engine=engine), recorded(program, engine))
 
 
+def test_a_wait_at_the_end_for_several_kernels_makes_no_call_longer():
+    program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((2048, 1024), "float32"))
+    source = recorded(program, "async")
+    for engine in ("async", "graph"):
+        assert_same_times(source.what_if(engine=engine), recorded(program, engine))
+
+
 @pytest.mark.parametrize("name", ["branches", "attention", "pipeline", "conv-backward", "lstm", "resnet-block"])
 def test_plans_for_several_streams_are_the_engines_own(name):
     """Waits, streams and lanes of a prediction are those of the plan that the engine makes."""

@@ -123,14 +123,15 @@ def test_a_file_from_before_there_were_origins_still_loads(tmp_path, trace):
         {"label": [1]}, {"label": [0.5]}, {"line": [0, 0]}, {"waits": [[0, 0, 0]]}, {"waits": [[0, 0, 0, -1]]}, {"texts": [1]},
         {"texts": "text"}, {"complete": 1}, {"waits": [[0, 0, 0, 2**31]]}, {"arguments": {}}, {"label": [["a"]]},
         {"launches": [[0, 0]]}, {"launches": [[0, 0]] * 2}, {"dependencies": [[0, 0, -1, 0]]}, {"row_waits": [1, 2]},
+        {"captured": [[0, -1]]},
     ],
 )  # fmt: skip
 def test_damaged_origins_are_refused(tmp_path, trace, change):
     whole = {"texts": ["a"], "label": [0], "line": [0], "arguments": [-1], "waits": [[0, 0, 1, 0]], "complete": True}
     path = trace.to_parquet(tmp_path / "t.parquet")
     rewrite(path, origins=whole)  # as files were before dependencies
-    assert Trace.from_parquet(path).origins.to_dict() == whole | {"launches": [], "dependencies": [], "row_waits": []}
-    whole |= {"launches": [[0, 0, 1, 900]], "dependencies": [[0, 0, 1, 0]], "row_waits": [[0, 1]]}
+    assert Trace.from_parquet(path).origins.to_dict() == whole | {"launches": [], "dependencies": [], "row_waits": [], "captured": []}
+    whole |= {"launches": [[0, 0, 1, 900]], "dependencies": [[0, 0, 1, 0]], "row_waits": [[0, 1]], "captured": [[0, 1]]}
     rewrite(path, origins=whole)
     assert Trace.from_parquet(path).origins.to_dict() == whole
     rewrite(path, origins=whole | change)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory
+from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
-from streamscope.program.operation import Program
+from streamscope.program.launch import Launch
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.variable import ArraySpec, Place
+
+TOKEN = ArraySpec((0,), np.dtype(np.uint8))
+"""What a node leaves for those that come after it: it has no elements."""
 
 
 @dataclass
@@ -40,6 +50,11 @@ class CapturedProgram:
         """How long each node takes alone, in µs, as it was measured; NaN where it was not."""
         costs = (launch.cost for launch in self.program.launches())
         return [float("nan") if cost.alone_ns is None else cost.alone_ns / 1e3 for cost in costs]
+
+    @property
+    def capture_us(self) -> float | None:
+        """How long a replay takes in the order of the capture, in µs; None where it was not measured."""
+        return None
 
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
@@ -72,7 +87,7 @@ class CapturedProgram:
         """
         costs = [launch.cost for launch in self.program.launches()]
         order = tuple(operation.reads for operation in self.program.operations)
-        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()))
+        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()), self.capture_us)
 
     def save(self, path: str | Path) -> Path:
         """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.
@@ -103,3 +118,39 @@ class CapturedProgram:
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")
+
+
+def program_of(
+    name: str,
+    nodes: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    launch: Callable[[int, tuple[int, ...]], Launch],
+    sources: Sequence[str] = (),
+    raw: Any = None,
+) -> Program:
+    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
+
+    Parameters
+    ----------
+    name : str
+    nodes : sequence of GraphNode
+        Each knows its operator, module and line.
+    memories : sequence of NodeMemory
+    launch : callable
+        ``launch(number, after)`` returns the launch of a node.
+    sources : sequence of str, optional
+        Texts of the lines.
+    raw : RawGraph, optional
+        The captured graph, where it is in this process; the certificate checks each other order of it.
+    """
+    edges = tuple(node.after for node in nodes)
+    order = true_order(memories, edges)
+    operations = []
+    for number, (node, after, source) in enumerate(zip(nodes, order, sources or [""] * len(nodes), strict=True)):
+        attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
+        operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
+    variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
+    certificate = Certificate(name, nodes, memories, order)
+    if raw is not None:
+        raw.check, raw.named = certificate.check, certificate.named
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate, raw=raw)

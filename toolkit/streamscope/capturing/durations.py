@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -23,7 +24,10 @@ BUDGET_S = 0.4
 """Passes are repeated for about so long; the median of each node counts."""
 MOST_PASSES = 9
 CHUNK = 100
-"""Nodes that are queued behind one gate, each with two events: a stream holds about 1,024 pending launches, and blocks the host then."""
+"""Nodes that are queued behind one gate, each with two events: a stream holds about 1,024 pending launches, and blocks the host then.
+They are read in a thirtieth of the time that a gate for each takes."""
+LEAST_NS = 100.0
+"""Readings differ by more than this from pass to pass."""
 
 
 def timed(nodes: Sequence[LaunchableNode], keeping: Callable[[], AbstractContextManager[object]]) -> list[LaunchableNode]:
@@ -41,44 +45,57 @@ def durations_ns(nodes: Sequence[LaunchableNode], device: Device) -> list[float]
     The nodes run in order, so that each reads what it would read in a run. What they change, the caller puts back.
 
     A pair of events around a kernel reads its duration and an excess that does not depend on it. What the pair reads around a kernel whose
-    duration is known tells the excess. Many pairs behind one gate are read in a thirtieth of the time that a gate for each takes.
+    duration is known tells the excess. An event does not wait for a set or a copy as it does for a kernel, so there the known kernel comes
+    behind, within the pair.
     """
-    stream = device.stream("durations")
-    reference = reference_call(device, stream)
-    address = cast("CudaStream", stream).pointer
-    works = [one.bind(address) for one in nodes]
-    # What follows a copy begins late, so there a kernel comes between.
-    copies = [one.node.kind is not NodeKind.KERNEL for one in nodes]
-    primed = [number for number in range(len(nodes)) if number and copies[number - 1] and not copies[number]]
-    events = [(device.event(timing=True), device.event(timing=True)) for _ in range(CHUNK)]
-
-    def readings_ns(calls: Sequence[Call], behind: Collection[int] = ()) -> list[float]:
-        """Return what pairs of events around calls read; the reference kernel comes before those that are ``behind`` it."""
-        readings: list[float] = []
-        for first in range(0, len(calls), CHUNK):
-            numbers = range(first, min(first + CHUNK, len(calls)))
-            with held(device, [stream], "captured code"):
-                reference()
-                for number, (start, end) in zip(numbers, events, strict=False):
-                    if number in behind:
-                        reference()
-                    stream.record(start)
-                    calls[number]()
-                    stream.record(end)
-            stream.synchronize()
-            readings += [device.elapsed_ns(start, end) for _, (start, end) in zip(numbers, events, strict=False)]
-        return readings
-
+    timer = _Timer(device)
+    twice = partial(_both, timer.reference, timer.reference)
+    kernels = np.array([one.node.kind is NodeKind.KERNEL for one in nodes])
+    calls = [one.bind(timer.address) for one in nodes]
+    works = [call if kernel else partial(_both, call, timer.reference) for call, kernel in zip(calls, kernels, strict=True)]
     try:
-        reference()
-        stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
-        readings_ns([reference] * CHUNK)  # Clocks go up.
-        excess = float(np.median(readings_ns([reference] * CHUNK))) - device.working_kernel_ns
+        timer.reference()
+        timer.stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
+        timer.readings_ns([timer.reference] * CHUNK)  # Clocks go up.
+        one_ns, two_ns = (float(np.median(timer.readings_ns([known] * CHUNK))) for known in (timer.reference, twice))
         passes: list[list[float]] = []
         start = time.perf_counter()
         while len(passes) < MOST_PASSES and (not passes or time.perf_counter() - start < BUDGET_S):
-            passes.append(readings_ns(works, set(primed)))
+            passes.append(timer.readings_ns(works))
     finally:
         with deferred():
-            stream.synchronize()
-    return [max(0.0, float(reading) - excess) for reading in np.median(passes, axis=0)]
+            timer.stream.synchronize()
+    excess_ns = np.where(kernels, one_ns, two_ns) - device.working_kernel_ns
+    found: list[float] = np.maximum(np.median(passes, axis=0) - excess_ns, LEAST_NS).tolist()
+    return found
+
+
+class _Timer:
+    """Reads pairs of events around calls on a stream of its own, where they are queued behind gates."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.stream = device.stream("durations")
+        self.address = cast("CudaStream", self.stream).pointer
+        self.reference = reference_call(device, self.stream)
+        self._events = [(device.event(timing=True), device.event(timing=True)) for _ in range(CHUNK)]
+
+    def readings_ns(self, calls: Sequence[Call]) -> list[float]:
+        """Return what a pair around each call reads, in ns."""
+        readings: list[float] = []
+        for first in range(0, len(calls), CHUNK):
+            pairs = list(zip(calls[first : first + CHUNK], self._events, strict=False))
+            with held(self.device, [self.stream], "captured code"):
+                self.reference()
+                for call, (start, end) in pairs:
+                    self.stream.record(start)
+                    call()
+                    self.stream.record(end)
+            self.stream.synchronize()
+            readings += [self.device.elapsed_ns(start, end) for _, (start, end) in pairs]
+        return readings
+
+
+def _both(first: Call, second: Call) -> None:
+    first()
+    second()

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.bound import upper_bound
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
@@ -29,21 +28,18 @@ from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.triton_kernels import TritonKernels
-from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
-from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec, Place
 
 Array = npt.NDArray[Any]
 
 WARM_RUNS = 3
-_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
@@ -90,6 +86,12 @@ class CapturedFunction(CapturedProgram):
         self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
+
+    @property
+    def capture_us(self) -> float | None:
+        """How long a replay takes in the order of the capture, in µs; measured when first asked for, and what it changes is put back."""
+        raw = self.program.raw
+        return None if raw is None else float(raw.times_us([raw.edges])[0])
 
     def measured_on(self) -> str:
         """Return the name of the GPU that it was captured on."""
@@ -322,17 +324,13 @@ def _program(
     kept: Sequence[Any],
     raw: RawGraph,
 ) -> Program:
-    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    order = true_order(memories, raw.edges)
-    operations = []
-    for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
-        writes, attributes = (number,), {"grid": node.grid, "block": node.block}
-        launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
-    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
-    certificate = Certificate(name, described, memories, order)
-    raw.check, raw.named = certificate.check, certificate.named
-    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
+    """Make a program of the nodes, with what launches each."""
+
+    def launch(number: int, after: tuple[int, ...]) -> Launch:
+        one = nodes[number]
+        return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
+
+    return program_of(name, described, memories, launch, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

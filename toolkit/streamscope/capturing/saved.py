@@ -19,16 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import given_path
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.captured import TOKEN, CapturedProgram, program_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.operation import Program
 from streamscope.trace.stored import is_text, read_content, with_digest
 
 SUFFIX = ".captured.json"
@@ -36,12 +33,11 @@ VERSION = 1
 MOST_NODES = 20_000
 MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
-_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 E = TypeVar("E", bound=Enum)
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Extents = tuple[Number, Number, Number]
-Time = Annotated[float, msgspec.Meta(gt=0, le=1e11)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
 class _Access(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -225,11 +221,11 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         for row in stored.nodes
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
-    program = program_of(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
     return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date)
 
 
-def program_of(
+def without_kernels(
     name: str,
     nodes: Sequence[GraphNode],
     memories: Sequence[NodeMemory],
@@ -238,17 +234,11 @@ def program_of(
     sources: Sequence[str],
 ) -> Program:
     """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
-    edges = tuple(node.after for node in nodes)
-    order = true_order(memories, edges)
-    operations = []
-    for number, node in enumerate(nodes):
-        reads, writes = order[number], (number,)
-        launch = Launch(number, 0, node.name, kinds[number], reads, writes, costs[number], _left)
-        operation = Operation(number, node.operator, reads, writes, {}, node.where, (launch,), node.module, sources[number])
-        operations.append(operation)
-    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    certificate = Certificate(name, nodes, memories, order)
-    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
+
+    def launch(number: int, after: tuple[int, ...]) -> Launch:
+        return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
+
+    return program_of(name, nodes, memories, launch, sources)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
@@ -289,4 +279,4 @@ def _check_pieces(memories: Sequence[NodeMemory]) -> None:
 
 def _left(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Return what a node leaves for those that come after it: an array without elements."""
-    return [np.zeros(_TOKEN.shape, _TOKEN.dtype)]
+    return [np.zeros(TOKEN.shape, TOKEN.dtype)]

@@ -95,10 +95,11 @@ def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
 
 
 def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
-    """Return how long the host waited for each launch, beyond the time that it ran, where the call right after it is a wait."""
+    """Return how long the host waited for each launch, beyond the time that it ran, where it waited right before and right after it."""
     spans = trace.spans
     host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
     waited = (spans.kind[host[:-1]] == SpanKind.LAUNCH) & (spans.kind[host[1:]] == SpanKind.SYNC)
+    waited[1:] &= spans.kind[host[:-2]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
     launches, waits = host[:-1][waited], host[1:][waited]
     places = zip(spans.operation[launches].tolist(), spans.part[launches].tolist(), strict=True)
     alone_ns = {task.place: task.alone_ns for task in tasks if task.place[0] >= 0}

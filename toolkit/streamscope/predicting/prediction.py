@@ -342,7 +342,7 @@ def supposition_of(trace: Trace, engine: str | None = None, streams: int | None 
     wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in PLANNERS else "async"), streams)
     _check_streams(trace, allowed if takes_streams(wanted) else 1)
     model = model_of(str(trace.info.device.details.get("cost_model_of", trace.info.device.name.removeprefix("simulated "))))
-    tasks, notes = tasks_of_foreign(trace) if foreign else (tasks_of_program(trace), ())
+    tasks, notes = tasks_of_foreign(trace) if foreign else (tasks_of_program(trace, as_captured=wanted == "graph"), ())
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
     host = host_of(trace, tasks, model)

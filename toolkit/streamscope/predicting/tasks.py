@@ -80,8 +80,14 @@ class Task:
         return sum(piece.alone_ns for piece in self.pieces)
 
 
-def tasks_of_program(trace: Trace) -> list[Task]:
+def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
     """Return the tasks of a trace that knows its program's launches and dependencies.
+
+    Parameters
+    ----------
+    trace : Trace
+    as_captured : bool
+        Whether the tasks of captured code keep the order of the capture, where that is known, instead of what memory asks for.
 
     Raises
     ------
@@ -93,7 +99,10 @@ def tasks_of_program(trace: Trace) -> list[Task]:
     calls = _rows_by_place(spans, spans.is_kind([SpanKind.LAUNCH, SpanKind.HOST]))
     position = {(operation, part): index for index, (operation, part, *_) in enumerate(origins.launches.tolist())}
     after: list[list[int]] = [[] for _ in position]
-    for before_operation, before_part, operation, part in origins.dependencies.tolist():
+    pairs = origins.dependencies.tolist()
+    if as_captured and len(origins.captured):
+        pairs = [(earlier, 0, later, 0) for earlier, later in origins.captured.tolist()]
+    for before_operation, before_part, operation, part in pairs:
         after[position[operation, part]].append(position[before_operation, before_part])
     tasks: list[Task] = []
     missing: list[Place] = []

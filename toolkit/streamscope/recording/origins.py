@@ -34,8 +34,10 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     complete = len(waits) <= MOST_WAITS
     table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
     launches, dependencies = _order(plan.program, estimate or reference_model().estimate_ns)
+    edges = [(earlier, number) for number, after in enumerate(plan.program.captured) for earlier in after] if len(launches) else []
+    captured = np.array(edges if len(edges) <= MOST_DEPENDENCIES else [], np.int64).reshape(-1, 2)
     if len(plan.program.operations) > MOST_OPERATIONS:
-        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies)
+        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies, captured=captured)
     texts: dict[str, int] = {"": -1}
     label, line, arguments = (
         np.array([texts.setdefault(text, len(texts) - 1) for text in column], np.int64)
@@ -45,7 +47,7 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
             [_arguments(operation, plan.program) for operation in plan.program.operations],
         )
     )
-    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies)
+    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies, captured=captured)
 
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
@@ -89,7 +91,9 @@ def _line(operation: Operation) -> str:
 
 
 def _arguments(operation: Operation, program: Program) -> str:
-    """Return shapes and dtypes: ``float32[64, 256], float32[256, 256] → float32[64, 256]``."""
+    """Return shapes and dtypes: ``float32[64, 256], float32[256, 256] → float32[64, 256]``; of captured code the operator's name."""
+    if program.captured:  # Its variables have no elements.
+        return operation.name if operation.name not in [launch.name for launch in operation.launches] else ""
     written = [program.variables[variable].spec for variable in operation.writes]
     reads, writes = (", ".join(map(str, specs)) for specs in (program.read_specs(operation), written))
     return shortened(f"{reads} → {writes}", 2 * LONGEST_SOURCE)

@@ -33,7 +33,7 @@ class Trait(IntFlag):
     HOST = 8
     """It is a host function."""
     CAPTURED = 16
-    """It was captured from code that is not ours: dependencies are the order of the capture."""
+    """It was captured from code that is not ours."""
     COPY_IN = 32
     """It copies to the device."""
     COPY_OUT = 64
@@ -70,6 +70,9 @@ class Origins:
         Complete where there are ``launches``.
     row_waits : int32 array, shape (n, 2)
         Event waits of code that is not ours: the span of the row in the second column waited for that of the row in the first.
+    captured : int32 array, shape (n, 2)
+        Of captured code, the edges of the capture, which the ``graph`` engine keeps: the operation in the second column came after that in
+        the first. Empty where they are not known.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class Origins:
     launches: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     dependencies: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     row_waits: IntArray = field(default_factory=lambda: _none(0, 2), repr=False)
+    captured: IntArray = field(default_factory=lambda: _none(0, 2), repr=False)
 
     def __post_init__(self) -> None:
         if not is_tuple_of_texts(self.texts) or not isinstance(self.complete, bool):
@@ -157,7 +161,7 @@ class Origins:
         return cls(tuple(stored["texts"]), label, line, arguments, complete=stored["complete"], **tables)
 
 
-_WIDTHS = {"waits": 4, "launches": 4, "dependencies": 4, "row_waits": 2}
+_WIDTHS = {"waits": 4, "launches": 4, "dependencies": 4, "row_waits": 2, "captured": 2}
 """The columns of each table."""
 
 

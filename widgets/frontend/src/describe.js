@@ -37,7 +37,7 @@ export function describeSpan(model, group, span) {
     symbol: shortened(symbol, LONGEST_NAME),
     rows: [
       ...(label ? [["label", label]] : []),
-      ...(shapes ? [["shapes", shapes]] : []),
+      ...(shapes ? [[shapes.includes("→") ? "shapes" : "operator", shapes]] : []),
       ["start", micros(group.start[span])],
       [(!group.thin && DURATION_WORDS[kind]) || "duration", micros(group.duration[span])],
       ...launchRows(model, group, span),

@@ -21,6 +21,12 @@ test("five equal names are told apart by label, shapes and line", () => {
   assert.equal(describeSpan(model, group, 1).rows[0][0], "shapes");
 });
 
+test("captured code has no shapes, but an operator", () => {
+  const texts = [...model.texts, "aten.relu.default"];
+  const captured = { ...group, origins: { ...group.origins, arguments: Int32Array.of(3, 3) } };
+  assert.deepEqual(describeSpan({ ...model, texts }, captured, 2).rows[1], ["operator", "aten.relu.default"]);
+});
+
 test("what is not known is empty: an operation beyond the program, none at all, an old trace", () => {
   const nothing = { label: "", line: "", shapes: "" };
   assert.deepEqual([originOf(model, group, 2), originOf(model, group, -1)], [nothing, nothing]);
