@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
@@ -15,6 +15,7 @@ from streamscope.capturing.dispatching import listening, tensors_in
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
+from streamscope.capturing.product_threads import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
 from streamscope.program.user_line import LinesOfFrames
@@ -46,6 +47,8 @@ class Operator:
         Which of the allocations since the capture began were made while it ran: the first is 0.
     why_unknown : str
         Why its tensors are not all that it touches; empty where they are.
+    call : int
+        Its number among all calls of operators, those that launch nothing too.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Operator:
     writes: tuple[Region, ...]
     allocated: range
     why_unknown: str = ""
+    call: int = 0
 
 
 class OperatorLog:
@@ -68,13 +72,24 @@ class OperatorLog:
     workspaces : Workspaces
     budget_bytes : int
         How much may be kept of what the capture allocates.
+    apart : collection of int
+        Calls that go through ``threads``, by their number.
+    threads : ProductThreads, optional
     """
 
-    def __init__(self, graph: GrowingGraph, counts: TorchCounts, workspaces: Workspaces, budget_bytes: int) -> None:
+    def __init__(
+        self,
+        graph: GrowingGraph,
+        counts: TorchCounts,
+        workspaces: Workspaces,
+        budget_bytes: int,
+        apart: Collection[int] = (),
+        threads: ProductThreads | None = None,
+    ) -> None:
         self.operators: list[Operator] = []
         self.kept, self.from_outside = Kept(budget_bytes, _is_free), dict[int, Any]()
         self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
-        self._workspaces, self._calls = workspaces, 0
+        self._workspaces, self._calls, self._apart, self._threads = workspaces, 0, apart, threads
         self._places = _Places()
 
     @contextlib.contextmanager
@@ -104,7 +119,8 @@ class OperatorLog:
         self._keep_given(tensor for tensor, _ in given)
         touched = [(_extent(tensor), written) for tensor, written in given]
         nodes, counts = self._graph.count(), self._counts.now()
-        result = function(*args, **kwargs)
+        threads = self._threads if self._calls in self._apart else None
+        result = function(*args, **kwargs) if threads is None else threads.call(function, args, kwargs)
         after, outputs = self._counts.now(), list(tensors_in(result))
         self.keep(outputs)
         launched = self._graph.since(nodes)
@@ -122,6 +138,7 @@ class OperatorLog:
                     tuple(dict.fromkeys(one for extents, written in touched if written for one in extents or ())),
                     range(counts.allocations, after.allocations),
                     "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided",
+                    self._calls,
                 )
             )
         elif self._places.differentiates:

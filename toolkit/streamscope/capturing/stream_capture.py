@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Region
 from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.capturing.product_threads import product_threads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.interrupts import when_gone
@@ -53,7 +54,7 @@ class Taken:
     owner: Any = None
 
 
-def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
+def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
     with stream:
@@ -71,8 +72,8 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
     )
 
 
-def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
-    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
+def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
+    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. Calls ``apart`` share no workspace."""
     import torch
 
     side, pool = torch.cuda.Stream(), PrivatePool()
@@ -86,13 +87,18 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 with listening(workspaces.run):
                     function(*inputs)
             workspaces.learn(plain.made)
-        torch.cuda.synchronize()
-        with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
+        with contextlib.ExitStack() as stack:
+            threads = stack.enter_context(product_threads(side)) if apart else None
+            torch.cuda.synchronize()
+            made = stack.enter_context(pool.keeping(room))
+            history = stack.enter_context(torch_history())
+            stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, workspaces, plain.most_bytes + room)
+                    growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
+                    log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
                     with log.listening():
                         result = function(*inputs)
             finally:
