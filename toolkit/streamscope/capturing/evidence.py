@@ -19,7 +19,7 @@ _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)
 """Kernels of PyTorch's own: what they touch are the tensors of their operator, whatever their arguments hold."""
 _PLAIN_KERNELS = re.compile(
-    _OWN + r"(?:\w*elementwise_kernel|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
+    _OWN + r"(?:\w*elementwise_kernel\w*|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
 )
 """Those of them that get the address of all that they touch as arguments, as their source says, and read no addresses from memory.
 
