@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -29,6 +29,14 @@ def tensors_in(value: Any) -> Iterator[Any]:
             yield from tensors_in(one)
     elif isinstance(value, sys.modules["torch"].Tensor):
         yield value
+
+
+def storages_in(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the memory of tensors on the device, with what tells one piece from another."""
+    for tensor in tensors:
+        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
+            storage = tensor.untyped_storage()
+            yield storage._cdata, storage  # noqa: SLF001 — no public way
 
 
 @cache

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
-from streamscope.capturing.dispatching import listening, tensors_in
+from streamscope.capturing.dispatching import listening, storages_in, tensors_in
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
@@ -103,13 +103,13 @@ class OperatorLog:
 
         It does not keep the tensors: autograd takes over a gradient that nobody else holds, and else copies it.
         """
-        for key, storage in _storages(tensors):
+        for key, storage in storages_in(tensors):
             if key not in self.from_outside and key not in self.kept:
                 self.kept.add(key, storage, storage.nbytes())
 
     def _keep_given(self, tensors: Iterable[Any]) -> None:
         """Keep the memory of tensors that operators are called with: what is not kept yet is not the capture's own."""
-        for key, storage in _storages(tensors):
+        for key, storage in storages_in(tensors):
             if key not in self.kept:
                 self.from_outside.setdefault(key, storage)
 
@@ -254,14 +254,6 @@ def _written(function: Any) -> dict[str, bool]:
     }
 
 
-def _storages(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the memory of tensors on the device, with what tells one piece from another."""
-    for tensor in tensors:
-        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
-            storage = tensor.untyped_storage()
-            yield storage._cdata, storage  # noqa: SLF001 — no public way
-
-
 def _is_free(storage: Any) -> bool:
     return bool(sys.modules["torch"]._C._storage_Use_Count(storage._cdata) == 1)  # noqa: SLF001 — no public way
 
@@ -269,7 +261,7 @@ def _is_free(storage: Any) -> bool:
 def _extent(tensor: Any) -> tuple[Region, ...] | None:
     """Return where a tensor's elements lie in device memory; None where it has no strides."""
     torch = sys.modules["torch"]
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type == "meta":
         return None
     if not tensor.is_cuda or tensor.numel() == 0:
         return ()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
-from streamscope.capturing.dispatching import tensors_in
+from streamscope.capturing.dispatching import storages_in, tensors_in
 from streamscope.capturing.memory import Region
 
 
@@ -28,8 +28,8 @@ class Workspaces:
         before = self._counts.now().allocations
         result = function(*args, **kwargs)
         after = self._counts.now().allocations
-        results = tensors_in(result) if after > before else ()
-        self._calls.append((range(before, after), tuple(one.untyped_storage().data_ptr() for one in results if one.is_cuda)))
+        results = storages_in(tensors_in(result)) if after > before else ()
+        self._calls.append((range(before, after), tuple(storage.data_ptr() for _, storage in results)))
         return result
 
     def learn(self, made: Sequence[Region]) -> None:
