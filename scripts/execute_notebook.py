@@ -65,7 +65,7 @@ def said_hash(recorded: Path) -> str:
     Colours and places are not part of it, so that a copy stays as it is until something else is said.
     """
     digest = hashlib.sha256()
-    for folder in sorted(path for path in recorded.iterdir() if path.is_dir()):
+    for folder in sorted(path.parent for path in recorded.glob("*/comparison.json")):
         comparison = load_comparison(folder)
         found = [charts.makespans(comparison.metrics), charts.speedups(comparison.metrics), charts.overlaps(comparison.metrics)]
         for page in (comparison_html(comparison), *map(row_svg, found)):

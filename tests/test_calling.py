@@ -10,6 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError, KeywordError, ProgramError
 from streamscope.trace.stored import MOST_REPEATS
@@ -238,7 +239,7 @@ class TestRunOfAnEngine:
 
     def test_captured_code_leaves_its_results_where_it_was_captured(self, engine):
         source = ss.operator(lambda y: None, reads=[], writes=["y"], shapes=lambda: {"y": ((4, 4), "float32")}, reference=lambda: X)
-        captured = CapturedFunction("captured", ss.program(source).trace(), [], [], [X], len, (), [], [], None)
+        captured = CapturedFunction("captured", ss.program(source).trace(), [], [], [X], MemoryHeld(0, ()), len, (), [], [], None)
         for _ in range(2):
             np.testing.assert_array_equal(engine.run(captured), X)
         assert engine.statistics.programs_prepared == 1

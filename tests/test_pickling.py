@@ -11,6 +11,7 @@ from tests.engines.test_engines import SMALL
 
 import streamscope as ss
 from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.errors import ProgramError
 from streamscope.workloads import WORKLOADS
 
@@ -62,7 +63,7 @@ def test_a_program_that_cannot_be_imported_says_why():
         again(local)
     with pytest.raises(ProgramError, match="program '<lambda>' cannot be pickled"):
         again(ss.program(lambda x: x + 1))
-    captured = CapturedFunction("captured", decorated.trace(X), [], [], [], len, (), [], [], None)
+    captured = CapturedFunction("captured", decorated.trace(X), [], [], [], MemoryHeld(0, ()), len, (), [], [], None)
     with pytest.raises(ProgramError, match=r"captured 'captured' cannot be pickled.*capture it in each process"):
         again(captured)
 

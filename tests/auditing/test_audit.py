@@ -16,6 +16,7 @@ import streamscope as ss
 from streamscope.auditing.audit import SHOWN
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.errors import EngineError, ProgramError
@@ -58,7 +59,7 @@ def test_what_was_captured_has_no_references_to_look_at():
     def launched(x):
         return ss.operator(lambda x, y: None, reads=["x"], writes=["y"])(x)
 
-    captured = CapturedFunction("launched", launched.trace(X), [], [], [], len, (), [], [], None)
+    captured = CapturedFunction("launched", launched.trace(X), [], [], [], MemoryHeld(0, ()), len, (), [], [], None)
     audit = ss.audit(captured)
     assert audit.ok
     assert [finding.kind for finding in audit.findings] == [Kind.UNCHECKED]

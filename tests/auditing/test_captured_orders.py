@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
+from streamscope.auditing.captured_orders import MOST_REASONS
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 
@@ -46,6 +47,15 @@ def test_a_node_that_is_not_understood_holds_all_others():
     assert audit.ok
 
 
+def test_many_reasons_are_said_together():
+    count = 20
+    memories = [NodeMemory(why_unknown=f"reason {number // 2}") for number in range(count)]
+    chain = tuple((number - 1,) if number else () for number in range(count))
+    found = ss.audit(captured(memories, chain), device="simulated", estimate=lambda launch: 1000.0).of("not understood")
+    assert len(found) == MOST_REASONS + 1
+    assert "4 nodes are ordered against all others, because of 2 other reasons: node 16" in found[-1].message
+
+
 def test_memory_that_an_address_led_to_may_be_a_workspace():
     """Nodes 0 and 2 share what both were only led to; node 3 needs node 1."""
     shared = own(9, Evidence.POINTER)
@@ -57,6 +67,24 @@ def test_memory_that_an_address_led_to_may_be_a_workspace():
         "costs nothing (estimated)."
     )
     assert audit.of("not understood") == ()
+
+
+def test_memory_that_is_handed_out_again_orders_only_because_of_the_allocator():
+    """Nodes 0 and 1 write and read piece 0; node 2 gets it anew from the allocator, and node 3 reads what node 2 left there."""
+    temporary = own(0, Evidence.ALLOCATED)
+    audit = audited(*(NodeMemory((one, own(number + 1))) for number, one in enumerate((temporary, own(0), temporary, own(0)))))
+    (found,) = audit.of("memory used twice")
+    assert (found.severity, found.cost_ns) == (Severity.WARNING, 2000)
+    assert found.message == (
+        "1 node is handed memory that was used before: node 2, kernel. That keeps 1 of 3 edges, and costs at most 2.00 µs of 4.00 µs "
+        "(estimated)."
+    )
+    assert "memory_limit" in found.advice
+
+
+def test_what_an_operator_of_several_nodes_allocates_is_handed_out_once():
+    allocated = own(0, Evidence.ALLOCATED)
+    assert audited(*[NodeMemory((allocated,))] * 4).findings == ()
 
 
 def test_captured_code_has_no_reference_that_could_be_missing():

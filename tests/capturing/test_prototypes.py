@@ -137,4 +137,9 @@ def test_a_name_alone_says_nothing_about_variables_of_its_module():
 
 def test_libraries_that_have_no_variables():
     name = "void cub::detail::DeviceReduceKernel<Policy<(int)7>, int>(float const*, float*, int, GridEvenShare<int>, cub::Sum)"
-    assert roles_in_name(name) == (READ, WRITTEN, VALUE, UNKNOWN, UNKNOWN)
+    assert roles_in_name(name) == (READ, WRITTEN, VALUE, UNKNOWN, Role.HOLDER)
+
+
+def test_cupys_reductions_by_cub_name_their_arrays():
+    text = source("const void* _raw_in0, void* _raw_out0, const int _segment_size")
+    assert roles_in_source(text, "kernel") == (READ, WRITTEN, VALUE)

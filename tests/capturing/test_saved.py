@@ -34,11 +34,11 @@ EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
 COSTS = st.builds(Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.just(0.0) | st.floats(0.1, 1e9), per_multiprocessor=st.integers(0, 32))
 
 
-def captured_of(nodes, memories, costs, kinds=None, sources=None):
+def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None):
     """Return captured code without kernels, as a file holds it."""
     kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
     program = without_kernels("sample", nodes, memories, costs, kinds, sources)
-    return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22")
+    return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22", replay_us)
 
 
 @st.composite
@@ -57,7 +57,9 @@ def captures(draw):
         )  # fmt: skip
     memories = [NodeMemory(tuple(draw(st.lists(ACCESSES, max_size=3))), draw(TEXTS)) for _ in nodes]
     kinds = [draw(st.sampled_from(LaunchKind)) for _ in nodes]
-    return captured_of(nodes, memories, [draw(COSTS) for _ in nodes], kinds, [draw(TEXTS) for _ in nodes])
+    return captured_of(
+        nodes, memories, [draw(COSTS) for _ in nodes], kinds, [draw(TEXTS) for _ in nodes], draw(st.none() | st.floats(0.1, 1e6))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def test_what_was_saved_is_what_loads(folder, captured):
     assert loaded.nodes == captured.nodes
     assert loaded.memories == captured.memories
     assert loaded.durations_us == captured.durations_us
-    assert (loaded.name, loaded.device) == (captured.name, captured.device)
+    assert (loaded.name, loaded.device, loaded.capture_us) == (captured.name, captured.device, captured.capture_us)
     for one, other in zip(loaded.program.operations, captured.program.operations, strict=True):
         assert (one.name, one.reads, one.where, one.label, one.source) == (other.name, other.reads, other.where, other.label, other.source)
         assert [(launch.name, launch.kind, launch.cost) for launch in one.launches] == [

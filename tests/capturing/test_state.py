@@ -36,7 +36,7 @@ def test_long_memory_is_saved_in_pieces():
 
 def test_neighbouring_lines_are_one_span_and_the_last_ends_with_the_memory():
     lines = np.array([False, True, True, False, True])
-    assert state._runs(lines, 1000, 1000 + 4 * state.LINE + 8) == [
+    assert state.rows_of_lines(lines, 1000, 1000 + 4 * state.LINE + 8) == [
         (1000 + state.LINE, 1000 + 3 * state.LINE),
         (1000 + 4 * state.LINE, 1000 + 4 * state.LINE + 8),
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import doctest
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from streamscope.errors import NoDeviceError
 
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 needs_notebook_packages = pytest.mark.skipif(
@@ -21,6 +23,7 @@ def run_examples(text, name, place, names, folder, monkeypatch):
 
     ``place`` and the lines of ``text`` are where a failure says that the example stands.
     """
+    (folder / "notebooks").symlink_to(NOTEBOOKS)  # Its recordings open everywhere.
     monkeypatch.chdir(folder)
     # A machine with a GPU shows other times than those of the simulated device.
     monkeypatch.setattr("streamscope.devices.cuda.CudaDevice", no_gpu)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,9 @@ from tests.engines.test_captured_edges import captured, closure, order_of
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import graph, graph_dual
 from streamscope.engines.issuing import edges_of
-from streamscope.engines.plan import Issue, Replay
+from streamscope.engines.plan import MOST_STREAMS, Issue, Replay, own_branches
 from streamscope.engines.prepared import planned
+from streamscope.program.launch import Cost
 
 
 class Raw:
@@ -110,6 +113,7 @@ def test_the_edges_of_steps_are_the_fewest_that_order_the_same(drawn):
         assert all(one not in closure(edges)[other] for one in earlier for other in earlier)
 
 
+GPU = SimpleNamespace(info=SimpleNamespace(simulated=False))
 CHAIN_OF_NINE = tuple((number - 1,) if number else () for number in range(9))
 EIGHT_BRANCHES = ((), *[(0,)] * 8)
 
@@ -127,7 +131,7 @@ def test_the_fastest_order_is_taken_and_the_first_of_those_that_are_as_good(time
     raw = Raw(times_us)
     plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4)
     assert [one.order for one in (plan, *plan.others)] == ["fewest edges", "2 streams", "4 streams", "the capture's own order"]
-    taken = graph_dual.fastest(plan)
+    taken = graph_dual.fastest(plan, GPU)
     assert raw.asked == [replay_of(one).edges for one in (plan, *plan.others)]
     assert taken.order == order
     assert taken.others == ()
@@ -137,7 +141,13 @@ def test_the_fastest_order_is_taken_and_the_first_of_those_that_are_as_good(time
 def test_what_was_taken_is_said():
     plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw([634, 655, 640, 1113])), lambda launch: 1e4)
     said = "taken of 4 orders: fewest edges 634 µs; 2 streams 655 µs, 4 streams 640 µs and the capture's own order 1.11 ms"
-    assert graph_dual.fastest(plan).chosen == said
+    assert graph_dual.fastest(plan, GPU).chosen == said
+
+
+def test_more_branches_than_streams_are_shared_out_evenly():
+    roots = ((),) * (3 * MOST_STREAMS)
+    stream_of = own_branches(captured(roots).operations, roots)
+    assert Counter(stream_of(launch) for launch in captured(roots).launches()) == dict.fromkeys(range(MOST_STREAMS), 3)
 
 
 def test_one_stream_is_the_capture():
@@ -146,8 +156,12 @@ def test_one_stream_is_the_capture():
     assert plan.others == ()
 
 
-def test_a_simulated_device_measures_nothing():
-    device, raw = SimulatedDevice(), Raw()
+def test_a_simulated_device_measures_nothing_and_takes_what_is_predicted():
+    raw = Raw()
     program = program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw)
-    plan = planned(program, "graph-dual", device, 2)
-    assert (raw.asked, plan.chosen) == ([], "")
+    cost = Cost(0, blocks=4, threads=128, alone_ns=20_000.0)
+    operations = tuple(replace(one, work=(replace(one.launches[0], cost=cost),)) for one in program.operations)
+    plan = planned(replace(program, operations=operations), "graph-dual", SimulatedDevice(), 2)
+    assert raw.asked == []
+    assert plan.order == "fewest edges"
+    assert plan.chosen.startswith("taken of 4 orders, as predicted: fewest edges ")

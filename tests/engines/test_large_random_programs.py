@@ -27,7 +27,7 @@ MOST_WAITS = 25 if THOROUGH else 8
 """How many waits of a plan are tried, of hundreds."""
 LARGE = CONFIGURATIONS[:-1] if THOROUGH else [("dual", 4), ("graph-dual", 2)]
 """Who runs ten thousand operations: what grows with their number is the plan on several streams, and the graphs of it."""
-SEEDS = 8
+SEEDS = 8 if THOROUGH else 4
 LATE_NS = 1e8
 """Later than everything that does not wait for it."""
 

@@ -159,7 +159,7 @@ def test_hints_are_in_the_words_of_the_line(shell, monkeypatch):
     def missing(_):
         raise NoDeviceError("no CUDA device", hint="use device='simulated'")
 
-    monkeypatch.setattr("streamscope.comparing.compare.open_device", missing)
+    monkeypatch.setattr("streamscope.devices.open_device", missing)
     result, _ = run(shell, "%%streamscope --device cuda\nss.ops.relu(x)")
     assert str(result.error_in_exec) == "no CUDA device (use --device simulated)"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
 """What stands between the user's lines and ours."""
-LIBRARIES = ("numpy", "cupy", "torch", "torchvision", "triton", "numba")
+LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba")
 """Whose lines are not the user's either."""
 ALL = "(%tb shows what Streamscope did)"
 

@@ -6,23 +6,30 @@ can be gained, since the device is taken to have room for all at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from streamscope.auditing.dependencies import longest_path
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.conflicts import has, known_before
-from streamscope.capturing.memory import Evidence, NodeMemory
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
 from streamscope.capturing.true_order import Edges, true_order
+from streamscope.devices.graph_node import GraphNode
 from streamscope.engines.plan import Estimate
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
 
 VAGUE = frozenset({Evidence.POINTER})
 """Evidence of memory that a node may use, or may not: an address led there, and nothing says more."""
+FAR = 2**49
+"""Bytes, further than any two addresses are apart."""
 EXAMPLES = 3
+MOST_REASONS = 8
+"""Reasons that have a finding of their own; the order is worked out anew for each."""
 WORTH = 0.01
 """The share of the longest path from which on a cause is a warning and not a note."""
 
@@ -39,7 +46,7 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
     if not isinstance(certificate := program.certificate, Certificate):
         return
     audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations])
-    for why, numbers in certificate.reasons.items():
+    for why, numbers in _grouped(certificate.reasons).items():
         changed = audit.without(_understood, numbers)
         subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
         advice = "look at .certificate() of the captured code for each node; what is called through PyTorch's operators is understood best."
@@ -53,7 +60,24 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
         yield audit.finding(
             Kind.SHARED_WORKSPACE, subject, vague, changed, "give libraries a workspace for each call, where they take one."
         )
+    apart, again = used_once(certificate.nodes, certificate.memories)
+    if again:
+        handed = "is handed memory" if len(again) == 1 else "are handed memory"
+        subject = f"{counted(len(again), 'node')} {handed} that was used before"
+        advice = "give ss.capture a higher memory_limit=, so that it uses no memory twice."
+        yield audit.finding(Kind.REUSED_MEMORY, subject, again, true_order(apart, program.captured), advice)
     yield from audit.capture_finding()
+
+
+def _grouped(reasons: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Return the most frequent reasons why nodes are not understood, and all others as one."""
+    found = list(reasons.items())
+    rest = found[MOST_REASONS:]
+    if not rest:
+        return dict(found)
+    return dict(
+        [*found[:MOST_REASONS], (f"of {counted(len(rest), 'other reason')}", sorted(number for _, some in rest for number in some))]
+    )
 
 
 def _understood(memory: NodeMemory) -> NodeMemory:
@@ -62,6 +86,32 @@ def _understood(memory: NodeMemory) -> NodeMemory:
 
 def _certain(memory: NodeMemory) -> NodeMemory:
     return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence not in VAGUE))
+
+
+def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tuple[list[NodeMemory], list[int]]:
+    """Return what nodes would touch if memory that is handed out again were other memory, and the nodes that it is handed to.
+
+    What an operator allocates itself holds nothing yet. If it was touched before, only the allocator makes the operator wait.
+    """
+    rows = [(one.start, one.end, number) for number, memory in enumerate(memories) for one in memory.accesses]
+    start, end, node = np.array(rows, np.uint64).reshape(-1, 3).T
+    elsewhere: list[tuple[Region, int]] = []  # The latest first: memory that was handed out again, and how far it is moved.
+    found, again, before = list[NodeMemory](), list[int](), None
+    for number, memory in enumerate(memories):
+        allocated = tuple((one.start, one.end) for one in memory.accesses if one.evidence is Evidence.ALLOCATED)
+        operator = (nodes[number].operator, nodes[number].where, allocated)
+        if operator != before:
+            used = [(low, high) for low, high in allocated if ((start < high) & (end > low) & (node < number)).any()]
+            elsewhere[:0] = [(region, (len(again) + 1) * FAR) for region in used]
+            again += [number] if used else []
+        before = operator
+        found.append(replace(memory, accesses=tuple(_moved(one, elsewhere) for one in memory.accesses)))
+    return found, again
+
+
+def _moved(access: Access, elsewhere: Sequence[tuple[Region, int]]) -> Access:
+    by = next((by for (start, end), by in elsewhere if start <= access.start and access.end <= end), 0)
+    return replace(access, start=access.start + by, end=access.end + by) if by else access
 
 
 @dataclass(frozen=True)

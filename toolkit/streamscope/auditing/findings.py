@@ -40,6 +40,8 @@ class Kind(Enum):
     """Nobody can tell what nodes of captured code touch, so they are ordered against all others."""
     SHARED_WORKSPACE = "shared workspace"
     """Nodes of captured code lead to the same memory, and may or may not use it."""
+    REUSED_MEMORY = "memory used twice"
+    """The allocator handed the same memory out again, so nodes of captured code are ordered that share nothing else."""
     UNDECLARED_TOUCH = "undeclared touch"
     """An operator writes to what it declared as read only, or a launch touches what its operation does not declare."""
     WRONG_RESULT = "wrong result"

@@ -30,19 +30,21 @@ LEAST_NS = 100.0
 """Readings differ by more than this from pass to pass."""
 
 
-def timed(nodes: Sequence[LaunchableNode], keeping: Callable[[], AbstractContextManager[object]]) -> list[LaunchableNode]:
-    """Return nodes with how long each takes alone; ``with keeping(): ...`` undoes what they change when they run."""
+def timed(
+    nodes: Sequence[LaunchableNode], keeping: Callable[[], AbstractContextManager[object]], put_back: Callable[[], object]
+) -> list[LaunchableNode]:
+    """Return nodes with how long each takes alone; ``with keeping(): ...`` undoes what they change in the block, ``put_back`` in a pass."""
     # Its methods take its own streams and events only, which the protocol cannot say.
     device = cast("Device", CudaDevice(libraries().runtime.getDevice()))
     with keeping():
-        found_ns = durations_ns(nodes, device)
+        found_ns = durations_ns(nodes, device, put_back)
     return [replace(node, alone_ns=alone_ns) for node, alone_ns in zip(nodes, found_ns, strict=True)]
 
 
-def durations_ns(nodes: Sequence[LaunchableNode], device: Device) -> list[float]:
+def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
     """Return how long each node takes alone, in ns.
 
-    The nodes run in order, so that each reads what it would read in a run. What they change, the caller puts back.
+    The nodes run in order, so that each reads what it would read in a run. What they change, ``put_back`` puts back before each pass.
 
     A pair of events around a kernel reads its duration and an excess that does not depend on it. What the pair reads around a kernel whose
     duration is known tells the excess. An event does not wait for a set or a copy as it does for a kernel, so there the known kernel comes
@@ -61,6 +63,7 @@ def durations_ns(nodes: Sequence[LaunchableNode], device: Device) -> list[float]
         passes: list[list[float]] = []
         start = time.perf_counter()
         while len(passes) < MOST_PASSES and (not passes or time.perf_counter() - start < BUDGET_S):
+            put_back()
             passes.append(timer.readings_ns(works))
     finally:
         with deferred():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram, program_of
+from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories, sharing_calls
@@ -117,10 +118,11 @@ class CapturedFunction(CapturedProgram):
         )
 
     def plain_call_us(self, repeats: int = 30) -> float:
-        """Return the median time of a plain call, framework included, until the device is done, in µs."""
+        """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
         runtime = libraries().runtime
         times = []
         for _ in range(repeats):
+            self._state.put_changes_back()
             start = time.perf_counter_ns()
             self._function(*self._inputs)
             runtime.deviceSynchronize()
@@ -210,10 +212,11 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    nodes = timed(nodes, state.keeping)
+    nodes = timed(nodes, state.keeping, state.put_changes_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, taken.kept, raw)
     return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
 
@@ -223,6 +226,10 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if "out of memory" in str(error).lower():
         hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
         return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    refused = what_was_refused(error)
+    if refused:
+        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
+        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
     return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 

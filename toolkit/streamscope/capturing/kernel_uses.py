@@ -92,5 +92,7 @@ def _use(parameter: Parameter, role: Role, evidence: Evidence, where: Around) ->
         return uses, "leads to no memory that is known" if lost else ""
     # The end of a piece of memory may be an iterator's, which goes backwards from there.
     addresses += tuple(one - 1 for one in parameter.words if one not in addresses and where(one - 1) is not None)
+    if role is Role.HOLDER:
+        return [PointerUse(one, True, True, evidence) for one in addresses], ""
     uses = [PointerUse(one, True, True, Evidence.POINTER) for one in addresses]
     return uses, "holds an address, and its type does not say what for" if addresses else ""

@@ -17,6 +17,7 @@ class Role(Enum):
     VALUE = "a number"
     READ = "leads to memory that is read"
     WRITTEN = "leads to memory that may be written"
+    HOLDER = "holds all addresses that it leads to"
     UNKNOWN = "may hold anything"
 
 
@@ -44,6 +45,9 @@ _KNOWN_INCLUDES = (
 _OF_LIBRARIES = ("cub::", "thrust::", "at::native::", "at_cuda_detail::", "cuda::std::", "cupy::")
 """Namespaces whose kernels use no variables of their module, as far as these libraries' sources say."""
 
+_ITERATORS = ("cub::", "thrust::")
+"""How the names of iterators and states begin that hold all addresses which they lead to."""
+
 
 @lru_cache(maxsize=4096)
 def roles_in_source(source: str, symbol: str) -> tuple[Role, ...] | str:
@@ -68,7 +72,8 @@ def roles_in_source(source: str, symbol: str) -> tuple[Role, ...] | str:
     if len(found) != 1:
         return f"the source has {len(found)} prototypes of it"
     (parameters,) = found
-    declared = list(_parted(parameters))
+    # CuPy's own reductions name their arrays so, and give them types inside.
+    declared = list(_parted(re.sub(r"\bvoid\s*\* (_raw_(?:in|out)\d+)", r"char* \1", parameters)))
     roles = tuple(_role(_renamed(_without_name(one), text)) for one in declared)
     if _POINTER_CAST.search(text) and any("*" in one and _WIDE.search(one) for one in declared):
         return "its source makes pointers, perhaps of numbers in memory"
@@ -82,7 +87,7 @@ def roles_in_name(symbol: str) -> tuple[Role, ...] | str:
     Examples
     --------
     >>> from streamscope.capturing.prototypes import roles_in_name
-    >>> [role.name for role in roles_in_name("void cub::copy<float>(float const*, float*, int, cub::Sum)")]
+    >>> [role.name for role in roles_in_name("void cub::copy<float>(float const*, float*, int, Policy)")]
     ['READ', 'WRITTEN', 'VALUE', 'UNKNOWN']
     """
     if not symbol.endswith(")"):
@@ -195,6 +200,8 @@ def _role(kind: str) -> Role:
         return Role.UNKNOWN if not held else Role.READ if array[1] or array[3] else Role.WRITTEN
     if re.fullmatch(r"(?:const )?CIndexer<[^<>]*>(?: const)?", kind) or _is_number(kind):
         return Role.VALUE
+    if kind.startswith(_ITERATORS):
+        return Role.HOLDER
     pointer = re.fullmatch(r"([^*&()]+?)\s*\*\s*(?:const)?", kind)
     if pointer is None or not _is_number(pointer[1]):
         return Role.UNKNOWN

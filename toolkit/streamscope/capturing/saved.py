@@ -84,6 +84,7 @@ class _Stored(msgspec.Struct):
     date: str
     texts: list[str]
     nodes: Annotated[list[_Node], msgspec.Meta(min_length=1, max_length=MOST_NODES)]
+    replay_us: Time | None = None
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -109,10 +110,18 @@ class LoadedCapture(CapturedProgram):
         As of `CapturedProgram`.
     device, date : str
         Where and when the durations were measured.
+    replay_us : float, optional
+        What a replay of the capture took there.
     """
 
     device: str
     date: str
+    replay_us: float | None = None
+
+    @property
+    def capture_us(self) -> float | None:
+        """What a replay of the capture took where it was captured, in µs; None where that was not measured."""
+        return self.replay_us
 
     def measured_on(self) -> str:
         """Return the name of the GPU that the durations were measured on."""
@@ -194,7 +203,7 @@ def _stored(captured: CapturedProgram) -> _Stored:
             )
         )
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes)
+    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes, captured.capture_us)
 
 
 def _loaded(stored: _Stored) -> LoadedCapture:
@@ -222,7 +231,7 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
     program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
-    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date)
+    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date, stored.replay_us)
 
 
 def without_kernels(

@@ -38,24 +38,40 @@ class State:
     ----------
     saved : list of (Region, array)
         The array is in device memory or, where that was full, on the host.
+        Those come first that the captured code itself changes.
     pool : object
         Where the arrays' memory comes from, which goes when its pool goes.
+    changing : int
+        How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning rate.
     """
 
     saved: list[tuple[Region, Any]]
     pool: Any
+    changing: int = 0
 
     def put_back(self) -> None:
-        """Write what was saved to where it was."""
-        for (start, end), values in self.saved:
-            _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+        """Write what was saved to where it was; blocking, since others may write there on other streams."""
+        self._write(self.saved)
+
+    def put_changes_back(self) -> None:
+        """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
+        self._write(self.saved[: self.changing])
+
+    def _write(self, saved: Sequence[tuple[Region, Any]]) -> None:
+        if not saved:
+            return
+        runtime = libraries().runtime
+        runtime.deviceSynchronize()
+        for (start, end), values in saved:
+            bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+        runtime.deviceSynchronize()
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
         """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
-        before = State([(region, _copied(region)) for region, _ in self.saved], None)
+        before = State([(region, copied(region)) for region, _ in self.saved], None)
         synchronize()
         hung = False
         try:
@@ -107,23 +123,24 @@ def found_state(
 def _found(
     touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
 ) -> State:
-    before = State([(region, _copied(region)) for region in touched], pool)
-    # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
-    lines = [region for region in touched if region[1] - region[0] <= LINE]
+    before = State([(region, copied(region)) for region in touched], pool)
     run()
     first = outcome()
-    lines += before.changed()
+    lines = before.changed()
     run()
     lines += before.changed()
     before.put_back()
     for start, end in results:
-        _bytes_at(start, end).fill(0)
+        bytes_at(start, end).fill(0)
     run()
     # As closely as the check of results will look: sums by atomics differ from run to run.
     same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
     whole = [region for region, each in zip(results, same, strict=True) if each]
     before.put_back()
-    return State([(region, _copied(region)) for region in _without(_merged(lines), sorted(whole))], pool)
+    changing = _without(_merged(lines), sorted(whole))
+    # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
+    scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
+    return State([(region, copied(region)) for region in (*changing, *scalars)], pool, len(changing))
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
@@ -171,27 +188,28 @@ def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region
     return left
 
 
-def _bytes_at(start: int, end: int) -> Any:
+def bytes_at(start: int, end: int) -> Any:
+    """Return device memory as an array of bytes."""
     cupy = libraries().cupy
     memory = cupy.cuda.UnownedMemory(start, end - start, None)
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _copied(region: Region) -> Any:
+def copied(region: Region) -> Any:
     """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
-    values = _bytes_at(*region)
+    values = bytes_at(*region)
     return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
 
 
 def _changed_lines(region: Region, values: Any) -> list[Region]:
     """Return the lines of a piece of memory that differ from what it held, neighbours together."""
     cupy = libraries().cupy
-    differs = _bytes_at(*region) != cupy.asarray(values)
+    differs = bytes_at(*region) != cupy.asarray(values)
     padded = cupy.pad(differs, (0, -differs.size % LINE))
-    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *region)
+    return rows_of_lines(padded.reshape(-1, LINE).any(axis=1).get(), *region)
 
 
-def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
+def rows_of_lines(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
     """Return the regions of neighbouring lines that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
     return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]

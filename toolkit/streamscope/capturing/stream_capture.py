@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
@@ -38,7 +40,7 @@ class Taken:
         Memory that is the capture's own: what is there does not outlive a run.
     allocated : Allocated
     operators : list of Operator
-        Those of PyTorch that launched something.
+        Those of PyTorch that launched something, and CuPy's matrix products.
     memory : MemoryHeld
     owner : torch.cuda.CUDAGraph, optional
         What PyTorch made of the graph.
@@ -57,19 +59,19 @@ class Taken:
 def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
-    with stream:
+    products = CupyProducts()
+    with stream, products.through():
         with plain.plain():
             function(*inputs)
         budget_bytes = plain.nbytes + _room(extra_bytes)
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
+        with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs:
             result = function(*inputs)
     allocated = Allocated(made, (), pool.own)
-    return Taken(
-        graphs[0], result, [_RawGraph(graphs[0]), pool, stream], pool.own, allocated, [], MemoryHeld(plain.nbytes, tuple(united(made)))
-    )
+    kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
+    return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
 
 def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
@@ -78,8 +80,8 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
 
     side, pool = torch.cuda.Stream(), PrivatePool()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    room = _room(extra_bytes)
-    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
+    room, products = _room(extra_bytes), CupyProducts()
+    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
             with torch_history() as plain:
@@ -92,6 +94,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             torch.cuda.synchronize()
             made = stack.enter_context(pool.keeping(room))
             history = stack.enter_context(torch_history())
+            stack.enter_context(_nothing_collected())
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
@@ -104,16 +107,28 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             finally:
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
-    own = [*pool.own, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
+    own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, side, log.kept, log.from_outside]
-    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, log.operators, memory, graph)
+    kept = [graph, pool, side, log.kept, log.from_outside, products]
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
 
 
 def _room(extra_bytes: int | None) -> int:
     """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
     return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep the garbage collector away: memory of CUDA's may be among what it finds, and giving that back would break a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Any
 
 from streamscope.capturing.prototypes import Role
 from streamscope.capturing.ttir import KernelArguments, kernel_arguments
+from streamscope.kernels.library.libraries import libraries
 
 
 class TritonKernels:
@@ -70,13 +72,18 @@ def _ttir(kernel: Any) -> str | None:
     texts = getattr(kernel, "asm", None)
     if texts is not None:
         return str(texts["ttir"]) if "ttir" in texts else None
-    for folder in _caches():
-        path = folder / str(kernel.hash) / f"{kernel.name}.ttir"
+    folder = base64.b32encode(bytes.fromhex(kernel.hash)).decode().rstrip("=")
+    for cache in _caches():
+        path = cache / folder / f"{kernel.name}.ttir"
         if path.is_file():
             return path.read_text()
     return None
 
 
 def _caches() -> Iterable[Path]:
-    triton = sys.modules.get("triton")
-    return [Path(triton.knobs.cache.dir)] if triton is not None else []
+    """Return the folders where Triton may have left its texts: its own, and those of torch.compile."""
+    triton, inductor = sys.modules.get("triton"), sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    if triton is not None:
+        yield Path(triton.knobs.cache.dir)
+    if inductor is not None:
+        yield Path(inductor.triton_cache_dir(libraries().runtime.getDevice()))

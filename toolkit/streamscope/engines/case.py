@@ -206,14 +206,16 @@ class Case:
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(CHECKED_RUNS):
             prepared.load(self.inputs)
+            prepared.put_back()
             prepared.run()
             prepared.wait()
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
     def reload(self, prepared: Prepared) -> None:
-        """Fill the inputs again, if the program changes them."""
+        """Fill the inputs again, if the program changes them; of captured code, put back what it changes."""
         if self.program.changes_inputs:
             prepared.load(self.inputs)
+        prepared.put_back()
 
     def round_ns(self, prepared: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
         """Let engines run once each, in random order; return each one's makespan, in ns."""

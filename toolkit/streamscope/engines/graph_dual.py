@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from streamscope.devices.protocol import Device
 from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, own_branches
+from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import WORTH, best_plan, in_a_graph, may_open_scopes, ranked_schedule
 from streamscope.order.graph import without_implied
 from streamscope.program.operation import Operation, Program
@@ -19,8 +21,7 @@ TRIED_STREAMS = (2, 4, 8, 16, 32)
 def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     """Capture each segment with at most so many compute streams; with one, this is the graph engine.
 
-    Captured code that is in this process takes the order that memory asks for, on as many streams as turn out best, or its own where that
-    is faster (see `fastest`).
+    Captured code takes the order that memory asks for, on as many streams as turn out best, or its own where that is faster: see `fastest`.
 
     Raises
     ------
@@ -32,7 +33,7 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
         scopes = streams > 1 and may_open_scopes(program)
         return captured_plan("graph-dual", program, operations, stream_of, scopes=scopes, edges=edges)
 
-    if program.raw is None:
+    if program.certificate is None and program.raw is None:
         return best_plan(program, estimate, streams, in_a_graph, make)
     operations, needed = program.operations, tuple(operation.reads for operation in program.operations)
     own = make(operations, own_branches(operations, program.captured), program.captured)
@@ -48,8 +49,10 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     return replace(widest, others=(*others, own))
 
 
-def fastest(made: Plan) -> Plan:
-    """Return the plan of captured code whose graph measures the fastest; of those that are as good (see `WORTH`) the first.
+def fastest(made: Plan, device: Device) -> Plan:
+    """Return the plan of captured code that is the fastest on a device; of those that are as good (see `WORTH`) the first.
+
+    Their graphs are measured, but for those of a file or on a simulated device, whose times are predicted.
 
     Raises
     ------
@@ -59,13 +62,18 @@ def fastest(made: Plan) -> Plan:
         A replay does not end.
     """
     plans = (replace(made, others=()), *made.others)
-    times_us: list[float] = made.program.raw.times_us([_edges(one) for one in plans])
+    raw = None if device.info.simulated else made.program.raw
+    if raw is not None:
+        times_us: list[float] = raw.times_us([_edges(one) for one in plans])
+    else:
+        times_us = [makespan_ns(one, device.estimate_ns, reference_model()) / 1e3 for one in plans]
     enough_us = min(times_us) * (1 + WORTH)
     best = next(index for index, time_us in enumerate(times_us) if time_us <= enough_us)
     said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
     if len(said) == 1:
         return plans[0]
-    return replace(plans[best], chosen=f"taken of {len(said)} orders: {said.pop(best)}; {listed(said)}")
+    how = "" if raw is not None else ", as predicted"
+    return replace(plans[best], chosen=f"taken of {len(said)} orders{how}: {said.pop(best)}; {listed(said)}")
 
 
 def _edges(plan: Plan) -> Edges | None:

@@ -213,7 +213,7 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
     """Put the kernels of captured code on as many streams as it takes to order nothing that the edges do not order.
 
     A kernel goes on the stream that ends with one of its predecessors, else on one that ends with something it comes after anyway, else on
-    a new one. Beyond `MOST_STREAMS`, which is how many kernels a GPU runs at a time, it goes on the first.
+    a new one. Beyond `MOST_STREAMS`, which is how many kernels a GPU runs at a time, it goes on the one that was used longest ago.
     """
     known: dict[int, dict[int, int]] = {}  # Of each operation: up to which place it comes after each stream's.
     ends: list[int] = []
@@ -228,7 +228,8 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
         if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
             follows = (stream for stream, end in enumerate(ends) if end in earlier_ones)
             implied = (stream for stream, length in enumerate(lengths) if before.get(stream) == length)
-            stream = next(follows, next(implied, len(ends) if len(ends) < MOST_STREAMS else 0))
+            another = len(ends) if len(ends) < MOST_STREAMS else ends.index(min(ends))
+            stream = next(follows, next(implied, another))
             if stream == len(ends):
                 ends.append(-1)
                 lengths.append(0)

@@ -234,6 +234,13 @@ class Prepared:
                 raise
             self._runs += 1
 
+    def put_back(self) -> None:
+        """Put back what runs of captured code have changed, so that the next one begins as they did; blocking. Other programs are left."""
+        if self.program.raw is not None:
+            with self.lock:
+                self.wait()
+                self.program.raw.put_back()
+
     def wait(self) -> None:
         """Block the host until all that was issued is done; other threads issue nothing meanwhile."""
         with self.lock:
@@ -396,7 +403,7 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
 def planned(program: Program, engine: str, device: Device, streams: int) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
     plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
-    return fastest(plan) if plan.others and not device.info.simulated else plan
+    return fastest(plan, device) if plan.others else plan
 
 
 def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from streamscope.advising.choice import Choice
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
+from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.parallelising.proving import Proof
@@ -38,8 +38,8 @@ class Gain:
         Device memory of the capture, beside what a plain call uses.
     certificate : Certificate
         For each pair of nodes that touch the same memory, what orders them.
-    bound : object, optional
-        How fast the true order could be at best, as `captured.bound()` says it.
+    bound : UpperBound, optional
+        How fast the order that memory asks for can be at best.
     proof : Proof, optional
         The runs on other inputs, and what they showed; None where there were none.
     order : str
@@ -56,7 +56,7 @@ class Gain:
     copied_bytes: int
     memory: MemoryHeld
     certificate: Certificate
-    bound: Any = None
+    bound: UpperBound | None = None
     proof: Proof | None = None
     order: str = ""
     note: str = ""

@@ -178,6 +178,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             sum(int(array.nbytes) for array in moved),
             found.memory,
             found.certificate(),
+            bound=found.bound(),
             proof=proof,
             order=prepared.plan.chosen,
             note=note,

@@ -14,6 +14,7 @@ from streamscope.arguments import given_path
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison
+from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import OutputError, ProgramError
 from streamscope.frames import users_lines_shown
@@ -129,6 +130,11 @@ class Parallelised:
     def verdict(self) -> str:
         """What was gained, in plain words."""
         return self.gain.text
+
+    @property
+    def graph(self) -> GraphView:
+        """The graph that a call launches: its nodes and edges, as a picture in a notebook."""
+        return self._captures[0].prepared.graphs[0]
 
     @property
     def comparison(self) -> Comparison:

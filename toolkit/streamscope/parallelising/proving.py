@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction, on_host
 from streamscope.capturing.memory import Region
+from streamscope.capturing.state import copied
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
@@ -177,11 +178,11 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
         expected = trial.sequential()
         for run in (trial.disturbed, trial.chosen):
             values = run()
-            differences = [_difference(one, other) for one, other in zip(values, expected, strict=True)]
+            differences = values.differences(expected)
             if not any(differences):
                 continue
             left = trial.memory_left()
-            allowed = [bool(fits) for fits in map(_allowed, values, expected)]
+            allowed = values.allowed(expected)
             own = [max(old.self_difference, now) for old, (_, now) in zip(found, trial.self_differences(SECOND_LOOKS), strict=True)]
             found = [
                 replace(
@@ -195,6 +196,25 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
             if not all(one.holds for one in found):
                 return tuple(found), number + 1, trial.first_of(left)
     return tuple(found), inputs, ""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a run has left: results on the host; what the function changes besides as bytes, on the device where there is room."""
+
+    results: list[Array]
+    state: list[Any]
+
+    def differences(self, other: _Left) -> list[float]:
+        """Return how far each result is from another run's, and how many bytes of the state differ."""
+        cupy = libraries().cupy
+        state = sum(int((cupy.asarray(one) != cupy.asarray(another)).sum()) for one, another in zip(self.state, other.state, strict=True))
+        return [*map(_difference, self.results, other.results), float(state)]
+
+    def allowed(self, other: _Left) -> list[bool]:
+        """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
+        pairs = zip(self.results, other.results, strict=True)
+        return [*(bool((absolute_errors(one, another) <= allowed_of_others(another)).all()) for one, another in pairs), True]
 
 
 class _Trial:
@@ -218,16 +238,16 @@ class _Trial:
         """Choose the values of the next runs: those that were given, and then some like them."""
         self._values = [made_like(values, self._random) if number else values for _, values in self._given]
 
-    def sequential(self) -> list[Array]:
+    def sequential(self) -> _Left:
         """Return what the capture leaves."""
         return self._run(self._sequential)
 
-    def chosen(self) -> list[Array]:
+    def chosen(self) -> _Left:
         """Return what the new order leaves, beside neighbours."""
         self.runs += 1
         return self._run(self._chosen, beside=True)
 
-    def disturbed(self) -> list[Array]:
+    def disturbed(self) -> _Left:
         """Return what the true order leaves with nodes held back; the first time they are not, so that a hang shows where it is."""
         self._disturbed.hold_back(self._random if self.runs else None)
         self.runs += 1
@@ -236,14 +256,14 @@ class _Trial:
     def self_differences(self, runs: int) -> Iterator[tuple[str, float]]:
         """Yield for each output, and for the state, how far the capture is from itself."""
         first = self.sequential()
-        found = [0.0] * len(first)
+        names = [f"output {number}" for number in range(len(first.results))]
+        found = [0.0] * (len(names) + 1)
         for number in range(runs - 1):
             now = self._run(self._sequential, beside=number % 2 == 1)
-            found = [max(old, _difference(one, other)) for old, one, other in zip(found, now, first, strict=True)]
-        names = [f"output {number}" for number in range(len(self.captured.results))]
+            found = list(map(max, found, now.differences(first)))
         yield from zip([*names, STATE], found, strict=True)
 
-    def _run(self, prepared: Prepared, *, beside: bool = False) -> list[Array]:
+    def _run(self, prepared: Prepared, *, beside: bool = False) -> _Left:
         self.captured.clear_outputs()
         for (value, _), values in zip(self._given, self._values, strict=True):
             _write(value, values)
@@ -252,8 +272,8 @@ class _Trial:
             self._neighbours.begin(self._random)
         under_way = self._under_way if prepared is self._disturbed.prepared else None
         run_watched(prepared, self._limit_s, under_way, self.captured, self._disturbed, self._neighbours)
-        state = [_bytes_at(region) for region, _ in self.captured._state.saved]  # noqa: SLF001
-        return [*map(on_host, self.captured.results), np.concatenate([np.zeros(0, np.uint8), *state])]
+        state = [copied(region) for region, _ in self.captured._state.saved]  # noqa: SLF001 — what the function changes
+        return _Left(list(map(on_host, self.captured.results)), state)
 
     def _under_way(self) -> list[str]:
         self._disturbed.let_go()
@@ -278,19 +298,10 @@ class _Trial:
 
 
 def _difference(one: Array, other: Array) -> float:
-    """Return how far two results are apart at most; 0 only where each bit is the same. Of state, how many bytes differ."""
+    """Return how far two results are apart at most; 0 only where each bit is the same."""
     if one.tobytes() == other.tobytes():
         return 0.0
-    if one.dtype == np.uint8 and one.ndim == 1:
-        return float((one != other).sum())
     return max(float(np.max(absolute_errors(one, other))), float(np.finfo(np.float64).tiny))  # −0 is not 0
-
-
-def _allowed(one: Array, other: Array) -> bool:
-    """Tell whether a result is as close to another as results of other people's code may be off; state is not held to that."""
-    if one.dtype == np.uint8 and one.ndim == 1:
-        return True
-    return bool((absolute_errors(one, other) <= allowed_of_others(other)).all())
 
 
 def _bytes_at(region: Region) -> Array:

@@ -57,6 +57,8 @@ def wait_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Seq
     ------
     HungError
         It is not done in time.
+    DeviceError
+        What was issued failed.
     """
     events: list[Any] = []
     for stream in prepared.streams.values():

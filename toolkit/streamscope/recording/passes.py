@@ -118,6 +118,7 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     steps = steps_of(prepared)
     launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
     ends = {index: device.event(timing=True) for index in launches if index not in untimed}
+    prepared.put_back()
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
     unrecorded = plain or prepared
     begin = 0
@@ -244,6 +245,7 @@ def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], even
 def _gated_replay(prepared: Prepared, graph: Graph, span: tuple[Event, Event]) -> None:
     """Replay a graph that is on the device whole before it begins, so that its first nodes do not wait for the host."""
     stream = prepared.streams[0]
+    prepared.put_back()
     with held(prepared.device, [stream]):
         stream.record(span[0])
         graph.launch(stream)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
-from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
@@ -68,6 +68,9 @@ class RawGraph:
     kept : object
     check : callable
         Called with the edges of each graph before it is made; raises where they miss an order that is needed.
+    put_back : callable
+        Puts back what a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
+        index, would else end up outside of its memory.
     named : callable
         Tells what an operation is called, in errors.
     """
@@ -77,6 +80,7 @@ class RawGraph:
     ) -> None:
         self.edges = edges
         self.check: Callable[[Edges], object] = _trusted
+        self.put_back: Callable[[], object] = _nothing
         self.named: Callable[[int], str] = "node {}".format
         self._graph = graph
         self._nodes = tuple(nodes)
@@ -136,6 +140,7 @@ class RawGraph:
         """Replay an order for the first time: with marks, so that the error names the nodes under way if it hangs."""
         graph, marks = self._made(edges, lambda clone: NodeMarks(clone, [_in_clone(node, clone) for node in self._nodes]))
         end = libraries().cupy.cuda.Event()
+        self.put_back()
         graph.launch_on(self._stream.ptr)
         end.record(self._stream)
         try:
@@ -190,7 +195,7 @@ class RawGraph:
                         for order in missing:
                             if order != self.edges:
                                 self._replay_first(order)
-                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream, self.put_back), strict=True))
                 except HungError:
                     _HUNG.append((self, graphs))
                     raise
@@ -237,12 +242,13 @@ def _all_before(number: int, edges: Edges) -> Collection[int]:
     return found
 
 
-def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
+def _median_times_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[[], object]) -> list[float]:
     """Let graphs take turns and return the median time of each, from the launch to the end on the device, in µs."""
     cupy = libraries().cupy
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
 
     def replay_us(graph: CudaGraph) -> float:
+        put_back()
         start.record(stream)
         graph.launch_on(stream.ptr)
         end.record(stream)
@@ -261,11 +267,17 @@ def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
     ------
     HungError
         It does not come.
+    DeviceError
+        What was put on the device failed.
     """
     limit = time.monotonic() + STUCK_S
-    while not event.done:
+    while not event_done(event.ptr):
         if time.monotonic() > limit:
             raise hung("a replay of captured code in another order", STUCK_S, names())
+
+
+def _nothing() -> None:
+    """Put nothing back."""
 
 
 def _trusted(edges: Edges) -> None:

@@ -15,6 +15,7 @@ from streamscope.kernels.library.libraries import checked, cuda_errors, librarie
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice
 
+_SUCCESS, _NOT_READY = 0, 600  # cudaError
 _EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: inside a capture, make an event-record node."""
 
@@ -39,7 +40,23 @@ class CudaEvent:
 
     def done(self) -> bool:
         """Tell whether the latest record is done."""
-        return bool(self.handle.done)
+        return event_done(self.pointer)
+
+
+def event_done(pointer: int) -> bool:
+    """Tell whether the latest record of an event is done.
+
+    Raises
+    ------
+    DeviceError
+        What was put on the device failed. CuPy's events then are not done, for ever.
+    """
+    runtime = libraries().runtime
+    status = runtime.eventQuery(pointer)
+    if status in (_SUCCESS, _NOT_READY):
+        return bool(status == _SUCCESS)
+    with cuda_errors("waiting for an event"):
+        raise runtime.CUDARuntimeError(status)
 
 
 class CudaStream:

@@ -20,7 +20,14 @@ _DEFAULT_ALGORITHM = -1
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return cuBLAS.
+
+    Raises
+    ------
+    NoDeviceError
+        It cannot be loaded.
+    """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
@@ -37,6 +44,12 @@ def _library() -> ctypes.CDLL:
     ]  # fmt: skip
     matrices: list[Any] = [pointer, integer, integer, ctypes.c_longlong]
     library.cublasGemmStridedBatchedEx.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, integer, integer, integer]
+    for kind in "SDCZ":
+        batched = getattr(library, f"cublas{kind}gemmBatched")  # Not by index: each of those is a function of its own.
+        batched.argtypes = [*sizes, pointer, pointer, integer, pointer, integer, pointer, pointer, integer, integer]
+    for kind in "SD":
+        scaled: list[Any] = [pointer, pointer, integer]
+        getattr(library, f"cublas{kind}geam").argtypes = [pointer, *[integer] * 4, *scaled, *scaled, pointer, integer]
     return library
 
 
@@ -44,15 +57,15 @@ class CublasHandle:
     """A cuBLAS handle bound to one stream (a `devices.cuda.streams.CudaStream`) and its workspace."""
 
     def __init__(self, stream: Any) -> None:
-        self._library = _library()
+        self._library = library()
         self._handle = ctypes.c_void_p()
-        _check(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
+        checked_status(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
         # The CuPy stream, not ours, which is to go when nobody but this handle uses it.
         self._stream = stream.handle
-        _check(self._library.cublasSetStream_v2(self._handle, stream.pointer), "cublasSetStream")
+        checked_status(self._library.cublasSetStream_v2(self._handle, stream.pointer), "cublasSetStream")
         self._workspace = stream.device.empty_bytes(WORKSPACE_BYTES)
         address = self._workspace.data.ptr
-        _check(self._library.cublasSetWorkspace_v2(self._handle, address, WORKSPACE_BYTES), "cublasSetWorkspace")
+        checked_status(self._library.cublasSetWorkspace_v2(self._handle, address, WORKSPACE_BYTES), "cublasSetWorkspace")
 
     def destroy(self) -> None:
         """Give the handle back; nothing that was prepared with it may be called any more."""
@@ -92,7 +105,7 @@ class CublasHandle:
         kept = (one, zero, a, b, out)
 
         def launch(kept: object = kept) -> None:
-            _check(call(), name)
+            checked_status(call(), name)
 
         return launch
 
@@ -102,6 +115,13 @@ def _steps(array: Any) -> list[int]:
     return [step // array.itemsize for step in array.strides]
 
 
-def _check(status: int, call: str) -> None:
+def checked_status(status: int, call: str) -> None:
+    """Raise an error of ours unless a call of cuBLAS succeeded.
+
+    Raises
+    ------
+    DeviceError
+        It did not.
+    """
     if status != 0:
         raise DeviceError(f"{call} failed with status {status}", hint="see cublasStatus_t in cuBLAS's documentation")

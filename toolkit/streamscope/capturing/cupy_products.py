@@ -1,0 +1,238 @@
+"""CuPy's matrix products in captured functions: CuPy refuses to call cuBLAS in a capture, so a handle of ours makes the same calls.
+
+All products of CuPy (``@``, dot, matmul, tensordot, einsum, inner, …) end in a few functions of one module, which CuPy looks up there when
+it calls them. While a capture goes on, ours stand there instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from traceback import walk_tb
+from types import FrameType, ModuleType
+from typing import Any
+
+from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.memory import Region
+from streamscope.capturing.operators import Operator
+from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.errors import DeviceError
+from streamscope.frames import is_known
+from streamscope.interrupts import when_gone
+from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library
+from streamscope.kernels.library.libraries import libraries
+from streamscope.program.user_line import LinesOfFrames, line_of_error
+
+WORKSPACES = 8
+"""Products take turns with so many workspaces; two that use the same one keep their order."""
+_ITEM_BYTES = {0: 4, 1: 8, 2: 2, 4: 8, 5: 16, 14: 2}
+"""Of a cudaDataType_t: real and complex numbers of 32 and 64 bits, halves, bfloat16."""
+_COMPUTE_TYPES = {0: 68, 1: 70, 4: 68, 5: 70}
+"""The cublasComputeType_t that computes in a cudaDataType_t, as older callers say it."""
+_FROM_ADDRESSES = "takes its matrices from arrays of addresses"
+
+
+class CupyProducts:
+    """Makes CuPy's matrix products in one thread, and notes what each of them touches that is captured.
+
+    Let the function run `through` it once before the capture, so that cuBLAS has loaded its kernels.
+
+    Attributes
+    ----------
+    operators : list of Operator
+        The products that were captured.
+    workspaces : list of Region
+        Memory that cuBLAS may use; what is there does not outlive a product.
+    """
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self.workspaces: list[Region] = []
+        self._handle, self._memory = ctypes.c_void_p(), list[Any]()
+        self._calls, self._lines = 0, LinesOfFrames()
+        when_gone(self, partial(CAPTURES.destroy, partial(_let_go, self._handle, self._memory)))
+
+    @contextmanager
+    def through(self) -> Iterator[None]:
+        """Let CuPy's products in this thread come here in the block."""
+        thread = threading.get_ident()
+        with _LOCK:
+            if not _ACTIVE:
+                _stand_in()
+            _ACTIVE[thread] = self
+        try:
+            yield
+        finally:
+            with _LOCK:
+                del _ACTIVE[thread]
+                if not _ACTIVE:
+                    _stand_back()
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Make a call of cuBLAS as CuPy would make it; the first argument is CuPy's handle."""
+        stream = libraries().cupy.cuda.get_current_stream().ptr
+        cublas, graph = library(), _graph(stream)
+        if graph is None:
+            self._warm()
+        elif not self.workspaces:
+            raise DeviceError(
+                "a product came up that no call before the capture had made", hint="let each call of the function do the same"
+            )
+        workspace = self.workspaces[self._calls % len(self.workspaces)]
+        self._calls += 1
+        checked_status(cublas.cublasSetStream_v2(self._handle, stream), "cublasSetStream")
+        checked_status(cublas.cublasSetWorkspace_v2(self._handle, workspace[0], WORKSPACE_BYTES), "cublasSetWorkspace")
+        before = graph.count() if graph is not None else 0
+        symbol, own, reads, writes = _CALLS[name](name, *arguments[1:])
+        checked_status(getattr(cublas, symbol)(self._handle, *own), symbol)
+        if graph is not None:
+            why_unknown = "" if writes else f"{symbol} {_FROM_ADDRESSES}"
+            launched = graph.since(before)
+            self.operators.append(Operator(symbol, "", self._lines.of(_user_frame()), launched, reads, writes, range(0), why_unknown))
+
+    def _warm(self) -> None:
+        """Make the handle and, for each of the first products, a workspace: in a capture, neither may be made."""
+        if self._handle.value is None:
+            checked_status(library().cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
+        if len(self.workspaces) < WORKSPACES:
+            memory = libraries().cupy.cuda.memory.Memory(WORKSPACE_BYTES)
+            self._memory.append(memory)
+            self.workspaces.append((int(memory.ptr), int(memory.ptr) + WORKSPACE_BYTES))
+
+
+def what_was_refused(error: BaseException) -> str:
+    """Return which call CuPy refuses in a capture, and the user's line, if that is what an error says; else nothing.
+
+    ``"cupy.linalg.solve calls cusolver.sgetrf (model.py:12)"``
+    """
+    line = line_of_error(error)
+    if line is None or not isinstance(error, NotImplementedError) or "during stream capture" not in str(error):
+        return ""
+    names: list[str] = []
+    for frame, _ in walk_tb(error.__traceback__):
+        module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        # Frames of Cython's have their module in the function's name.
+        names = [*names, function if function.startswith(module) else f"{module}.{function}"] if is_known(module) else []
+    calls = [one.partition(".libs.")[2] for one in names if one.startswith("cupy_backends.")]
+    return f"{_public(names[0])} calls {calls[0]} ({line.where})" if calls else ""
+
+
+def _public(name: str) -> str:
+    """Return what users call a function of CuPy: ``cupy.linalg._solve.solve`` is ``cupy.linalg.solve``."""
+    head, *parts, own = name.split(".")
+    return ".".join([head, *(part for part in parts if not part.startswith("_") and part != "core"), own])
+
+
+def _graph(stream: int) -> GrowingGraph | None:
+    """Return the graph that a stream captures into; None if it does not capture."""
+    try:
+        return GrowingGraph(stream)
+    except DeviceError:
+        return None
+
+
+def _let_go(handle: ctypes.c_void_p, memory: list[Any]) -> None:
+    memory.clear()
+    if handle.value is not None:
+        library().cublasDestroy_v2(handle)
+
+
+_LOCK = threading.Lock()
+_ACTIVE: dict[int, CupyProducts] = {}
+"""By the thread that they are made in."""
+_CUPYS: dict[str, Callable[..., Any]] = {}
+"""CuPy's own functions while ours stand in for them."""
+
+
+def _module() -> ModuleType:
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas  # type: ignore[no-any-return]  # CuPy has no types
+
+
+def _stand_in() -> None:
+    cublas = _module()
+    for name in _CALLS:
+        _CUPYS[name] = getattr(cublas, name)
+        setattr(cublas, name, partial(_called, name))
+
+
+def _stand_back() -> None:
+    cublas = _module()
+    for name, function in _CUPYS.items():
+        setattr(cublas, name, function)
+
+
+def _called(name: str, *arguments: Any) -> Any:
+    products = _ACTIVE.get(threading.get_ident())
+    return _CUPYS[name](*arguments) if products is None else products.call(name, arguments)
+
+
+def _user_frame() -> FrameType:
+    frame = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+    while frame.f_back is not None and is_known(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return frame
+
+
+Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]
+"""A call of cuBLAS: its name, its arguments, what it reads and what it writes."""
+
+
+def _gemm_ex(_: str, *given: Any) -> Made:
+    turned_a, turned_b, m, n, k, one, a, a_type, a_step, b, b_type, b_step, zero, c, c_type, c_step, compute, algorithm = given
+    own = (*_sizes(given), one, a, a_type, a_step, b, b_type, b_step, zero, c, c_type, c_step)
+    reads = _matrix(a, m, k, turned_a, a_step, a_type), _matrix(b, k, n, turned_b, b_step, b_type)
+    return "cublasGemmEx", (*own, _COMPUTE_TYPES.get(compute, compute), algorithm), reads, (_matrix(c, m, n, 0, c_step, c_type),)
+
+
+def _gemm_strided(_: str, *given: Any) -> Made:
+    turned_a, turned_b, m, n, k, one, a, a_type, a_step, a_apart, b, b_type, b_step, b_apart, *rest = given
+    zero, c, c_type, c_step, c_apart, count, compute, algorithm = rest
+    first = a, a_type, a_step, a_apart
+    second = b, b_type, b_step, b_apart
+    own = (*_sizes(given), one, *first, *second, zero, c, c_type, c_step, c_apart, count)
+    reads = (
+        _matrix(a, m, k, turned_a, a_step, a_type, (count - 1) * a_apart),
+        _matrix(b, k, n, turned_b, b_step, b_type, (count - 1) * b_apart),
+    )
+    writes = (_matrix(c, m, n, 0, c_step, c_type, (count - 1) * c_apart),)
+    return "cublasGemmStridedBatchedEx", (*own, _COMPUTE_TYPES.get(compute, compute), algorithm), reads, writes
+
+
+def _gemm_batched(name: str, *given: Any) -> Made:
+    _, _, _, _, _, one, a, a_step, b, b_step, zero, c, c_step, count = given
+    own = (*_sizes(given), one, a, a_step, b, b_step, zero, c, c_step, count)
+    return f"cublas{name[0].upper()}gemmBatched", own, (), ()
+
+
+def _geam(name: str, *given: Any) -> Made:
+    turned_a, turned_b, m, n, one, a, a_step, zero, b, b_step, c, c_step = given
+    own = (turned_a, turned_b, m, n, one, a, a_step, zero, b, b_step, c, c_step)
+    kind = {"s": 0, "d": 1}[name[0]]
+    reads = _matrix(a, m, n, turned_a, a_step, kind), _matrix(b, m, n, turned_b, b_step, kind)
+    return f"cublas{name[0].upper()}geam", own, reads, (_matrix(c, m, n, 0, c_step, kind),)
+
+
+_CALLS: dict[str, Callable[..., Made]] = {
+    "gemmEx": _gemm_ex,
+    "gemmStridedBatchedEx": _gemm_strided,
+    **{f"{kind}gemmBatched": _gemm_batched for kind in "sdcz"},
+    **{f"{kind}geam": _geam for kind in "sd"},
+}
+"""CuPy's functions that ours stand in for."""
+
+
+def _sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return which matrices are transposed, and the three extents."""
+    return tuple(int(one) for one in given[:5])
+
+
+def _matrix(address: int, rows: int, columns: int, turned: int, step: int, kind: int, apart: int = 0) -> Region:
+    """Return where a matrix lies whose columns are ``step`` elements apart, or several, the last of them ``apart`` from the first."""
+    rows, columns = (columns, rows) if turned else (rows, columns)
+    return address, address + (apart + (columns - 1) * step + rows) * _ITEM_BYTES[kind]

@@ -1,0 +1,236 @@
+"""Which memory each captured node changes, seen while the nodes run one by one.
+
+A node that leaves what was there changes nothing that can be seen. So this is a check of what is claimed, and never a licence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.capturing.arguments import pointers_among
+from streamscope.capturing.memory import NodeMemory, Region, around
+from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.state import LINE, bytes_at, rows_of_lines
+from streamscope.kernels.cuda import pieces
+from streamscope.kernels.library.libraries import libraries
+
+LINES = 128
+"""Lines in a piece, which one block of the kernel looks at."""
+PIECE = LINE * LINES
+LOOKED_AT = 2**40
+"""Bytes that may be looked at where no pointer leads, in all; an H200 reads as many in a quarter of a second."""
+MOST_FOUND = 2**20
+"""Changed pieces that are noted before the host fetches them."""
+
+_WRONG = "it changed memory that nothing had said it would"
+
+Found = list[tuple[int, Region]]
+"""Changed lines, each row of neighbours with the number of the look that found it."""
+
+
+def observed_writes(
+    nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], None]
+) -> list[list[Region]]:
+    """Return what each node changed in some pieces of device memory, as rows of lines, when the nodes run one after the other.
+
+    A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
+    the nodes run again, and these nodes' writes are searched for everywhere.
+
+    Parameters
+    ----------
+    nodes : sequence of LaunchableNode
+    regions : sequence of Region
+        Sorted and apart from each other.
+    own : sequence of Region
+        Memory whose contents do not outlive a run. All bits of it are flipped before: the same values as in the run before would not show.
+    put_back : callable
+        Puts back what other memory held; called before each run and at the end.
+    """
+    lib = libraries()
+    pool = lib.cupy.cuda.MemoryPool()  # Its memory is none of the regions', which may be CuPy's.
+    stream = lib.cupy.cuda.Stream(non_blocking=True)
+    calls = [node.bind(stream.ptr) for node in nodes]
+    total = sum(end - start for start, end in regions)
+    every = max(1, -(-len(nodes) * total // LOOKED_AT))
+    near = [_near(node, regions) for node in nodes] if every > 1 else [()] * len(nodes)
+    found: list[list[Region]] = [[] for _ in nodes]
+    try:
+        with lib.cupy.cuda.using_allocator(pool.malloc), stream:
+            lines = _Lines(regions)
+            hidden = _run(calls, near, lines, partial(_prepare, own, put_back), every, found)
+            if hidden:
+                _search(calls, lines, partial(_prepare, own, put_back), every, hidden, found)
+    finally:
+        stream.synchronize()
+        put_back()
+    return [sorted(set(each)) for each in found]
+
+
+def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeMemory]) -> list[list[Region]]:
+    """Return what each node was seen to change without a claim that it writes there; lines that a claim touches are covered."""
+    return [
+        [part for region in changed for part in _outside(region, [(one.start, one.end) for one in memory.accesses if one.writes])]
+        for changed, memory in zip(observed, memories, strict=True)
+    ]
+
+
+def checked_memories(
+    nodes: Sequence[LaunchableNode],
+    memories: Sequence[NodeMemory],
+    regions: Sequence[Region],
+    own: Sequence[Region],
+    put_back: Callable[[], None],
+) -> list[NodeMemory]:
+    """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood."""
+    hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
+    wrong = "it changed memory that nothing had said it would"
+    return [
+        replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
+    ]
+
+
+def _outside(region: Region, claims: Iterable[Region]) -> list[Region]:
+    """Return the lines of a row that no claim touches, neighbours together."""
+    start, end = region
+    hidden = np.ones(-(-(end - start) // LINE), np.bool_)
+    for claimed, stop in claims:
+        hidden[max(0, (claimed - start) // LINE) : max(0, -((start - stop) // LINE))] = False
+    return rows_of_lines(hidden, start, end)
+
+
+def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]:
+    """Return the regions that a node's own arguments lead to."""
+    addresses = pointers_among(node.words, lambda address: around(regions, address))
+    return tuple(dict.fromkeys(region for one in addresses if (region := around(regions, one)) is not None))
+
+
+def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
+    """Make memory what it is before a run, but for the capture's own, which gets other values."""
+    cupy = libraries().cupy
+    for region in own:
+        values = bytes_at(*region)
+        cupy.invert(values, out=values)
+    cupy.cuda.get_current_stream().synchronize()
+    put_back()
+    libraries().runtime.deviceSynchronize()
+
+
+def _run(
+    calls: Sequence[Callable[[], None]],
+    near: Sequence[Sequence[Region]],
+    lines: _Lines,
+    prepare: Callable[[], None],
+    every: int,
+    found: list[list[Region]],
+) -> set[int]:
+    """Run the nodes, note what changed where their pointers lead, and return the stretches in which something else did."""
+    prepare()
+    lines.look_everywhere()
+    lines.found()
+    hidden = set()
+    seen: Found = []
+    for number, (call, regions) in enumerate(zip(calls, near, strict=True)):
+        call()
+        for region in regions:
+            seen += lines.look(region, 2 * number)
+        if (number + 1) % every == 0 or number + 1 == len(calls):
+            seen += lines.look_everywhere(2 * number + 1)
+    for look, region in seen + lines.found():
+        if look % 2 == 0 or every == 1:
+            found[look // 2].append(region)
+        else:
+            hidden.add(look // 2 // every)
+    return hidden
+
+
+def _search(
+    calls: Sequence[Callable[[], None]],
+    lines: _Lines,
+    prepare: Callable[[], None],
+    every: int,
+    hidden: set[int],
+    found: list[list[Region]],
+) -> None:
+    """Run the nodes again, and look everywhere after each of the stretches in which something hidden changed."""
+    prepare()
+    seen: Found = []
+    for number, call in enumerate(calls):
+        if number % every == 0 and number // every in hidden:
+            lines.look_everywhere()
+            seen += [one for one in lines.found() if one[0] != NOBODY]
+        call()
+        if number // every in hidden:
+            seen += lines.look_everywhere(number)
+    for look, region in [*seen, *lines.found()]:
+        if look != NOBODY:
+            found[look].append(region)
+
+
+NOBODY = 2**32 - 1
+"""The number of a look that no node is behind."""
+
+
+class _Lines:
+    """A hash of each line of some regions, on the device, and what looks have found changed.
+
+    Parameters
+    ----------
+    regions : sequence of Region
+        Sorted and apart from each other.
+    """
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        cupy = libraries().cupy
+        starts = [at for start, end in regions for at in range(start, end, PIECE)]
+        sizes = [min(PIECE, end - at) for start, end in regions for at in range(start, end, PIECE)]
+        counts = [-(-(end - start) // PIECE) for start, end in regions]
+        self._starts = starts
+        self._first = dict(zip(regions, np.cumsum([0, *counts]).tolist(), strict=False))
+        self._count = dict(zip(regions, counts, strict=True))
+        self._memory = cupy.asarray(np.array(starts, np.uint64)), cupy.asarray(np.array(sizes, np.uint32))
+        self._sizes = sizes
+        self._hashes = cupy.zeros(len(starts) * LINES, np.uint64)
+        self._found = cupy.zeros((MOST_FOUND, 6), np.uint32)
+        self._found_count = cupy.zeros(1, np.uint32)
+        self._pending = 0
+
+    def look(self, region: Region, look: int) -> Found:
+        """Note what of a region differs from the look before; return what had to be fetched to make room."""
+        return self._look(self._first[region], self._count[region], look)
+
+    def look_everywhere(self, look: int = NOBODY) -> Found:
+        """Note what differs anywhere from the look before; return what had to be fetched to make room."""
+        parts = range(0, len(self._starts), MOST_FOUND)
+        return [each for first in parts for each in self._look(first, min(MOST_FOUND, len(self._starts) - first), look)]
+
+    def _look(self, first: int, count: int, look: int) -> Found:
+        if not count:
+            return []
+        fetched = self.found() if self._pending + count > MOST_FOUND else []
+        self._pending += count
+        arguments = (np.uint32(first), np.uint32(look), self._hashes, self._found, self._found_count, np.uint32(MOST_FOUND))
+        _kernel()((count,), (256,), (*self._memory, *arguments))
+        return fetched
+
+    def found(self) -> Found:
+        """Return what was found since the last call."""
+        rows = self._found[: int(self._found_count[0])].get()
+        self._found_count.fill(0)
+        self._pending = 0
+        return [(int(look), row) for look, piece, *lines in rows for row in self._rows(int(piece), np.array(lines, np.uint32))]
+
+    def _rows(self, piece: int, lines: npt.NDArray[np.uint32]) -> list[Region]:
+        """Return the rows of neighbouring lines whose bits are set."""
+        bits = np.unpackbits(lines.view(np.uint8), bitorder="little").astype(np.bool_)
+        return rows_of_lines(bits, self._starts[piece], self._starts[piece] + self._sizes[piece])
+
+
+@cache
+def _kernel() -> Any:
+    return libraries().cupy.RawKernel(pieces("changed_lines")["changed_lines"], "changed_lines")
