@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
+from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts
 
@@ -128,10 +129,7 @@ class Origins:
         last = len(every) - 1 - np.unique(every[::-1], return_index=True)[1]
         found = []
         for (operation, part), end in ((pairs[:, :2].T, rows[last]), (pairs[:, 2:].T, rows[first])):
-            at = np.searchsorted(keys, wanted := _key(operation, part))
-            there = at < len(keys)
-            there[there] = keys[at[there]] == wanted[there]
-            found.append(np.where(there, end[np.minimum(at, len(keys) - 1)] if len(keys) else -1, -1))
+            found.append(looked_up(keys, end, _key(operation, part), -1))
         known = (found[0] >= 0) & (found[1] >= 0)
         return found[0][known], found[1][known]
 
