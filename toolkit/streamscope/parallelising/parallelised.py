@@ -192,6 +192,7 @@ class Parallelised:
                 why = self._captures[0].call.why_not(arguments)
                 hint = "call the plain function, or ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
                 raise ProgramError(f"{self.name}: {why}", hint=hint)
+            self._captures[0].call.free_stream()
             capture = self.add(arguments)
         arrays = capture.call.arrays_of(arguments)
         assert arrays is not None
