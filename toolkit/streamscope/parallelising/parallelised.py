@@ -173,7 +173,7 @@ class Parallelised:
         raise ProgramError(f"parallelised {self.name!r} cannot be pickled: it is a graph of this process", hint="make it in each process")
 
     def __repr__(self) -> str:
-        return f"<parallelised {self.name}: {self.verdict}>"
+        return f"<parallelised {self.name}: {self.gain.headline}>"
 
     def __str__(self) -> str:
         return str(self.gain)
