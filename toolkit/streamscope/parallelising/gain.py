@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamscope.advising.choice import Choice
+from streamscope.advising.choice import Choice, Standing
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.capturing.bound import UpperBound
@@ -16,6 +16,12 @@ from streamscope.words import aligned, binary_size, capitalised, counted, format
 
 CAPTURED, PARALLEL = "graph", "graph-dual"
 """Engines: the captured order, and the one that memory asks for."""
+
+_FARED = {
+    Standing.SLOWER: "is slower",
+    Standing.NO_FASTER: "is no faster",
+    Standing.UNDECIDED: "cannot be told apart from that",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +120,7 @@ class Gain:
             )
         if speedup is None:
             others = [
-                f"{one.engine} was ruled out: {one.why}" if one.makespan_ns is None else f"{one.engine} is {one.standing.value}"
+                f"{one.engine} {_FARED.get(one.standing, 'was ruled out: ' + one.why)}"
                 for one in self.choice.candidates
                 if one.engine != CAPTURED
             ]

@@ -88,6 +88,8 @@ class Parallelised:
         EngineError
             Your stream is being captured.
         """
+        if not keywords and (bare := self._captures[0].call.bare(inputs)) is not None:
+            return self._captures[0].call.run(bare)
         arguments = self._calls.arguments(inputs, keywords)
         for capture in self._captures:
             arrays = capture.call.arrays_of(arguments)
