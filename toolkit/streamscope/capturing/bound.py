@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from streamscope.capturing.true_order import Edges
 from streamscope.devices.cost_model import CostModel
+from streamscope.order.graph import without_implied
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
 
@@ -106,6 +107,8 @@ def upper_bound(
     one_stream_us = sum(durations_us) + GAP_US * max(0, len(durations_us) - 1)
     captured_us, longest_path_us = (_longest_path(durations_us, edges) for edges in (capture, order))
     capture_us = max(captured_us, filled_us) if measured_us is None else measured_us
+    if without_implied(order) == without_implied(capture):
+        longest_path_us = capture_us  # There is no other order: gaps that are longer than the shortest stay as they are.
     return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
 
 
