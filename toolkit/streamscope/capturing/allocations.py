@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from streamscope.capturing.arguments import Allocations as Pieces
@@ -177,6 +178,13 @@ def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
     return most
 
 
+def _allocate(own: list[Region], nbytes: int) -> Any:
+    memory = libraries().cupy.cuda.memory
+    pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
+    own.append((pointer.ptr, pointer.ptr + nbytes))
+    return pointer
+
+
 class PrivatePool:
     """A memory pool of CuPy's.
 
@@ -187,14 +195,9 @@ class PrivatePool:
     """
 
     def __init__(self) -> None:
-        self._memory = libraries().cupy.cuda.memory
-        self._pool = self._memory.MemoryPool(self._allocate)
         self.own: list[Region] = []
-
-    def _allocate(self, nbytes: int) -> Any:
-        pointer = self._memory.MemoryPointer(self._memory.Memory(nbytes), 0)
-        self.own.append((pointer.ptr, pointer.ptr + nbytes))
-        return pointer
+        # No method of this object: a pool in a circle would wait for the garbage collector, which may come while a capture goes on.
+        self._pool = libraries().cupy.cuda.memory.MemoryPool(partial(_allocate, self.own))
 
     @property
     def nbytes(self) -> int:
