@@ -116,6 +116,16 @@ def test_a_module_uses_its_parameters_where_they_are(torch, x):
     assert torch.equal(fast(input=x + 1), model(x + 1))
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_made_in_inference_mode_is_called_in_it_and_outside(torch, x, inside):
+    model = torch.nn.Linear(64, 8).cuda()
+    with torch.inference_mode():
+        fast = parallelise(model, x)
+    with torch.inference_mode(inside):
+        found = fast(x + 1)
+    assert torch.equal(found, model(x + 1))
+
+
 def test_partial_functions_and_methods(torch, x):
     class Scaler:
         def __init__(self):
