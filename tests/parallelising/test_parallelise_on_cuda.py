@@ -369,3 +369,34 @@ def test_state_of_a_cupy_function_is_put_back(cupy):
     fast = parallelise(gather, values)
     assert float(total.sum()) == 0
     assert [float(fast(values * number)) for number in (1, 2)] == [100.0, 300.0]
+
+
+@pytest.mark.parametrize("phase", ["capturing", "preparing graph-dual", "timing"])
+def test_an_interrupt_leaves_the_function_as_it_was(torch, x, phase):
+    (model, step), (other, _) = training_step(torch), training_step(torch)
+
+    def stop(what, number, steps):
+        if what.startswith(phase):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ss.parallelise(step, x, progress=stop, check=0)
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    assert not torch.cuda.is_current_stream_capturing()
+    assert torch.isfinite(parallelise(step, x)(x))
+
+
+def test_an_interrupt_in_the_function_while_it_is_captured_ends_the_capture(torch, x):
+    calls = []
+
+    def interrupted(y):
+        calls.append(torch.cuda.is_current_stream_capturing())
+        if calls[-1]:
+            raise KeyboardInterrupt
+        return y + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        parallelise(interrupted, x)
+    assert calls[-1]
+    assert not torch.cuda.is_current_stream_capturing()
+    assert torch.equal(parallelise(branches, x)(x)[0], branches(x)[0])
