@@ -25,7 +25,7 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
-from networks import NETWORKS, Network
+from networks import NETWORKS, Network, large_nasnet
 from provenance import provenance
 
 import streamscope as ss
@@ -103,8 +103,8 @@ def free_bytes() -> int:
     return int(torch.cuda.mem_get_info()[0])
 
 
-def captured_and_measured(network: Network, name: str, inputs: int) -> tuple[CapturedFunction, dict[str, Any]]:
-    """Measure a network in all orders, in turns, and prove the true order on so many random inputs."""
+def captured_and_measured(network: Network, name: str) -> tuple[CapturedFunction, dict[str, Any]]:
+    """Measure a network in all orders, in turns."""
     seconds: dict[str, float] = {}
     before = free_bytes()
     replay = torch_graph(network)
@@ -140,19 +140,23 @@ def captured_and_measured(network: Network, name: str, inputs: int) -> tuple[Cap
     }
     bound = captured.bound()
     found["bound"] = {"text": str(bound), "speedup": bound.speedup, "least_us": bound.least_us, "nothing_to_gain": bound.nothing_to_gain}
-    if inputs:
-        with taking(seconds, f"{inputs} inputs"):
-            found["proof"] = prove(captured, prepared[PARALLEL], inputs=inputs).to_dict()
     return captured, found
 
 
-def compiled(network: Network, name: str, inputs: int) -> dict[str, Any]:
+def proof(network: Network, name: str, inputs: int) -> dict[str, Any]:
+    """Prove the true order of a network on so many random inputs."""
+    captured = ss.capture(network.function, *network.inputs, name=name)
+    prepared = ss.prepare(captured, engine=PARALLEL, device="cuda", streams=STREAMS, progress=False)
+    return prove(captured, prepared, inputs=inputs).to_dict()
+
+
+def compiled(network: Network, name: str) -> dict[str, Any]:
     """Measure a network on the kernels of `torch.compile`; then called, with the same inputs, copies and static results."""
     seconds: dict[str, float] = {}
     plain = torch.compile(network.function)
     with taking(seconds, "compiling"):
         plain(*network.inputs)
-    _, found = captured_and_measured(Network(plain, network.inputs, network.below), name, inputs)
+    _, found = captured_and_measured(Network(plain, network.inputs, network.below), name)
     fast = ss.parallelise(plain, *network.inputs, outputs="static", streams=STREAMS, check=0, progress=False)
     torch.compiler.reset()
     reduced = torch.compile(network.function, mode="reduce-overhead")
@@ -178,38 +182,51 @@ def main() -> None:
     parser.add_argument("result", nargs="?", type=Path, default=Path(__file__).parent / "results" / "parallelise_networks.json")
     parser.add_argument("--only", default=",".join(make.__name__ for make in NETWORKS.values()), help="functions of networks.py")
     parser.add_argument("--batch", default="1,8,32")
-    parser.add_argument("--inputs", type=int, default=1000, help="random inputs on which bits are compared, of batch 1; of others a tenth")
+    parser.add_argument("--inputs", type=int, default=1000, help="random inputs on which bits are compared; 0 for none")
     parser.add_argument("--compiled", default=COMPILED, help="functions of networks.py that are measured on the kernels of torch.compile")
     parser.add_argument("--save", type=Path, help="a folder for the captured code of batch 1")
+    parser.add_argument("--large", action="store_true", help="measure a network of 5,000 nodes, too")
     options = parser.parse_args()
-    results: dict[str, dict[str, Any]] = json.loads(options.result.read_text())["results"] if options.result.exists() else {}
+    before = json.loads(options.result.read_text()) if options.result.exists() else {}
+    results: dict[str, dict[str, Any]] = before.get("results", {})
+    large = before.get("large", {})
     for name, make in NETWORKS.items():
         if make.__name__ not in options.only.split(","):
             continue
         found = results.setdefault(name, {})
+        found["function"] = make.__name__
         for batch in filter(None, options.batch.split(",")):
             found[batch] = attempt(lambda: measured(make, int(batch), options))  # noqa: B023 — called at once
             print(name, batch, json.dumps(found[batch]), flush=True)
-            written(options.result, results)
+            written(options.result, results, large)
         if make.__name__ in options.compiled.split(","):
-            found["compiled"] = attempt(lambda: compiled(make(1), make.__name__, options.inputs // 10))  # noqa: B023 — called at once
+            found["compiled"] = attempt(lambda: compiled(make(1), make.__name__))  # noqa: B023 — called at once
             print(name, "compiled", json.dumps(found["compiled"]), flush=True)
-            written(options.result, results)
+            written(options.result, results, large)
+        if options.inputs:
+            found["proof"] = attempt(lambda: proof(make(1), make.__name__, options.inputs))  # noqa: B023 — called at once
+            print(name, "proof", json.dumps(found["proof"]), flush=True)
+            written(options.result, results, large)
+    if options.large:
+        large = attempt(lambda: captured_and_measured(large_nasnet(1), "large_nasnet")[1])
+        print("large", json.dumps(large), flush=True)
+        written(options.result, results, large)
 
 
 def measured(make: Callable[[int], Network], batch: int, options: argparse.Namespace) -> dict[str, Any]:
-    captured, found = captured_and_measured(make(batch), make.__name__, options.inputs if batch == 1 else options.inputs // 10)
+    captured, found = captured_and_measured(make(batch), make.__name__)
     if options.save and batch == 1:
         captured.save(options.save / f"{captured.name}.captured.json")
     return found
 
 
-def written(path: Path, results: Mapping[str, Any]) -> None:
+def written(path: Path, results: Mapping[str, Any], large: Mapping[str, Any]) -> None:
     content = {
         "what": "captured networks, in their own order and in the order that memory asks for; median of repeats, taking turns, in µs",
         "repeats": REPEATS,
         "streams": STREAMS,
         "results": results,
+        "large": large,
         **provenance(ss.open_device("cuda"), torch=torch.__version__, torchvision=metadata.version("torchvision")),
     }
     with written_whole(path) as temporary:

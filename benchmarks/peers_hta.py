@@ -125,7 +125,7 @@ def _by_its_definitions(trace: Any) -> dict[str, Any]:
 
     from streamscope import analysis
     from streamscope.analysis.intervals import union
-    from streamscope.analysis.launches import call_rows
+    from streamscope.trace.joins import call_rows
     from streamscope.trace.kineto_writer import is_call
     from streamscope.trace.spans import DEVICE_KINDS, SpanKind
     from streamscope.trace.tracks import numbered, tracks_of

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +228,85 @@ def captured() -> str:
     return table(["code", "plain call", "`async`", "`graph`", "`torch.cuda.CUDAGraph`"], rows) + measured_on(found)
 
 
+def true_order() -> str:
+    """Return how much faster captured networks are in the order that memory asks for, and how equal their results were."""
+    found = data("parallelise_networks")
+    rows = []
+    proofs = []
+    for name, batches in found["results"].items():
+        one = batches["1"]
+        if "us" not in one:
+            rows.append([name, *["–"] * 4, *["–"] * 3])
+            continue
+        larger = [f"{batches[batch]['speedup']:.2f}×" if "us" in batches.get(batch, {}) else "–" for batch in ("8", "32")]
+        times = [format_us(one["us"][name]) for name in ("torch.cuda.CUDAGraph", "graph-dual")]
+        best = "nothing to gain" if one["bound"]["nothing_to_gain"] else f"{one['bound']['speedup']:.2f}×"
+        rows.append([name, f"{one['nodes']} / {one['longest_path']}", *times, best, f"**{one['speedup']:.2f}×**", *larger])
+        proofs += [batches["proof"]] if "holds" in batches.get("proof", {}) else []
+    head = [
+        "network",
+        "nodes / longest path",
+        "`torch.cuda.CUDAGraph`, µs",
+        "true order, µs",
+        "at most",
+        "faster, batch 1",
+        "batch 8",
+        "batch 32",
+    ]
+    assert all(proof["holds"] for proof in proofs)
+    equal = sum(proof["bit_equal"] for proof in proofs)
+    inputs = sum(proof["inputs"] for proof in proofs)
+    said = (
+        f"\nResults on {inputs:,} random inputs, beside neighbours: {equal} of {len(proofs)} captures were equal in each bit, "
+        "the others as equal as the capture is to itself.\n"
+    )
+    return table(head, rows) + said + preparing(found) + simulated_captures(found["results"]) + measured_on(found)
+
+
+def preparing(found: Any) -> str:
+    """Return how long it takes to capture networks, to find and measure orders, and to check them."""
+    parts = ("capture and inference", "scheduling", "checking")
+    every = [one["1"] for one in found["results"].values()] + ([found["large"]] if "seconds" in found.get("large", {}) else [])
+    seconds = {one["nodes"]: sum(one["seconds"][part] for part in parts) for one in every}
+    told = [f"{seconds[nodes]:.1f} s for {nodes:,} nodes" for nodes in sorted(seconds)[-3:]]
+    return f"\nTo capture, order and check takes {', '.join(told[:-1])} and {told[-1]}.\n"
+
+
+def simulated_captures(results: Mapping[str, Any]) -> str:
+    """Return how far the recordings of captured networks are from the runs, on the simulated device."""
+    off: dict[str, list[float]] = {"graph": [], "graph-dual": []}
+    for batches in results.values():
+        path = ROOT / "notebooks" / "recorded" / "captured" / f"{batches['function']}.captured.json"
+        runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", progress=False)
+        for engine, errors in off.items():
+            errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
+    told = [f"{100 * statistics.median(errors):.0f} % off in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
+    return f"\nTheir recordings on the simulated device: the captured order is {told[0]}, the true order {told[1]}.\n"
+
+
+def compiled_order() -> str:
+    """Return the same on the kernels of `torch.compile`, and of calls from end to end."""
+    found = data("parallelise_networks")
+    rows = []
+    for name, batches in found["results"].items():
+        one = batches.get("compiled", {})
+        if "us" not in one:
+            continue
+        times = [format_us(one["us"][name]) for name in ("torch.cuda.CUDAGraph", "graph-dual")]
+        called = [format_us(one["called_us"][name]) for name in ("reduce-overhead", "parallelise")]
+        rows.append([name, *times, f"**{one['speedup']:.2f}×**", *called, f"**{one['called_speedup']:.2f}×**"])
+    head = [
+        "network",
+        "`torch.cuda.CUDAGraph`, µs",
+        "true order, µs",
+        "faster",
+        '`mode="reduce-overhead"`, called',
+        "`ss.parallelise`, called",
+        "faster",
+    ]
+    return table(head, rows) + measured_on(found)
+
+
 def kernels() -> str:
     """Return the bandwidth of generated kernels."""
 
@@ -348,6 +427,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "engines": engines,
     "host-costs": host_costs,
     "captured": captured,
+    "true-order": true_order,
+    "compiled-order": compiled_order,
     "kernels": kernels,
     "compilation": compilation,
     "convolution": convolution,

@@ -65,7 +65,9 @@ class Opcodes:
     def __call__(self, frame, event, argument):
         if frame.f_globals.get("__name__") != "streamscope.interrupts":
             return None
-        frame.f_trace_opcodes = True
+        if event == "call":
+            frame.f_trace_opcodes = True
+            sys.settrace(self)  # Python 3.12 looks at the flag only then.
         if event == "opcode":
             self.countdown.tick()
         return self

@@ -57,6 +57,13 @@ def test_a_capture_that_forks_streams_is_as_long_as_its_own_longest_path():
     assert (bound.capture_us, bound.one_stream_us) == (pytest.approx(50.06), pytest.approx(70.09))
 
 
+def test_a_chain_gains_nothing_though_its_gaps_were_longer_than_the_shortest():
+    costs = [replace(FEW, alone_ns=1e4)] * 4
+    bound = upper_bound([10.0] * 4, costs, CHAIN, CHAIN, MODEL, 60.0)
+    assert bound.nothing_to_gain
+    assert (bound.least_us, bound.speedup) == (60.0, 1.0)
+
+
 def test_what_a_replay_of_the_capture_takes_is_believed_where_it_was_measured():
     costs = [replace(FEW, alone_ns=10_000.0)] * 4
     bound = upper_bound([10.0] * 4, costs, CHAIN, DIAMOND, MODEL, measured_us=60.12)

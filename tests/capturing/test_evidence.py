@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
 from streamscope.capturing.allocations import Allocated
 from streamscope.capturing.arguments import Parameter
-from streamscope.capturing.evidence import node_memories
+from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
@@ -128,3 +129,23 @@ def test_other_kernels_of_the_same_operator_touch_all_since_they_may_read_addres
 def test_an_elementwise_kernel_whose_arguments_name_nothing_touches_all():
     (memory,) = node_memories([kernel(7, 1, symbol=ELEMENTWISE)], [operator(7)], ALL, TRITON)
     assert set(uses(memory)) == {A, B}
+
+
+CHAIN = ((), (0,))
+
+
+def sharing(one, other, *, reads=(A, A)):
+    """Return which of two calls share a workspace for nothing: each reads and writes its own, and leads to the pieces that are given."""
+    nodes = [kernel(7, A[0], *one), kernel(8, A[0], *other)]
+    calls = [replace(operator(7, reads=reads[:1], writes=(B,)), call=30), replace(operator(8, reads=reads[1:], writes=(C,)), call=31)]
+    memories = node_memories(nodes, calls, ALL, TRITON)
+    return sharing_calls(nodes, calls, memories, CHAIN)
+
+
+def test_calls_that_only_share_a_workspace_are_found():
+    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0] + 8]) == {30, 31}
+
+
+def test_calls_that_share_nothing_or_need_their_order_anyway_are_not():
+    assert sharing([NEIGHBOUR[0]], [WORKSPACE[0]]) == frozenset()
+    assert sharing([NEIGHBOUR[0]], [NEIGHBOUR[0]], reads=(A, B)) == frozenset()

@@ -115,6 +115,15 @@ def test_a_function_compiled_by_pytorch_runs_compiled_while_it_is_captured(torch
     assert_equal_under_all_engines(captured)
 
 
+def test_products_that_only_share_a_workspace_get_workspaces_of_their_own(torch):
+    weights = [torch.randn(2048, 32, device="cuda") for _ in range(4)]
+    x = torch.randn(16, 2048, device="cuda")
+    captured = ss.capture(lambda x: tuple(x @ one for one in weights), x)
+    earlier = before(captured)
+    assert sum(not one for one in earlier) == 4
+    assert_equal_under_all_engines(captured)
+
+
 def test_kernels_of_cupy_say_what_they_touch(cupy):
     def function(x):
         return [cupy.tanh(x * factor) for factor in (1.0, 2.0, 3.0)]

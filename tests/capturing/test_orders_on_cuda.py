@@ -198,13 +198,13 @@ def test_empty_nodes_are_kept_by_the_capture_and_lead_nowhere_in_other_orders(cu
 
 def test_an_lstm_keeps_the_streams_of_its_own(cupy, device):
     torch = pytest.importorskip("torch")
-    lstm = torch.nn.LSTM(128, 128, 2).half().cuda()
+    lstm = torch.nn.LSTM(512, 512, 2).half().cuda()
 
     def call(x):
         with torch.no_grad():
             return lstm(x)[0]
 
-    captured = ss.capture(call, torch.randn(16, 4, 128, device="cuda", dtype=torch.half))
+    captured = ss.capture(call, torch.randn(32, 8, 512, device="cuda", dtype=torch.half))
     raw = captured.program.raw
     for engine in ("graph", "graph-dual"):
         prepared = prepare_traced(captured.program, engine, device)

@@ -24,15 +24,15 @@ def open_to_all(x, *others, **named):
 @given(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
 def test_one_call_written_in_any_way_has_the_same_arguments(x_named, y_named, defaulted, training):
     positional = [] if x_named else [1] if y_named else [1, 2]
-    named = {"x": 1} if x_named else {}
-    if x_named or y_named:
-        named["y"] = 2
+    named = {"y": 2} if x_named or y_named else {}
+    if x_named:
+        named["x"] = 1
     if training or not defaulted:
         named["training"] = training
     found = Calls(plain).arguments(positional, named)
     wanted = inspect.signature(plain).bind(*positional, **named)
     wanted.apply_defaults()
-    assert found == wanted.arguments
+    assert list(found.items()) == list(wanted.arguments.items())
     assert Calls(plain).call(plain, found) == plain(*positional, **named)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamscope.errors import EngineError, ProgramError
 from streamscope.parallelising import device_arrays
+from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
 from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.trees import taken_apart
@@ -125,6 +126,42 @@ def test_an_argument_that_is_the_memory_of_the_capture_is_not_copied():
     memory.values[...] = np.arange(4)
     backwards, *_ = run(call, {"x": memory[::-1]})  # The same memory the other way round: copied, by way of a copy.
     assert backwards.values.tolist() == [3, 2, 1, 0]
+
+
+def function(x, y=None, *, scale=1.0):
+    """Stands for what is captured: only how it is called counts."""
+
+
+@pytest.mark.parametrize(
+    ("captured", "inputs", "bare"),
+    [
+        (((filled(1),), {}), (filled(2),), True),
+        (((filled(1), filled(2)), {}), (filled(2), filled(3)), True),
+        (((), {"x": filled(1), "y": filled(2)}), (filled(2), filled(3)), True),
+        (((filled(1),), {}), (filled(2, count=5),), False),
+        (((filled(1),), {}), (filled(2), filled(3)), False),
+        (((filled(1),), {}), (filled(2).values,), False),
+        (((filled(1),), {"scale": 2.0}), (filled(2),), False),
+        (((filled(1), 3), {}), (filled(2), 3), False),
+        ((([filled(1)],), {}), (filled(1),), False),
+    ],
+)
+def test_a_call_with_nothing_but_arrays_is_told_at_once_and_as_any_other(captured, inputs, bare):
+    calls = Calls(function)
+    call = made(calls.arguments(*captured))
+    call.learn(calls)
+    found = call.bare(inputs)
+    assert (found is not None) == bare
+    if bare:
+        assert list(found) == call.arrays_of(calls.arguments(inputs, {})) == list(inputs)
+
+
+def test_the_same_array_twice_is_no_call_of_nothing_but_arrays():
+    calls, x = Calls(function), filled(1)
+    call = made(calls.arguments((x, x), {}))
+    call.learn(calls)
+    assert call.bare((filled(1), filled(2))) is None
+    assert call.arrays_of(calls.arguments((filled(1), filled(2)), {})) is None
 
 
 def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replaced():

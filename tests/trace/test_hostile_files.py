@@ -146,6 +146,31 @@ def test_a_small_file_that_becomes_large_is_told_without_much_memory(tmp_path, m
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("unit", [b"[],", b"{},", b'"ab",', b"1.5,"])
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (b'{"traceEvents":[{"ph":"X","cat":"kernel","args":{"correlation":[', b"1]}}]}"),
+        (b'{"deviceProperties":[', b'1],"traceEvents":[{}]}'),
+        (b'{"traceEvents":[{}],"deviceProperties":[', b"1]}"),
+    ],
+)
+def test_what_would_take_more_memory_than_room_is_told_before_it_is_decoded(tmp_path, monkeypatch, head, unit, tail):
+    limit = 1 << 20
+    monkeypatch.setattr(kineto_events, "PIECE_BYTES", limit // 4)
+    monkeypatch.setattr(kineto_events, "MOST_PIECE_BYTES", limit)
+    monkeypatch.setattr(kineto_events, "MOST_DECODED_BYTES", 4 * limit)
+    text = head + unit * ((limit - 1000) // len(unit)) + tail
+    assert len(text) < limit
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(text))
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "t.json.gz", "too many lists, events or values")
+        assert tracemalloc.get_traced_memory()[1] < 8 * limit  # the text, and some copies of it
+    finally:
+        tracemalloc.stop()
+
+
 def test_compressed_data_that_are_damaged_are_told(tmp_path):
     data = bytearray(gzip.compress(GOOD.encode()))
     data[-6] ^= 1  # its checksum

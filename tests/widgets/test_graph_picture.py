@@ -54,6 +54,17 @@ def test_names_are_escaped():
     assert root.find(f"{SVG}g/{SVG}text").text == '<b>&"�'
 
 
+def test_captured_nodes_are_called_by_their_modules():
+    def node(number, module, operator):
+        after = (number - 1,) if number else ()
+        return GraphNode(NodeKind.KERNEL, "kernel", after, (2, 1, 1), (64, 1, 1), operation=number, operator=operator, module=module)
+
+    (alone,) = [node(0, "layer3.0.conv1", "aten.relu_.default")]
+    assert "layer3.0.conv1 · relu_" in graph_svg(GraphView("net", 0, (alone,)))
+    chain = tuple(node(number, f"layer3.{number}.conv", "aten.convolution.default") for number in range(80))
+    assert ">layer3<" in graph_svg(GraphView("net", 0, chain))
+
+
 def test_tooltips_in_both_forms():
     node = GraphNode(NodeKind.KERNEL, "relu", (), (64, 2, 1), (256, 1, 1), 40, 1024)
     view = GraphView("p", 0, (replace(node, lane="aux", operation=3, operator="relu", where="a.py:7"),))

@@ -10,6 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs import GraphView
@@ -153,7 +154,7 @@ class _Picture:
     def box(self, box: Box) -> str:
         """Draw one box: a stripe in the kernel's colour, the name, and the shape in faint ink."""
         node, x, y = self.nodes[box.nodes[0]], self.x(box.column), self.y(box.level)
-        name, extent = (node.name, node.shape) if len(box.nodes) == 1 else self.summary(box)
+        name, extent = (_named(node), node.shape) if len(box.nodes) == 1 else self.summary(box)
         room = int((BOX_WIDTH - STRIPE - 22) / CHARACTER) - len(extent)
         frames = [
             shape("rect", class_="box", x=x + shift, y=y + shift, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
@@ -175,9 +176,12 @@ class _Picture:
             y += height
 
     def summary(self, box: Box) -> tuple[str, str]:
-        """Return what is written on a folded chain: its names, the most frequent first, and how many nodes it has."""
+        """Return what is written on a folded chain: its module, or its names, the most frequent first; and how many nodes it has."""
+        count = counted(len(box.nodes), "node")
+        if module := _common([self.nodes[index].module for index in box.nodes]):
+            return module, count
         names = Counter(self.nodes[index].name for index in box.nodes)
-        return ", ".join(name for name, _ in names.most_common()), counted(len(box.nodes), "node")
+        return ", ".join(name for name, _ in names.most_common()), count
 
     def colour(self, node: GraphNode) -> str:
         return self.colours[node.name] if node.kind is NodeKind.KERNEL else _KIND_COLOURS.get(node.kind, palette.HOST_CALL)
@@ -221,3 +225,15 @@ def _rounded(points: Sequence[tuple[float, float]], radius: float = 4) -> str:
 
 def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
+
+
+def _named(node: GraphNode) -> str:
+    """Return what is written on a node: its name, or the module that it belongs to and what it does there, as ``conv1 · relu``."""
+    does = node.operator.split(".")[:2][-1]  # PyTorch's are called "aten.relu.default".
+    return f"{node.module} · {does}" if node.module else node.name
+
+
+def _common(modules: Sequence[str]) -> str:
+    """Return the module that all of these belong to; nothing where there is none."""
+    levels = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))

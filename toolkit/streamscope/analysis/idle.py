@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.launches import call_rows
+from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
@@ -78,13 +78,10 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> gaps = ss.analysis.stream_gaps(builder.build())  # b was launched while a ran
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> gaps = ss.analysis.stream_gaps(spans)  # b was launched while a ran
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
     [(25, 30, 'KERNEL_WAIT')]
     """
@@ -115,13 +112,10 @@ def device_gaps(
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> gaps = ss.analysis.device_gaps(builder.build())  # the host has launched nothing before 5 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> gaps = ss.analysis.device_gaps(spans)  # the host has launched nothing before 5 ns
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
     [(0, 5, 'HOST_WAIT'), (25, 30, 'KERNEL_WAIT')]
     """
@@ -140,13 +134,10 @@ def idle_by_stream(
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.idle_by_stream(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.idle_by_stream(spans)
     {'main': IdleSplit(host_wait_ns=0, kernel_wait_ns=5, other_ns=0)}
     """
     gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
@@ -164,13 +155,10 @@ def device_idle(
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.device_idle(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.device_idle(spans)
     IdleSplit(host_wait_ns=5, kernel_wait_ns=5, other_ns=0)
     """
     gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns, begin_ns=begin_ns)

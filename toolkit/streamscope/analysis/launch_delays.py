@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.launches import call_rows, join_launches
+from streamscope.analysis.launches import join_launches
 from streamscope.analysis.overlap import rows_by_stream
+from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000
@@ -23,11 +24,9 @@ def short_kernels(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 7, correlation=0)
-    >>> ss.analysis.short_kernels(builder.build()).tolist()
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 7, 0))
+    >>> ss.analysis.short_kernels(spans).tolist()
     [1]
     """
     kernels, calls = _kernels_with_calls(spans)
@@ -49,11 +48,9 @@ def late_kernels(spans: SpanTable, *, above_ns: int = LATE_ABOVE_NS) -> IntArray
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 105_000, 110_000, correlation=0)
-    >>> ss.analysis.late_kernels(builder.build()).tolist()
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 105_000, 110_000, 0))
+    >>> ss.analysis.late_kernels(spans).tolist()
     [1]
     """
     kernels, calls = _kernels_with_calls(spans)
@@ -69,13 +66,10 @@ def launch_overhead_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.launch_overhead_ns(builder.build()).tolist()  # b was called while a was under way
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.launch_overhead_ns(spans).tolist()  # b was called while a was under way
     [5]
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
@@ -105,13 +99,10 @@ def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, in
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.queue_full_ns(builder.build(), limit=2)  # two are under way from 4 to 5
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.queue_full_ns(spans, limit=2)  # two are under way from 4 to 5
     {'main': 1}
     """
     launches = join_launches(spans, DEVICE_KINDS)

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray, Steps, count_steps
+from streamscope.trace.joins import CALL_KINDS, call_rows, correlated
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
-
-CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 
 
 @dataclass(frozen=True)
@@ -85,18 +84,15 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> found = ss.analysis.join_launches(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> found = ss.analysis.join_launches(spans)
     >>> found.call_start_ns.tolist(), found.device_start_ns.tolist()
     ([0, 4], [5, 30])
     """
     calls, device = _call_rows(spans), _kernels_and_nodes(spans) if kinds is None else np.flatnonzero(spans.is_kind(kinds))
-    first = _first_with(spans.correlation, device, spans.correlation[calls])  # The table is in the order of starts.
+    first = correlated(spans, calls, device)  # The table is in the order of starts.
     calls, first = calls[first >= 0], first[first >= 0]
     columns = (
         spans.start_ns[calls],
@@ -117,13 +113,10 @@ def launch_latency_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.launch_latency_ns(builder.build()).tolist()  # 5 - 0 and 30 - 4
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.launch_latency_ns(spans).tolist()  # 5 - 0 and 30 - 4
     [5, 26]
     """
     return join_launches(spans).latency_ns
@@ -137,13 +130,10 @@ def queue_time_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.queue_time_ns(builder.build()).tolist()  # 5 - 3 and 30 - 7
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.queue_time_ns(spans).tolist()  # 5 - 3 and 30 - 7
     [2, 23]
     """
     return join_launches(spans).queue_time_ns
@@ -157,13 +147,10 @@ def api_time_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> ss.analysis.api_time_ns(builder.build())  # two calls of 3 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> ss.analysis.api_time_ns(spans)  # two calls of 3 ns
     6
     """
     return int(call_times_ns(spans).sum())
@@ -201,13 +188,10 @@ def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
-    >>> queue = ss.analysis.queue_length(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
+    ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
+    >>> queue = ss.analysis.queue_length(spans)
     >>> list(zip(queue.time_ns.tolist(), queue.value.tolist()))
     [(0, 1), (4, 2), (5, 1), (30, 0)]
     """
@@ -220,16 +204,14 @@ def missing_records(spans: SpanTable) -> MissingRecords:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "b", "main", 5, 25, correlation=1)
-    >>> ss.analysis.missing_records(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "b", "main", 5, 25, 1))
+    >>> ss.analysis.missing_records(spans)
     MissingRecords(calls=1, device=1)
     """
     calls, device = _call_rows(spans), np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     return MissingRecords(
-        calls=int((_first_with(spans.correlation, device, spans.correlation[calls]) < 0).sum()),
+        calls=int((correlated(spans, calls, device) < 0).sum()),
         device=int((call_rows(spans, device) < 0).sum()),
     )
 
@@ -277,18 +259,12 @@ def _joined_by(pairs: IntArray) -> IntArray:
     return graph
 
 
-def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
-    """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
-    calls = np.flatnonzero(spans.is_kind(CALL_KINDS))
-    return _first_with(spans.correlation, calls, spans.correlation[device_rows])
-
-
 def _kernels_and_nodes(spans: SpanTable) -> IntArray:
     """Return the rows of kernels, and of the copies and sets of graph replays."""
     kernels, device = spans.kind == SpanKind.KERNEL, spans.is_kind(DEVICE_KINDS)
     others = np.flatnonzero(device & ~kernels)
     replays = np.flatnonzero(spans.kind == SpanKind.GRAPH_LAUNCH)
-    kernels[others[_first_with(spans.correlation, replays, spans.correlation[others]) >= 0]] = True
+    kernels[others[correlated(spans, others, replays) >= 0]] = True
     return np.flatnonzero(kernels)
 
 
@@ -297,24 +273,6 @@ def _call_rows(spans: SpanTable) -> IntArray:
     rows = np.flatnonzero(spans.is_kind(CALL_KINDS) & (spans.correlation >= 0))
     rows = rows[np.argsort(spans.correlation[rows], kind="stable")]
     return rows[np.diff(spans.correlation[rows], prepend=-1) > 0]
-
-
-def _first_with(keys: IntArray, rows: IntArray, wanted: IntArray) -> IntArray:
-    """Return for each wanted key the first of some rows that has it; -1 where none has, and for keys below 0."""
-    keys_in = keys[rows]
-    most = int(max(keys_in.max(initial=0), wanted.max(initial=0)))
-    if most <= _DENSE * (len(rows) + len(wanted)) + 1024:
-        row_of = np.full(most + 2, -1)
-        row_of[keys_in[::-1]] = rows[::-1]  # Of several, the last one assigned stays.
-        row_of[-1] = -1  # What keys of -1 index.
-        return row_of[wanted]
-    order = np.argsort(keys_in, kind="stable")
-    at = np.minimum(np.searchsorted(keys_in[order], wanted), len(order) - 1)
-    return np.where((wanted >= 0) & (keys_in[order][at] == wanted), rows[order][at], -1) if len(order) else np.full(len(wanted), -1)
-
-
-_DENSE = 8
-"""Keys so much larger than their number are still looked up in a table."""
 
 
 def _lane_code(spans: SpanTable, lane: str) -> int:

@@ -92,13 +92,10 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
 
     Examples
     --------
-    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-    >>> builder = SpanBuilder(["stream 7", "stream 20"])
-    >>> builder.add(SpanKind.KERNEL, "a", "stream 7", 0, 10_000)
-    >>> builder.add(SpanKind.KERNEL, "b", "stream 20", 10_000, 30_000)
-    >>> builder.add(SpanKind.KERNEL, "a", "stream 7", 40_000, 52_000)
-    >>> builder.add(SpanKind.KERNEL, "b", "stream 20", 40_000, 65_000)
-    >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+    >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("kernel", "a", "stream 7", 0, 10_000), ("kernel", "b", "stream 20", 10_000, 30_000),
+    ...                       ("kernel", "a", "stream 7", 40_000, 52_000), ("kernel", "b", "stream 20", 40_000, 65_000))
+    >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     >>> found = ss.analysis.neighbours(trace)
     >>> found.slowdown.tolist()  # 12 for 10, and 25 for 20
     [1.2, 1.25]

@@ -57,11 +57,9 @@ def span_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 2, 4, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> ss.analysis.span_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 2, 4, 0), ("kernel", "a", "main", 5, 25, 0))
+    >>> ss.analysis.span_ns(spans)
     23
     """
     spans = run_of(spans)
@@ -76,11 +74,9 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
-    >>> ss.analysis.gpu_busy_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 60))
+    >>> ss.analysis.gpu_busy_ns(spans)
     60
     """
     return occupied(spans, SpanKind.KERNEL).length_ns
@@ -93,11 +89,9 @@ def copy_busy_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "copies"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
-    >>> ss.analysis.copy_busy_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("copy", "x", "copies", 20, 60))
+    >>> ss.analysis.copy_busy_ns(spans)
     40
     """
     return occupied(spans, *MEMORY_KINDS).length_ns
@@ -111,11 +105,9 @@ def exposed_copy_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "copies"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
-    >>> ss.analysis.exposed_copy_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("copy", "x", "copies", 20, 60))
+    >>> ss.analysis.exposed_copy_ns(spans)
     30
     """
     copies, kernels = occupied(spans, *MEMORY_KINDS), occupied(spans, SpanKind.KERNEL)
@@ -130,11 +122,9 @@ def copy_compute_overlap(spans: SpanTable) -> float:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "copies"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
-    >>> ss.analysis.copy_compute_overlap(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("copy", "x", "copies", 20, 60))
+    >>> ss.analysis.copy_compute_overlap(spans)
     0.25
     """
     copied_ns = copy_busy_ns(spans)
@@ -148,11 +138,9 @@ def exposed_host_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.HOST, "read", "host", 0, 50)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 30, 80)
-    >>> ss.analysis.exposed_host_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("host", "read", "host", 0, 50), ("kernel", "a", "main", 30, 80))
+    >>> ss.analysis.exposed_host_ns(spans)
     30
     """
     host, device = occupied(spans, SpanKind.HOST), occupied(spans, *DEVICE_KINDS)
@@ -168,11 +156,9 @@ def host_device_overlap(spans: SpanTable) -> float:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.HOST, "read", "host", 0, 50)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 30, 80)
-    >>> ss.analysis.host_device_overlap(builder.build())  # 20 of 50 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("host", "read", "host", 0, 50), ("kernel", "a", "main", 30, 80))
+    >>> ss.analysis.host_device_overlap(spans)  # 20 of 50 ns
     0.4
     """
     host_ns = occupied(spans, SpanKind.HOST).length_ns
@@ -193,11 +179,9 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
-    >>> running = ss.analysis.concurrency(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 60))
+    >>> running = ss.analysis.concurrency(spans)
     >>> list(zip(running.time_ns.tolist(), running.value.tolist()))
     [(0, 1), (20, 2), (30, 1), (60, 0)]
     """
@@ -235,11 +219,9 @@ def overlap_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
-    >>> ss.analysis.overlap_ns(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 60))
+    >>> ss.analysis.overlap_ns(spans)
     10
     """
     return int(concurrency(spans).time_at_ns()[2:].sum())
@@ -252,11 +234,9 @@ def overlap_fraction(spans: SpanTable) -> float:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
-    >>> ss.analysis.overlap_fraction(builder.build())  # 10 of 40 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 40))
+    >>> ss.analysis.overlap_fraction(spans)  # 10 of 40 ns
     0.25
     """
     busy_ns = gpu_busy_ns(spans)
@@ -270,11 +250,9 @@ def average_concurrency(spans: SpanTable) -> float | None:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
-    >>> ss.analysis.average_concurrency(builder.build())  # 30 + 20 in 40 ns
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 40))
+    >>> ss.analysis.average_concurrency(spans)  # 30 + 20 in 40 ns
     1.25
     """
     busy_ns = gpu_busy_ns(spans)
@@ -295,11 +273,9 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
-    >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 40))
+    >>> ss.analysis.stream_overlap(spans)  # 10 ns of the 20 on aux
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
     lanes = rows_by_stream(spans, np.flatnonzero(spans.is_kind(kinds)))
@@ -318,11 +294,9 @@ def kernel_count(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
-    >>> ss.analysis.kernel_count(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 60))
+    >>> ss.analysis.kernel_count(spans)
     2
     """
     return int((spans.kind == SpanKind.KERNEL).sum())
@@ -333,11 +307,9 @@ def kernel_time_ns(spans: SpanTable) -> int:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "aux"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
-    >>> ss.analysis.kernel_time_ns(builder.build())  # 30 + 40
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "a", "main", 0, 30), ("kernel", "b", "aux", 20, 60))
+    >>> ss.analysis.kernel_time_ns(spans)  # 30 + 40
     70
     """
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())

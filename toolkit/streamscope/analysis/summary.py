@@ -310,13 +310,12 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
 
     Examples
     --------
-    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-    >>> builder = SpanBuilder(["thread 1", "stream 7"])
-    >>> builder.add(SpanKind.LAUNCH, "launch", "thread 1", 0, 3_000, correlation=1)
-    >>> builder.add(SpanKind.LAUNCH, "launch", "thread 1", 4_000, 6_000, correlation=2)
-    >>> builder.add(SpanKind.KERNEL, "gemm", "stream 7", 5_000, 25_000, correlation=1)
-    >>> builder.add(SpanKind.KERNEL, "relu", "stream 7", 26_000, 30_000, correlation=2)
-    >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+    >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("launch", "launch", "thread 1", 0, 3_000, 1),
+    ...                       ("launch", "launch", "thread 1", 4_000, 6_000, 2),
+    ...                       ("kernel", "gemm", "stream 7", 5_000, 25_000, 1),
+    ...                       ("kernel", "relu", "stream 7", 26_000, 30_000, 2))
+    >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     >>> ss.analysis.summary(trace)
     step · kineto · NVIDIA H200
     kernels                      2

@@ -79,12 +79,10 @@ def work_of(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["stream 7"])
-    >>> builder.add(SpanKind.KERNEL, "ncclDevKernel_AllReduce_Sum", "stream 7", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "gemm", "stream 7", 30, 60)
-    >>> builder.add(SpanKind.COPY, "Memcpy HtoD", "stream 7", 60, 70)
-    >>> [ss.analysis.Work(work).name for work in ss.analysis.work_of(builder.build())]
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "ncclDevKernel_AllReduce_Sum", "stream 7", 0, 30),
+    ...                       ("kernel", "gemm", "stream 7", 30, 60), ("copy", "Memcpy HtoD", "stream 7", 60, 70))
+    >>> [ss.analysis.Work(work).name for work in ss.analysis.work_of(spans)]
     ['COMMUNICATION', 'COMPUTE', 'MEMORY']
     """
     found = np.full(len(spans), -1, np.int8)
@@ -105,11 +103,10 @@ def work_split(spans: SpanTable) -> WorkSplit:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["stream 7", "stream 20"])
-    >>> builder.add(SpanKind.KERNEL, "gemm", "stream 7", 0, 30)
-    >>> builder.add(SpanKind.KERNEL, "ncclDevKernel_AllReduce_Sum", "stream 20", 20, 60)
-    >>> found = ss.analysis.work_split(builder.build())
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "gemm", "stream 7", 0, 30),
+    ...                       ("kernel", "ncclDevKernel_AllReduce_Sum", "stream 20", 20, 60))
+    >>> found = ss.analysis.work_split(spans)
     >>> found.compute_ns, found.exposed_communication_ns, found.communication_overlap
     (30, 30, 0.25)
     """

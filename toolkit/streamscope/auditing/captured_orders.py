@@ -6,7 +6,7 @@ can be gained, since the device is taken to have room for all at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,6 +28,8 @@ VAGUE = frozenset({Evidence.POINTER})
 FAR = 2**49
 """Bytes, further than any two addresses are apart."""
 EXAMPLES = 3
+MOST_REASONS = 8
+"""Reasons that have a finding of their own; the order is worked out anew for each."""
 WORTH = 0.01
 """The share of the longest path from which on a cause is a warning and not a note."""
 
@@ -44,7 +46,7 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
     if not isinstance(certificate := program.certificate, Certificate):
         return
     audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations])
-    for why, numbers in certificate.reasons.items():
+    for why, numbers in _grouped(certificate.reasons).items():
         changed = audit.without(_understood, numbers)
         subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
         advice = "look at .certificate() of the captured code for each node; what is called through PyTorch's operators is understood best."
@@ -67,6 +69,17 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
     yield from audit.capture_finding()
 
 
+def _grouped(reasons: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Return the most frequent reasons why nodes are not understood, and all others as one."""
+    found = list(reasons.items())
+    rest = found[MOST_REASONS:]
+    if not rest:
+        return dict(found)
+    return dict(
+        [*found[:MOST_REASONS], (f"of {counted(len(rest), 'other reason')}", sorted(number for _, some in rest for number in some))]
+    )
+
+
 def _understood(memory: NodeMemory) -> NodeMemory:
     return replace(memory, why_unknown="")
 
@@ -86,7 +99,7 @@ def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tup
     found, again, before = list[NodeMemory](), list[int](), None
     for number, memory in enumerate(memories):
         allocated = tuple((one.start, one.end) for one in memory.accesses if one.evidence is Evidence.ALLOCATED)
-        operator = (nodes[number].operator, nodes[number].where, allocated)
+        operator = (nodes[number].operator, nodes[number].module, nodes[number].where)
         if operator != before:
             used = [(low, high) for low, high in allocated if ((start < high) & (end > low) & (node < number)).any()]
             elsewhere[:0] = [(region, (len(again) + 1) * FAR) for region in used]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from streamscope.capturing.arguments import Allocations as Pieces
@@ -177,6 +179,23 @@ def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
     return most
 
 
+def pieces_of_arrays() -> list[Region]:
+    """Return the memory of CuPy's arrays, as its allocator divided it; not that of arrays which only show other memory."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return []
+    held = (one.data.mem for one in gc.get_objects() if type(one) is cupy.ndarray)
+    own = (each for each in held if not isinstance(each, cupy.cuda.UnownedMemory) and each.size)
+    return list({(int(each.ptr), int(each.ptr) + int(each.size)) for each in own})
+
+
+def _allocate(own: list[Region], nbytes: int) -> Any:
+    memory = libraries().cupy.cuda.memory
+    pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
+    own.append((pointer.ptr, pointer.ptr + nbytes))
+    return pointer
+
+
 class PrivatePool:
     """A memory pool of CuPy's.
 
@@ -187,14 +206,9 @@ class PrivatePool:
     """
 
     def __init__(self) -> None:
-        self._memory = libraries().cupy.cuda.memory
-        self._pool = self._memory.MemoryPool(self._allocate)
         self.own: list[Region] = []
-
-    def _allocate(self, nbytes: int) -> Any:
-        pointer = self._memory.MemoryPointer(self._memory.Memory(nbytes), 0)
-        self.own.append((pointer.ptr, pointer.ptr + nbytes))
-        return pointer
+        # No method of this object: a pool in a circle would wait for the garbage collector, which may come while a capture goes on.
+        self._pool = libraries().cupy.cuda.memory.MemoryPool(partial(_allocate, self.own))
 
     @property
     def nbytes(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamscope.capturing.true_order import Edges
 from streamscope.devices.cost_model import CostModel
+from streamscope.order.graph import without_implied
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
 
@@ -101,10 +103,12 @@ def upper_bound(
     >>> print(bound)
     at most 1.7 times as fast as the capture: 30.0 µs of 50.1 µs
     """
-    filled_us = sum(us * _share(cost, us, model) for us, cost in zip(durations_us, costs, strict=True))
+    filled_us = sum(us * _share(cost, model) for us, cost in zip(durations_us, costs, strict=True))
     one_stream_us = sum(durations_us) + GAP_US * max(0, len(durations_us) - 1)
     captured_us, longest_path_us = (_longest_path(durations_us, edges) for edges in (capture, order))
     capture_us = max(captured_us, filled_us) if measured_us is None else measured_us
+    if without_implied(order) == without_implied(capture):
+        longest_path_us = capture_us  # There is no other order: gaps that are longer than the shortest stay as they are.
     return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
 
 
@@ -116,10 +120,19 @@ def _longest_path(durations_us: Sequence[float], edges: Edges) -> float:
     return max(ends, default=0.0)
 
 
-def _share(cost: Cost, duration_us: float, model: CostModel) -> float:
-    """Return which share of the multiprocessors' throughput a node takes while it runs, as the simulated device has it."""
+def _share(cost: Cost, model: CostModel) -> float:
+    """Return which share of the multiprocessors a node takes at least while it runs.
+
+    That is its share of their throughput, as the simulated device has it, but no more than its blocks fill in the mean: in the last round
+    of blocks there is room for others.
+    """
     held = model.residency(cost)
-    return held.multiprocessors / model.multiprocessors * model.throughput(held.load) if held.multiprocessors else 0.0
+    if not held.multiprocessors:
+        return 0.0
+    fitting = cost.per_multiprocessor or max(1, model.threads_per_multiprocessor // max(1, cost.threads))
+    rounds = cost.blocks / (fitting * model.multiprocessors)
+    busy = held.multiprocessors / min(max(1, cost.blocks), model.multiprocessors)
+    return min(held.multiprocessors / model.multiprocessors * model.throughput(held.load), busy * rounds / max(1, math.ceil(rounds)))
 
 
 def _text(time_us: float) -> str:

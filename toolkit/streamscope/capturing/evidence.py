@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from streamscope.capturing.allocations import Allocated, united
 from streamscope.capturing.arguments import pointers_among
 from streamscope.capturing.kernel_uses import kernel_uses
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, around
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
+from streamscope.capturing.true_order import Edges, true_order
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)
 """Kernels of PyTorch's own: what they touch are the tensors of their operator, whatever their arguments hold."""
 _PLAIN_KERNELS = re.compile(
-    _OWN + r"(?:\w*elementwise_kernel|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
+    _OWN + r"(?:\w*elementwise_kernel\w*|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
 )
 """Those of them that get the address of all that they touch as arguments, as their source says, and read no addresses from memory.
 
@@ -47,6 +49,26 @@ def node_memories(
         for handle in operator.nodes:
             claims.setdefault(handle, []).append(operator)
     return [_memory(node, claims.get(node.handle, ()), allocated, triton) for node in nodes]
+
+
+def sharing_calls(
+    nodes: Sequence[LaunchableNode], operators: Iterable[Operator], memories: Sequence[NodeMemory], capture: Edges
+) -> frozenset[int]:
+    """Return which calls of operators have an order only since they share a workspace of a library; none, where that changes nothing."""
+    number = {node.handle: at for at, node in enumerate(nodes)}
+    users: dict[Region, set[int]] = {}
+    for operator in operators:
+        for at in (number[handle] for handle in operator.nodes if handle in number):
+            for one in memories[at].accesses:
+                if one.evidence is Evidence.POINTER and not _OWN_KERNELS.match(nodes[at].node.symbol):
+                    users.setdefault((one.start, one.end), set()).add(operator.call)
+    shared = united(region for region, calls in users.items() if len(calls) > 1)
+    if not shared:
+        return frozenset()
+    without = [replace(one, accesses=tuple(each for each in one.accesses if around(shared, each.start) is None)) for one in memories]
+    if true_order(without, capture) == true_order(memories, capture):
+        return frozenset()
+    return frozenset().union(*(calls for calls in users.values() if len(calls) > 1))
 
 
 def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated, triton: TritonKernels) -> NodeMemory:

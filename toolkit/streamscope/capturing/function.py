@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,13 @@ from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
-from streamscope.capturing.evidence import node_memories
+from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator
+from streamscope.capturing.product_threads import WORKSPACES_BYTES
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.triton_kernels import TritonKernels
@@ -64,6 +65,7 @@ class CapturedFunction(CapturedProgram):
     _expected: list[Array]
     _before: list[tuple[Any, Any]]
     _state: State
+    _own: list[Region] = field(default_factory=list)
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -189,6 +191,13 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     try:
         taken = capturing(function, inputs, extra_bytes)
         nodes = read_nodes(taken.graph)
+        memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+        apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
+        if apart and (extra_bytes is None or extra_bytes >= WORKSPACES_BYTES):
+            _restore(before)
+            taken = capturing(function, inputs, extra_bytes, apart)
+            nodes = read_nodes(taken.graph)
+            memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     except StreamscopeError:
         raise
     except Exception as error:
@@ -205,13 +214,13 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
-    memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
     raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, taken.kept, raw)
-    return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
+    known = (title, program, described, memories, results, taken.memory)
+    return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
 
 def _not_captured(title: str, error: Exception) -> StreamscopeError:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
+from streamscope.capturing.dispatching import listening, storages_in, tensors_in
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
+from streamscope.capturing.product_threads import ProductThreads
+from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
 from streamscope.program.user_line import LinesOfFrames
 
@@ -44,6 +47,8 @@ class Operator:
         Which of the allocations since the capture began were made while it ran: the first is 0.
     why_unknown : str
         Why its tensors are not all that it touches; empty where they are.
+    call : int
+        Its number among all calls of operators, those that launch nothing too.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Operator:
     writes: tuple[Region, ...]
     allocated: range
     why_unknown: str = ""
+    call: int = 0
 
 
 class OperatorLog:
@@ -63,20 +69,33 @@ class OperatorLog:
     ----------
     graph : GrowingGraph
     counts : TorchCounts
+    workspaces : Workspaces
     budget_bytes : int
         How much may be kept of what the capture allocates.
+    apart : collection of int
+        Calls that go through ``threads``, by their number.
+    threads : ProductThreads, optional
     """
 
-    def __init__(self, graph: GrowingGraph, counts: TorchCounts, budget_bytes: int) -> None:
+    def __init__(
+        self,
+        graph: GrowingGraph,
+        counts: TorchCounts,
+        workspaces: Workspaces,
+        budget_bytes: int,
+        apart: Collection[int] = (),
+        threads: ProductThreads | None = None,
+    ) -> None:
         self.operators: list[Operator] = []
         self.kept, self.from_outside = Kept(budget_bytes, _is_free), dict[int, Any]()
         self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
+        self._workspaces, self._calls, self._apart, self._threads = workspaces, 0, apart, threads
         self._places = _Places()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Hear of every operator in the block, in threads of autograd as well."""
-        with _inductors_buffers_kept(self.keep), _mode()(self):
+        with _inductors_buffers_kept(self.keep), listening(self.run):
             yield
 
     def keep(self, tensors: Iterable[Any]) -> None:
@@ -84,28 +103,25 @@ class OperatorLog:
 
         It does not keep the tensors: autograd takes over a gradient that nobody else holds, and else copies it.
         """
-        for key, storage in _storages(tensors):
+        for key, storage in storages_in(tensors):
             if key not in self.from_outside and key not in self.kept:
                 self.kept.add(key, storage, storage.nbytes())
 
     def _keep_given(self, tensors: Iterable[Any]) -> None:
         """Keep the memory of tensors that operators are called with: what is not kept yet is not the capture's own."""
-        for key, storage in _storages(tensors):
+        for key, storage in storages_in(tensors):
             if key not in self.kept:
                 self.from_outside.setdefault(key, storage)
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note what it launched."""
-        if _splits(function, args):
-            return self._run_in_parts(function, args)
-        if not hasattr(function, "_schema"):  # An operator of higher order calls others, out of our sight: its nodes stay without operator.
-            return function(*args, **kwargs)
         given = tuple(_given(function, args, kwargs))
         self._keep_given(tensor for tensor, _ in given)
         touched = [(_extent(tensor), written) for tensor, written in given]
         nodes, counts = self._graph.count(), self._counts.now()
-        result = function(*args, **kwargs)
-        after, outputs = self._counts.now(), list(_tensors(result))
+        threads = self._threads if self._calls in self._apart else None
+        result = function(*args, **kwargs) if threads is None else threads.call(function, args, kwargs)
+        after, outputs = self._counts.now(), list(tensors_in(result))
         self.keep(outputs)
         launched = self._graph.since(nodes)
         if launched:
@@ -122,24 +138,25 @@ class OperatorLog:
                     tuple(dict.fromkeys(one for extents, written in touched if written for one in extents or ())),
                     range(counts.allocations, after.allocations),
                     "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided",
+                    self._calls,
                 )
             )
         elif self._places.differentiates:
             self._places.note()
-        self._hold_freed(after.freed_bytes - counts.freed_bytes)
+        self._hold_workspaces(after.freed_bytes - counts.freed_bytes)
         return result
 
-    def _run_in_parts(self, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Run the backward pass of a convolution gradient by gradient, as it does itself, so that each node belongs to one of them."""
-        *others, mask = args
-        alone = ([at == wanted for at in range(len(mask))] for wanted in range(len(mask)))
-        return tuple(self.run(function, (*others, one), {})[at] if mask[at] else None for at, one in enumerate(alone))
+    def _hold_workspaces(self, freed_bytes: int) -> None:
+        """Take what an operator allocated for itself and gave back, so that no other gets it.
 
-    def _hold_freed(self, nbytes: int) -> None:
-        """Take a workspace that an operator gave back, so that no other gets it: the allocator hands out the smallest piece that fits."""
-        if 0 < nbytes <= self._budget_bytes - self.kept.nbytes:
+        The allocator hands out the smallest piece that fits. So the same sizes in the same order lead to the same pieces.
+        """
+        sizes = self._workspaces.of(self._calls)
+        self._calls += 1
+        if 0 < freed_bytes <= self._budget_bytes - self.kept.nbytes:
             torch = sys.modules["torch"]
-            self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda")])
+            wanted = sizes if 0 < sum(sizes) <= freed_bytes else [freed_bytes]
+            self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda") for nbytes in wanted])
 
 
 class _Places:
@@ -193,33 +210,6 @@ class _Places:
         return known[1].get(id(module), "") or type(module).__name__
 
 
-@cache
-def _mode() -> type[Any]:
-    """Return the dispatch mode's class; PyTorch is imported when a capture needs it."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    plain = (torch.Tensor, torch.nn.Parameter)
-
-    class Listening(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not there when types are checked
-        supports_higher_order_operators = True
-
-        def __init__(self, log: OperatorLog) -> None:
-            super().__init__()
-            self._log = log
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            return True  # Else torch.compile would not run what it compiled.
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(each not in plain for each in types):
-                return NotImplemented  # A tensor of another class calls operators on plain ones, which come here.
-            return self._log.run(func, args, kwargs or {})
-
-    return Listening
-
-
 @contextlib.contextmanager
 def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[None]:
     """Keep what compiled functions allocate, which no dispatch mode hears of."""
@@ -244,24 +234,12 @@ def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[N
             one.empty_strided_cuda = allocate
 
 
-def _splits(function: Any, args: tuple[Any, ...]) -> bool:
-    """Tell whether a call asks for several gradients of a convolution that cuDNN computes apart, with no copies that both would need."""
-    torch = sys.modules["torch"]
-    if function is not torch.ops.aten.convolution_backward.default or len(args) != len(function._schema.arguments):  # noqa: SLF001 — no public way
-        return False
-    gradient, values, weight, *_, transposed, _, groups, mask = args
-    plain = not transposed and groups == 1 and values.is_cuda and torch.backends.cudnn.is_acceptable(values)
-    tensors = gradient, values, weight
-    formats = [torch.contiguous_format] + ([torch.channels_last] if values.ndim == 4 else [])
-    return plain and sum(mask) > 1 and any(all(one.is_contiguous(memory_format=each) for one in tensors) for each in formats)
-
-
 def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
     """Yield the tensors that an operator is called with, and whether it writes them."""
     written = _written(function)
     names = [*written]
     for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-        for tensor in _tensors(value):
+        for tensor in tensors_in(value):
             yield tensor, written.get(name, True)
 
 
@@ -276,23 +254,6 @@ def _written(function: Any) -> dict[str, bool]:
     }
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors of an argument or result."""
-    if isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, sys.modules["torch"].Tensor):
-        yield value
-
-
-def _storages(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the memory of tensors on the device, with what tells one piece from another."""
-    for tensor in tensors:
-        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
-            storage = tensor.untyped_storage()
-            yield storage._cdata, storage  # noqa: SLF001 — no public way
-
-
 def _is_free(storage: Any) -> bool:
     return bool(sys.modules["torch"]._C._storage_Use_Count(storage._cdata) == 1)  # noqa: SLF001 — no public way
 
@@ -300,7 +261,7 @@ def _is_free(storage: Any) -> bool:
 def _extent(tensor: Any) -> tuple[Region, ...] | None:
     """Return where a tensor's elements lie in device memory; None where it has no strides."""
     torch = sys.modules["torch"]
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type == "meta":
         return None
     if not tensor.is_cuda or tensor.numel() == 0:
         return ()

@@ -71,7 +71,7 @@ class State:
         """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
-        before = State([(region, _copied(region)) for region, _ in self.saved], None)
+        before = State([(region, copied(region)) for region, _ in self.saved], None)
         synchronize()
         hung = False
         try:
@@ -123,7 +123,7 @@ def found_state(
 def _found(
     touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
 ) -> State:
-    before = State([(region, _copied(region)) for region in touched], pool)
+    before = State([(region, copied(region)) for region in touched], pool)
     run()
     first = outcome()
     lines = before.changed()
@@ -140,7 +140,7 @@ def _found(
     changing = _without(_merged(lines), sorted(whole))
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
     scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
-    return State([(region, _copied(region)) for region in (*changing, *scalars)], pool, len(changing))
+    return State([(region, copied(region)) for region in (*changing, *scalars)], pool, len(changing))
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
@@ -195,7 +195,7 @@ def bytes_at(start: int, end: int) -> Any:
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _copied(region: Region) -> Any:
+def copied(region: Region) -> Any:
     """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
     values = bytes_at(*region)
     return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()

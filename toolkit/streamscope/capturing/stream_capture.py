@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
 from streamscope.capturing.cupy_products import CupyProducts
+from streamscope.capturing.dispatching import listening
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Region
 from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.capturing.product_threads import product_threads
+from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
@@ -52,7 +56,7 @@ class Taken:
     owner: Any = None
 
 
-def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
+def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
     products = CupyProducts()
@@ -63,15 +67,15 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
+        with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    allocated = Allocated(made, (), pool.own)
+    allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
     return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
 
-def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
-    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
+def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
+    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. Calls ``apart`` share no workspace."""
     import torch
 
     side, pool = torch.cuda.Stream(), PrivatePool()
@@ -81,21 +85,30 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
             with torch_history() as plain:
-                function(*inputs)
-        torch.cuda.synchronize()
-        with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
+                workspaces = Workspaces(plain.counts)
+                with listening(workspaces.run):
+                    function(*inputs)
+            workspaces.learn(plain.made)
+        with contextlib.ExitStack() as stack:
+            threads = stack.enter_context(product_threads(side)) if apart else None
+            torch.cuda.synchronize()
+            made = stack.enter_context(pool.keeping(room))
+            history = stack.enter_context(torch_history())
+            stack.enter_context(_nothing_collected())
+            stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, plain.most_bytes + room)
+                    growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
+                    log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
                     with log.listening():
                         result = function(*inputs)
             finally:
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
-    allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
+    allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, side, log.kept, log.from_outside, products]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
@@ -104,6 +117,18 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
 def _room(extra_bytes: int | None) -> int:
     """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
     return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep the garbage collector away: memory of CUDA's may be among what it finds, and giving that back would break a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class Calls:
         self._defaults = {one.name: one.default for one in parameters if one.default is not one.empty and _is_plain(one.default)}
 
     def arguments(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Arguments:
-        """Return the arguments of a call by name, with numbers and the like that the function has by default.
+        """Return the arguments of a call by name, in the order of the parameters, with plain values that the function has by default.
 
         Raises
         ------
@@ -45,17 +45,19 @@ class Calls:
         if self._plain and len(positional) <= len(self._names) and self._named.issuperset(named):
             given = dict(zip(self._names, positional, strict=False))
             if given.keys().isdisjoint(named) and self._required <= given.keys() | named.keys():
-                return self._defaults | given | dict(named)
+                return self._ordered(self._defaults | given | dict(named))
         try:
             bound = self._signature.bind(*positional, **named)
         except TypeError as error:
             raise ProgramError(f"{self.name} cannot be called like this: {error}", hint=f"it is {self.name}{self._signature}") from None
-        return self._defaults | dict(bound.arguments)
+        return self._ordered(self._defaults | dict(bound.arguments))
+
+    def _ordered(self, arguments: Mapping[str, Any]) -> Arguments:
+        return {name: arguments[name] for name in self._signature.parameters if name in arguments}
 
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call a function with arguments that `arguments` named."""
-        ordered = {name: arguments[name] for name in self._signature.parameters if name in arguments}
-        bound = inspect.BoundArguments(self._signature, ordered)
+        bound = inspect.BoundArguments(self._signature, self._ordered(arguments))
         return function(*bound.args, **bound.kwargs)
 
 

@@ -13,7 +13,8 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.device_arrays import copier, fresh_copies, is_array, is_tensor, key
+from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
@@ -110,10 +111,12 @@ class CapturedCall:
     def __post_init__(self) -> None:
         arrays = [*(slot.memory for slot in self.slots), *self.results]
         self._keys = [key(slot.memory) for slot in self.slots]
+        self._places = [place(slot.memory) for slot in self.slots]
         self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
         self._tensors = any(map(is_tensor, arrays))
-        self._in_place = not all(slot.own for slot in self.slots)
+        self._in_place = any(slot.changed or not slot.own for slot in self.slots)
         self._mixed = self._tensors and not all(map(is_tensor, arrays))
+        self._bare: list[tuple[type, tuple[Any, ...]]] | None = None
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
@@ -124,6 +127,25 @@ class CapturedCall:
         if not fits(self.tree, arguments, is_array, found):
             return None
         return found if all(key(array) == known for array, known in zip(found, self._keys, strict=True)) else None
+
+    def learn(self, calls: Calls) -> None:
+        """Find out whether `bare` can tell calls: the arrays are the arguments that come first, and all others have their defaults."""
+        memories = [slot.memory for slot in self.slots]
+        try:
+            found = self.arrays_of(calls.arguments(memories, {}))
+        except ProgramError:
+            return
+        if found is not None and all(one is other for one, other in zip(found, memories, strict=True)):
+            self._bare = [(type(each), known) for each, known in zip(memories, self._keys, strict=True)]
+
+    def bare(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
+        """Return a call's positional arguments if they are all there is and fit the captured ones: what most calls are, told quickly."""
+        if self._bare is None or len(inputs) != len(self._bare):
+            return None
+        for array, (kind, known) in zip(inputs, self._bare, strict=True):
+            if type(array) is not kind or key(array) != known:
+                return None
+        return inputs
 
     def why_not(self, arguments: Mapping[str, Any]) -> str:
         """Say how a call differs from the captured one."""
@@ -145,32 +167,53 @@ class CapturedCall:
         EngineError
             The stream is being captured.
         """
+        stream = self.free_stream()
+        with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
+            self._follow(stream)
+            places = list(map(place, arrays))
+            elsewhere = tuple(number for number, (own, given) in enumerate(zip(self._places, places, strict=True)) if own != given)
+            if self._in_place or self.random is not None:
+                with deferred():
+                    results = self._replaced(stream, arrays, places, elsewhere)
+            else:
+                results = self._run(stream, arrays, places, elsewhere)
+        return put_together(self.returned.tree, results)
+
+    def free_stream(self) -> int:
+        """Return the caller's current stream.
+
+        Raises
+        ------
+        EngineError
+            It is being captured.
+        """
         stream = device_arrays.callers_stream(tensors=self._tensors)
         if device_arrays.is_capturing(stream):
             raise EngineError(
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",
             )
-        with self._lock, deferred(), device_arrays.cupy_on(stream) if self._mixed else nullcontext():
-            self._follow(stream)
-            elsewhere = tuple(
-                number
-                for number, (slot, array) in enumerate(zip(self.slots, arrays, strict=True))
-                if array is not slot.memory and not device_arrays.same_place(slot.memory, array)
-            )
-            kept = self._kept(elsewhere) if self._in_place else {}
-            if elsewhere:
-                self._copier(elsewhere)([self._apart(number, arrays[number]) for number in elsewhere])
-            if self.random is not None:
-                self.random.draw()
-            self.launch(stream)
-            results = self._results(arrays)
-            for number in elsewhere:
-                if self.slots[number].changed:
-                    copier([arrays[number]])([self.slots[number].memory])
-            for number, values in kept.items():
-                copier([self.slots[number].memory])([values])
-        return put_together(self.returned.tree, results)
+        return stream
+
+    def _run(self, stream: int, arrays: Sequence[Any], places: Sequence[Place], elsewhere: tuple[int, ...]) -> list[Any]:
+        """Copy the arrays that lie elsewhere than in the capture's memory, run, and return the results."""
+        if elsewhere:
+            self._copier(elsewhere)([self._apart(number, arrays[number], places[number]) for number in elsewhere])
+        if self.random is not None:
+            self.random.draw()
+        self.launch(stream)
+        return self._results(arrays)
+
+    def _replaced(self, stream: int, arrays: Sequence[Any], places: Sequence[Place], elsewhere: tuple[int, ...]) -> list[Any]:
+        """Run; copy what the function changes back to where it was given, and put back what only lent its memory."""
+        kept = self._kept(elsewhere)
+        results = self._run(stream, arrays, places, elsewhere)
+        for number in elsewhere:
+            if self.slots[number].changed:
+                copier([arrays[number]])([self.slots[number].memory])
+        for number, values in kept.items():
+            copier([self.slots[number].memory])([values])
+        return results
 
     def _kept(self, elsewhere: Sequence[int]) -> dict[int, Any]:
         """Return copies of memory of the user's that a call with other arguments overwrites for a while."""
@@ -194,10 +237,10 @@ class CapturedCall:
             self._copiers[numbers] = copier([self.slots[number].memory for number in numbers])
         return self._copiers[numbers]
 
-    def _apart(self, number: int, array: Any) -> Any:
+    def _apart(self, number: int, array: Any, given: Place) -> Any:
         """Return an array, or a copy of one that shares memory with the slot that it goes to."""
         start, end = self._extents[number]
-        return device_arrays.copied(array) if start <= device_arrays.start_of(array) < end else array
+        return device_arrays.copied(array) if start <= given[0] < end else array
 
     def _follow(self, stream: int) -> None:
         """Let a stream wait for the last run, which uses the same memory, where that was put on another one."""

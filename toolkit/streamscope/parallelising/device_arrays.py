@@ -15,6 +15,8 @@ from streamscope.kernels.library.libraries import libraries
 
 MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
+Place = tuple[int, tuple[int, ...]]
+
 
 @dataclass(frozen=True)
 class ForeignStream:
@@ -88,21 +90,14 @@ def extent(array: Any) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
-def same_place(one: Any, other: Any) -> bool:
-    """Tell whether two arrays of one shape and dtype are the same memory, element by element."""
-    if is_tensor(one):
-        return bool(one.data_ptr() == other.data_ptr() and one.stride() == other.stride())
-    return bool(one.data.ptr == other.data.ptr and one.strides == other.strides)
+def place(array: Any) -> Place:
+    """Return the address of an array's first element, and its strides: of arrays of one shape and dtype, what tells them apart."""
+    return (array.data_ptr(), array.stride()) if is_tensor(array) else (array.data.ptr, array.strides)
 
 
 def stays_in_place(array: Any) -> bool:
     """Tell a tensor that gradients are gathered in, such as a parameter: a copy of it would have none of them."""
     return bool(is_tensor(array) and array.requires_grad and array.is_leaf)
-
-
-def start_of(array: Any) -> int:
-    """Return the address of an array's first element."""
-    return int(array.data_ptr() if is_tensor(array) else array.data.ptr)
 
 
 def copied(array: Any) -> Any:
@@ -114,7 +109,9 @@ def copied(array: Any) -> Any:
     """
     with out_of_memory(f"copying an input of {array.nbytes:,} bytes"):
         if is_tensor(array):
-            return array.detach().clone().requires_grad_(array.requires_grad)
+            # A tensor that is made in inference mode could not be filled outside of it.
+            with sys.modules["torch"].inference_mode(mode=False):
+                return array.detach().clone().requires_grad_(array.requires_grad)
         return array.copy(order="K")
 
 
@@ -158,8 +155,8 @@ def callers_stream(*, tensors: bool) -> int:
     """Return the address of PyTorch's current stream, or of CuPy's where no tensor is about."""
     if tensors:
         # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
-        current: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(sys.modules["torch"].cuda.current_device())  # noqa: SLF001
-        return current
+        inner = sys.modules["torch"]._C  # noqa: SLF001
+        return int(inner._cuda_getCurrentRawStream(inner._cuda_getDevice()))  # noqa: SLF001
     return int(libraries().cupy.cuda.get_current_stream().ptr)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamscope.advising.choice import Choice
+from streamscope.advising.choice import Choice, Standing
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.capturing.bound import UpperBound
@@ -16,6 +16,12 @@ from streamscope.words import aligned, binary_size, capitalised, counted, format
 
 CAPTURED, PARALLEL = "graph", "graph-dual"
 """Engines: the captured order, and the one that memory asks for."""
+
+_FARED = {
+    Standing.SLOWER: "is slower",
+    Standing.NO_FASTER: "is no faster",
+    Standing.UNDECIDED: "cannot be told apart from that",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,9 +93,44 @@ class Gain:
         return next((one.ratio for one in self.choice.candidates if self.parallel and one.engine == CAPTURED), None)
 
     @property
+    def headline(self) -> str:
+        """What was gained, in one sentence."""
+        speedup, after = self.speedup, time_text(self.after_ns.median)
+        if self.proof is not None and not self.proof.holds:
+            return (
+                f"{self.name} runs in the order in which it was captured, {after} a run, since the other was not proven: {self.proof.text}."
+            )
+        if speedup is None:
+            others = [
+                f"{one.engine} {_FARED.get(one.standing, 'was ruled out: ' + one.why)}"
+                for one in self.choice.candidates
+                if one.engine != CAPTURED
+            ]
+            why = f" ({'; '.join(others)})" if others else ""
+            return f"Nothing to gain: {self.name} runs in the order in which it was captured, {after} a run{why}."
+        return (
+            f"{self.name} takes {after} a run, and {time_text(self.before_ns.median)} in the order in which it was captured: "
+            f"{speedup.median:.2f}× as fast ({speedup.low:.2f} to {speedup.high:.2f})."
+        )
+
+    @property
+    def facts(self) -> list[str]:
+        """What that rests on, a sentence each."""
+        proven = self.proof is not None and self.parallel
+        return [
+            *([f"The order was {self.order}."] if self.order and self.parallel else []),
+            *([f"{capitalised(self.proof.text)}."] if self.proof is not None and proven else []),
+            f"{counted(self.nodes, 'node')}; {self.certificate.headline}.",
+            *([] if self.bound is None else [f"By the durations of the nodes: {self.bound}."]),
+            f"{capitalised(str(self.memory))}.",
+            *([f"A call copies up to {binary_size(self.copied_bytes)} besides."] if self.copied_bytes else []),
+            *([self.note] if self.note else []),
+        ]
+
+    @property
     def text(self) -> str:
-        """The verdict in a few sentences."""
-        return " ".join(filter(None, (self._headline(), self._reasons(), self._proven(), self.note)))
+        """The verdict in a few sentences: the headline, and what it rests on."""
+        return " ".join([self.headline, *self.facts])
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
@@ -104,37 +145,7 @@ class Gain:
 
     def __str__(self) -> str:
         heading = f"{self.name} · {device_words(self.device)}"
-        return "\n".join([heading, self.text, "", *aligned([("", "µs a run", "speed-up"), *self.rows()])])
-
-    def _headline(self) -> str:
-        speedup, after = self.speedup, time_text(self.after_ns.median)
-        if self.proof is not None and not self.proof.holds:
-            return (
-                f"{self.name} runs in the order in which it was captured, {after} a run, since the other was not proven: {self.proof.text}."
-            )
-        if speedup is None:
-            others = [
-                f"{one.engine} was ruled out: {one.why}" if one.makespan_ns is None else f"{one.engine} is {one.standing.value}"
-                for one in self.choice.candidates
-                if one.engine != CAPTURED
-            ]
-            why = f" ({'; '.join(others)})" if others else ""
-            return f"Nothing to gain: {self.name} runs in the order in which it was captured, {after} a run{why}."
-        return (
-            f"{self.name} takes {after} a run, and {time_text(self.before_ns.median)} in the order in which it was captured: "
-            f"{speedup.median:.2f}× as fast ({speedup.low:.2f} to {speedup.high:.2f})."
-        )
-
-    def _reasons(self) -> str:
-        order = f"The order was {self.order}." if self.order and self.parallel else ""
-        bound = "" if self.bound is None else f"By the durations of its nodes: {self.bound}."
-        return " ".join(filter(None, (order, bound)))
-
-    def _proven(self) -> str:
-        held = f"{capitalised(str(self.memory))}."
-        copied = f"A call copies up to {binary_size(self.copied_bytes)} besides." if self.copied_bytes else ""
-        proof = "" if self.proof is None or not self.parallel else f"{capitalised(self.proof.text)}."
-        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", held, copied)))
+        return "\n".join([heading, self.headline, "", *aligned([("", "µs a run", "speed-up"), *self.rows()]), "", *self.facts])
 
     def _makespan_ns(self, engine: str) -> MedianInterval:
         found = next(one.makespan_ns for one in self.choice.candidates if one.engine == engine)

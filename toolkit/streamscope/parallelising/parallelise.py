@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from streamscope.advising.best import MOST_ROUNDS, Selection
 from streamscope.advising.choice import Choice
 from streamscope.arguments import check_kinds, memory_bytes, whole_number
@@ -15,6 +17,7 @@ from streamscope.calling import check_keywords
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.engines.plan import checked_streams
@@ -34,6 +37,8 @@ from streamscope.tracing import ProgramFunction
 
 PLAIN_CALLS = 10
 """Plain calls that are timed."""
+LEAST_ROUNDS = 20
+"""Rounds of both orders, so that the interval of their ratio is one of many."""
 _SHAPES, _OUTPUTS = ("refuse", "recapture"), ("fresh", "static")
 _CHOICES = {
     "shapes": (lambda value: value in _SHAPES, " or ".join(map(repr, _SHAPES))),
@@ -184,6 +189,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             note=note,
         )
         call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.learn(calls)
     return Capture(call, found, gain, prepared)
 
 
@@ -194,7 +200,7 @@ def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Step
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
         raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint="does it depend on what it did in calls before?")
-    choice = selection.run(steps)
+    choice = _timed(selection, steps)
     assert choice.prepared is not None
     if choice.engine == CAPTURED or not wanted.check:
         return choice, choice.prepared, None
@@ -205,6 +211,41 @@ def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Step
     if proof.holds:
         return choice, choice.prepared, proof
     return replace(choice, engine=CAPTURED, reason=proof.text, prepared=sequential), sequential, proof
+
+
+def _timed(selection: Selection, steps: Steps) -> Choice:
+    """Let orders take turns, each from the same state, until one of them is left or `MOST_ROUNDS` are done, and return the choice.
+
+    What counts is the time from the launch to the end on the device: what the host does besides is the same for both.
+    """
+    elimination, random = selection.elimination(), np.random.default_rng(0)
+    timers = {name: _Timer(checked.prepared) for name, checked in selection.admitted.items()}
+    for number in range(MOST_ROUNDS):
+        if elimination.decided and number >= LEAST_ROUNDS:
+            break
+        steps.begin("timing")
+        names = timers if number < LEAST_ROUNDS else elimination.remaining
+        elimination.add({name: timers[name].replay_ns() for name in map(str, random.permutation(list(names)))})
+    return selection.choice(elimination)
+
+
+class _Timer:
+    """Times replays of a prepared graph."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._launch = launch_of(prepared)
+        self._stream = prepared.streams[0]
+        self._start, self._end = (prepared.device.event(timing=True) for _ in range(2))
+
+    def replay_ns(self) -> float:
+        """Return how long one replay takes on the device, in ns; what the one before has changed is put back first."""
+        self._prepared.put_back()
+        self._stream.record(self._start)
+        self._launch(cast("CudaStream", self._stream).pointer)
+        self._stream.record(self._end)
+        self._stream.synchronize()
+        return self._prepared.device.elapsed_ns(self._start, self._end)
 
 
 def launch_of(prepared: Prepared) -> Launch:

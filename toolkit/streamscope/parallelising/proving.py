@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.allocations import united
 from streamscope.capturing.function import CapturedFunction, on_host
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import Evidence, NodeMemory, Region, around
+from streamscope.capturing.state import copied
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
@@ -32,6 +34,8 @@ SELF_RUNS = 6
 """Runs of the capture that are compared with each other, half of them beside neighbours."""
 SECOND_LOOKS = 12
 """Runs of the capture on the same input, once something differs: maybe the capture does so as well, and seldom."""
+HELD_BACK_FIRST, HELD_BACK_EVERY = 20, 5
+"""With so many inputs, and then with each fifth, there is a run in which nodes are held back, which takes longer than others."""
 STATE = "state"
 
 
@@ -131,7 +135,7 @@ def prove(
 ) -> Proof:
     """Run a new order of captured code against the capture, on many inputs and disturbed; inputs and state are as before afterwards.
 
-    Each input is run three times: by the capture; by the new order, with neighbours that fill the GPU and copy; and by the true order with
+    Each input is run by the capture, and by the new order, with neighbours that fill the GPU and copy; most also by the true order with
     nodes held back at random and streams of random priorities. The first input is the given one, the others are made like it.
 
     Parameters
@@ -175,13 +179,14 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
         progress("proving the order", number, inputs)
         trial.draw(number)
         expected = trial.sequential()
-        for run in (trial.disturbed, trial.chosen):
+        held_back = number < HELD_BACK_FIRST or number % HELD_BACK_EVERY == 0
+        for run in (trial.disturbed, trial.chosen) if held_back else (trial.chosen,):
             values = run()
-            differences = [_difference(one, other) for one, other in zip(values, expected, strict=True)]
+            differences = values.differences(expected)
             if not any(differences):
                 continue
             left = trial.memory_left()
-            allowed = [bool(fits) for fits in map(_allowed, values, expected)]
+            allowed = values.allowed(expected)
             own = [max(old.self_difference, now) for old, (_, now) in zip(found, trial.self_differences(SECOND_LOOKS), strict=True)]
             found = [
                 replace(
@@ -195,6 +200,25 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
             if not all(one.holds for one in found):
                 return tuple(found), number + 1, trial.first_of(left)
     return tuple(found), inputs, ""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a run has left: results on the host; what the function changes besides as bytes, on the device where there is room."""
+
+    results: list[Array]
+    state: list[Any]
+
+    def differences(self, other: _Left) -> list[float]:
+        """Return how far each result is from another run's, and how many bytes of the state differ."""
+        cupy = libraries().cupy
+        state = sum(int((cupy.asarray(one) != cupy.asarray(another)).sum()) for one, another in zip(self.state, other.state, strict=True))
+        return [*map(_difference, self.results, other.results), float(state)]
+
+    def allowed(self, other: _Left) -> list[bool]:
+        """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
+        pairs = zip(self.results, other.results, strict=True)
+        return [*(bool((absolute_errors(one, another) <= allowed_of_others(another)).all()) for one, another in pairs), True]
 
 
 class _Trial:
@@ -211,6 +235,7 @@ class _Trial:
         self._disturbed = Disturbed(captured.program, prepared.device, self._random)
         self._neighbours = Neighbours(prepared.device)
         self._limit_s = time_limit_s(sequential_us)
+        self._temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
         self._given = [(value, on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
         self._values = [values for _, values in self._given]
 
@@ -218,16 +243,16 @@ class _Trial:
         """Choose the values of the next runs: those that were given, and then some like them."""
         self._values = [made_like(values, self._random) if number else values for _, values in self._given]
 
-    def sequential(self) -> list[Array]:
+    def sequential(self) -> _Left:
         """Return what the capture leaves."""
         return self._run(self._sequential)
 
-    def chosen(self) -> list[Array]:
+    def chosen(self) -> _Left:
         """Return what the new order leaves, beside neighbours."""
         self.runs += 1
         return self._run(self._chosen, beside=True)
 
-    def disturbed(self) -> list[Array]:
+    def disturbed(self) -> _Left:
         """Return what the true order leaves with nodes held back; the first time they are not, so that a hang shows where it is."""
         self._disturbed.hold_back(self._random if self.runs else None)
         self.runs += 1
@@ -236,24 +261,27 @@ class _Trial:
     def self_differences(self, runs: int) -> Iterator[tuple[str, float]]:
         """Yield for each output, and for the state, how far the capture is from itself."""
         first = self.sequential()
-        found = [0.0] * len(first)
+        names = [f"output {number}" for number in range(len(first.results))]
+        found = [0.0] * (len(names) + 1)
         for number in range(runs - 1):
             now = self._run(self._sequential, beside=number % 2 == 1)
-            found = [max(old, _difference(one, other)) for old, one, other in zip(found, now, first, strict=True)]
-        names = [f"output {number}" for number in range(len(self.captured.results))]
+            found = list(map(max, found, now.differences(first)))
         yield from zip([*names, STATE], found, strict=True)
 
-    def _run(self, prepared: Prepared, *, beside: bool = False) -> list[Array]:
+    def _run(self, prepared: Prepared, *, beside: bool = False) -> _Left:
         self.captured.clear_outputs()
         for (value, _), values in zip(self._given, self._values, strict=True):
             _write(value, values)
+        # What an earlier run has left there would be right, and hide that something is read too early.
+        for start, end in self._temporary:
+            libraries().runtime.memset(start, 0, end - start)
         libraries().runtime.deviceSynchronize()
         if beside:
             self._neighbours.begin(self._random)
         under_way = self._under_way if prepared is self._disturbed.prepared else None
         run_watched(prepared, self._limit_s, under_way, self.captured, self._disturbed, self._neighbours)
-        state = [_bytes_at(region) for region, _ in self.captured._state.saved]  # noqa: SLF001
-        return [*map(on_host, self.captured.results), np.concatenate([np.zeros(0, np.uint8), *state])]
+        state = [copied(region) for region, _ in self.captured._state.saved]  # noqa: SLF001 — what the function changes
+        return _Left(list(map(on_host, self.captured.results)), state)
 
     def _under_way(self) -> list[str]:
         self._disturbed.let_go()
@@ -277,20 +305,23 @@ class _Trial:
         return self.captured.certificate().named(min(wrong)) if wrong else ""
 
 
+def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
+    """Return the memory that a run writes for itself alone: what was there before does not matter.
+
+    That is memory of the capture's own. Workspaces of libraries are left alone: they may hold what a library counts on.
+    """
+    written = {
+        (one.start, one.end) for memory in memories for one in memory.accesses if one.writes and one.evidence is not Evidence.POINTER
+    }
+    inside = (region for region in written if (piece := around(own, region[0])) is not None and region[1] <= piece[1])
+    return united(inside)
+
+
 def _difference(one: Array, other: Array) -> float:
-    """Return how far two results are apart at most; 0 only where each bit is the same. Of state, how many bytes differ."""
+    """Return how far two results are apart at most; 0 only where each bit is the same."""
     if one.tobytes() == other.tobytes():
         return 0.0
-    if one.dtype == np.uint8 and one.ndim == 1:
-        return float((one != other).sum())
     return max(float(np.max(absolute_errors(one, other))), float(np.finfo(np.float64).tiny))  # −0 is not 0
-
-
-def _allowed(one: Array, other: Array) -> bool:
-    """Tell whether a result is as close to another as results of other people's code may be off; state is not held to that."""
-    if one.dtype == np.uint8 and one.ndim == 1:
-        return True
-    return bool((absolute_errors(one, other) <= allowed_of_others(other)).all())
 
 
 def _bytes_at(region: Region) -> Array:

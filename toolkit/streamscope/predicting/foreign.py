@@ -15,12 +15,12 @@ from streamscope.analysis.overlap import run_of
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task, pieces_of
 from streamscope.trace.calls import copy_way
+from streamscope.trace.joins import CALL_KINDS, call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
-_LAUNCHES = frozenset({SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH})
 _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
 """By which way a copy goes."""
 
@@ -88,7 +88,7 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
 
 def _repeated(spans: SpanTable) -> list[str]:
     """Say that the trace holds several ranges of one name one after the other, in which all launches lie: it is of several steps."""
-    launches_ns = spans.start_ns[spans.is_kind(_LAUNCHES)]
+    launches_ns = spans.start_ns[spans.is_kind(CALL_KINDS)]
     ranges = np.flatnonzero(spans.is_kind([SpanKind.RANGE]))
     for name, count in zip(*np.unique(spans.name[ranges], return_counts=True), strict=True):
         rows = ranges[spans.name[ranges] == name]
@@ -101,14 +101,8 @@ def _repeated(spans: SpanTable) -> list[str]:
 
 def _launch_order(spans: SpanTable) -> tuple[IntArray, IntArray]:
     """Return the rows of kernels, copies and sets in the order in which the host launched them, and the row of the call of each or -1."""
-    calls = np.flatnonzero(spans.is_kind(_LAUNCHES) & (spans.correlation >= 0))
-    calls = calls[np.argsort(spans.correlation[calls], kind="stable")]
     rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    at = np.searchsorted(spans.correlation[calls], spans.correlation[rows])
-    found = np.full(len(rows), -1)
-    there = at < len(calls)
-    there[there] = spans.correlation[calls[at[there]]] == spans.correlation[rows[there]]
-    found[there] = calls[at[there]]
+    found = call_rows(spans, rows)
     called_ns = np.where(found >= 0, spans.start_ns[found], spans.start_ns[rows])
     order = np.lexsort((spans.start_ns[rows], called_ns))
     return rows[order], found[order]

@@ -25,15 +25,15 @@ from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.events import add_host_span, device_lanes
-from streamscope.recording.origins import origins_of
+from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
-from streamscope.trace.activities import looked_up
 from streamscope.trace.calls import call_kinds
+from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
 CLOCK_SAMPLES = 50
@@ -198,16 +198,13 @@ class RecordedRun:
                 self._add(builder, bound.step, index, [self._piece(row) for row in rows])
                 if not len(rows) and index in self.launching:
                     self.missing.append(bound.step.launch.name)
-        info = TraceInfo(
-            prepared.plan.engine,
-            prepared.program.name,
-            prepared.device.info,
+        lost = self.dropped + len(self.missing)
+        info = info_of(
+            prepared,
             "cupti",
-            {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
-            {**ledger, **({"lost_records": float(lost)} if (lost := self.dropped + len(self.missing)) else {})},
+            {**ledger, **({"lost_records": float(lost)} if lost else {})},
             (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
-            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
-            memory=prepared.memory,
+            {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
         )
         return Trace(builder.build(), info, origins_of(prepared.plan, prepared.device.estimate_ns))
 

@@ -11,7 +11,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import add_host_span, device_lanes
-from streamscope.recording.origins import origins_of
+from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
@@ -57,17 +57,8 @@ class DeviceLogRecorder:
                 host = timed_run(prepared)
         spans = self._spans(prepared, host, records).build()
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
-        info = TraceInfo(
-            prepared.plan.engine,
-            prepared.program.name,
-            self.device.info,
-            "device log",
-            ledger={"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns},
-            notes=(*prepared.notes, *self._notes()),
-            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
-            memory=prepared.memory,
-        )
-        return spans, info
+        ledger = {"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns}
+        return spans, info_of(prepared, "device log", ledger, (*prepared.notes, *self._notes()))
 
     def _notes(self) -> list[str]:
         if self.asked in ("auto", "events"):

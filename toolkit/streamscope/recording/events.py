@@ -15,7 +15,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
-from streamscope.recording.origins import origins_of
+from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
@@ -174,17 +174,8 @@ class EventRecorder:
         found["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
-        return TraceInfo(
-            prepared.plan.engine,
-            prepared.program.name,
-            self.device.info,
-            "events",
-            found,
-            ledger,
-            (*prepared.notes, *reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
-            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
-            memory=prepared.memory,
-        )
+        precision = _precision_notes(self.device.info, placed, natural, calibration)
+        return info_of(prepared, "events", ledger, (*prepared.notes, *reference_notes(self.device.info), *precision), found)
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
 from streamscope.engines.prediction import reference_model
+from streamscope.engines.prepared import Prepared
 from streamscope.order.graph import dependencies_of_work
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.trace.spans import IntArray
+from streamscope.trace.trace import TraceInfo
 from streamscope.words import shortened
 
 Place = tuple[int, int]
@@ -48,6 +50,27 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
         )
     )
     return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies, captured=captured)
+
+
+def info_of(
+    prepared: Prepared,
+    recorder: str,
+    ledger: Mapping[str, float],
+    notes: Iterable[str],
+    calibration: Mapping[str, float] | None = None,
+) -> TraceInfo:
+    """Return what a trace says of a recorded run: the program, the engine and the device, and what the recorder found (see `TraceInfo`)."""
+    return TraceInfo(
+        prepared.plan.engine,
+        prepared.program.name,
+        prepared.device.info,
+        recorder,
+        calibration or {},
+        ledger,
+        tuple(notes),
+        plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
+        memory=prepared.memory,
+    )
 
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:

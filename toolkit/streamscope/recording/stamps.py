@@ -26,7 +26,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
-from streamscope.recording.origins import origins_of
+from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import GatedPass, NaturalPass, alone_ns, gated_pass, launches_of, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, in_graph
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
@@ -376,11 +376,7 @@ class Recording:
         found["clock_uncertainty_ns"] = round(chosen.clock.uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(chosen.natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
-        plan = self.prepared.plan.counts | self.prepared.graph_counts.to_dict()
-        prepared, device = self.prepared, self.recorder.device.info
-        return TraceInfo(
-            prepared.plan.engine, prepared.program.name, device, "stamps", found, ledger, tuple(notes), plan=plan, memory=prepared.memory
-        )
+        return info_of(self.prepared, "stamps", ledger, notes, found)
 
 
 def _meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
+from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
 from streamscope.trace.stored import MOST_NS
 
@@ -88,16 +89,6 @@ def joined(parts: Sequence[Activities]) -> Activities:
     """Return several activities, which have the same names, as one."""
     columns = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
     return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
-
-
-def looked_up(keys: npt.NDArray[Any], values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: int) -> npt.NDArray[np.int64]:
-    """Return the value of each wanted key, as a join does; the first where a key is there twice."""
-    if not len(keys):
-        return np.full(len(wanted), missing, np.int64)
-    order = np.argsort(keys, kind="stable")
-    in_order = keys[order]
-    at = np.minimum(np.searchsorted(in_order, wanted), len(keys) - 1)
-    return np.where(in_order[at] == wanted, values[order][at], missing).astype(np.int64)
 
 
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:

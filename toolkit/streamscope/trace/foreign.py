@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.joins import looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up, name_waits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, name_waits
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.joins import looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
@@ -51,11 +51,13 @@ def read_kineto(file: IO[bytes], program: str, gpu: int | None = None) -> Trace:
         It is not such a file, or holds no work of a GPU.
     """
     reader = EventsReader(file)
-    pieces = reader.pieces()
-    first = next(pieces)
-    found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
-    for events in chain([first], pieces):
+    found: OwnSpans | _ForeignSpans | None = None
+    for events in reader.pieces():
+        if found is None:
+            found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
         found.add(events)
+        del events  # Before the next ones are made.
+    assert found is not None  # There is a last piece always.
     if isinstance(found, OwnSpans):
         return found.trace(reader.beside.streamscope)
     if reader.beside.streamscope is not None:

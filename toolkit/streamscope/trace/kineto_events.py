@@ -19,6 +19,10 @@ MOST_TEXT_BYTES = 1 << 33
 """Of JSON, once it is decompressed: 8 GiB."""
 MOST_PIECE_BYTES = 1 << 25
 """Of the longest single event, or of all that stands in front of the events, or behind them."""
+MOST_DECODED_BYTES = 4 * MOST_PIECE_BYTES
+"""That a piece may take as Python's objects."""
+_OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 64}
+"""About what each of these characters stands for: a number, half of a text, a list, an event or a dictionary."""
 MOST_EVENTS = 50_000_000
 EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
@@ -139,6 +143,7 @@ class EventsReader:
                 if count > MOST_EVENTS:
                     raise ValueError(f"it has more than {MOST_EVENTS:,} events")
                 yield events
+            del events  # Before the next ones are made.
             self._fill()
         if in_object and _BEGIN.search(self._text):
             raise ValueError("it has 'traceEvents' twice")
@@ -172,6 +177,7 @@ class EventsReader:
         return True
 
     def _look_beside(self, text: bytearray) -> None:
+        _check_decoded_size(text, len(text))
         try:
             found = _BESIDE.decode(text)
         except msgspec.DecodeError as error:
@@ -210,6 +216,7 @@ class EventsReader:
 
     def _decoded(self, text: bytearray | memoryview, shape: Any = None) -> list[AnyEvent]:
         """Decode events, and once more with all digits of their times if a double does not hold them."""
+        _check_decoded_size(self._text, len(text))
         found = _decoder(float, self._arguments, shape).decode(text)
         times = np.array([event.ts or 0.0 for event in (found if shape is None else found.traceEvents)], np.float64)
         if (np.abs(times) >= EXACT_BELOW_US).any():
@@ -241,6 +248,12 @@ class EventsReader:
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
+
+
+def _check_decoded_size(text: bytearray, end: int) -> None:
+    """Refuse JSON that would take much more memory than it takes room: ``[[],[],[]...`` takes thirty times as much."""
+    if sum(nbytes * text.count(character, 0, end) for character, nbytes in _OBJECT_BYTES.items()) > MOST_DECODED_BYTES:
+        raise ValueError(f"it has too many lists, events or values in {end:,} bytes of JSON, more than any profiler writes")
 
 
 @cache

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
+from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts
 
@@ -106,6 +107,19 @@ class Origins:
                 raise TraceError(f"{name} of operations must be from {limits[0]} to {limits[1]}")
             object.__setattr__(self, name, values.astype(np.int32, copy=False))
 
+    def words(self) -> list[dict[str, str]]:
+        """Return what is known of each operation in words, by what it is: its label, its shapes or operator, its line."""
+
+        def said(code: int) -> str:
+            return self.texts[code] if code >= 0 else ""
+
+        found = []
+        for label, arguments, line in zip(self.label.tolist(), self.arguments.tolist(), self.line.tolist(), strict=True):
+            shapes = "shapes" if "→" in said(arguments) else "operator"
+            words = {"label": said(label), shapes: said(arguments), "line": said(line)}
+            found.append({name: text for name, text in words.items() if text})
+        return found
+
     def wait_rows(self, spans: SpanTable) -> tuple[IntArray, IntArray]:
         """Return the waits as rows of a table of spans: what was waited for, and what waited; those whose spans are missing are left out.
 
@@ -128,10 +142,7 @@ class Origins:
         last = len(every) - 1 - np.unique(every[::-1], return_index=True)[1]
         found = []
         for (operation, part), end in ((pairs[:, :2].T, rows[last]), (pairs[:, 2:].T, rows[first])):
-            at = np.searchsorted(keys, wanted := _key(operation, part))
-            there = at < len(keys)
-            there[there] = keys[at[there]] == wanted[there]
-            found.append(np.where(there, end[np.minimum(at, len(keys) - 1)] if len(keys) else -1, -1))
+            found.append(looked_up(keys, end, _key(operation, part), -1))
         known = (found[0] >= 0) & (found[1] >= 0)
         return found[0][known], found[1][known]
 

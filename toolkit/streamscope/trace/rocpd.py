@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import DeviceInfo, Trace

@@ -190,6 +190,28 @@ class SpanTable:
                 hint="a stream runs its work in order; times that are estimates have another basis",
             )
 
+    @classmethod
+    def of(cls, *rows: tuple[str, str, str, int, int] | tuple[str, str, str, int, int, int]) -> SpanTable:
+        """Return a table of a few spans, for examples and tests; `SpanBuilder` takes all that a span can say.
+
+        Parameters
+        ----------
+        *rows : tuple
+            Kind, name, lane, start and end in ns; and the correlation of a launch with what it put on the device. Lanes are drawn in the
+            order in which they come.
+
+        Examples
+        --------
+        >>> from streamscope.trace import SpanTable
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 25, 0))
+        >>> spans.lanes, spans.duration_ns.tolist()
+        (('host', 'main'), [3, 20])
+        """
+        builder = SpanBuilder(list(dict.fromkeys(row[2] for row in rows)))
+        for kind, name, lane, start_ns, end_ns, *correlation in rows:
+            builder.add(SpanKind[kind.upper()], name, lane, start_ns, end_ns, correlation=correlation[0] if correlation else -1)
+        return builder.build()
+
     def __len__(self) -> int:
         return len(self.start_ns)
 

@@ -12,7 +12,8 @@ from itertools import count
 
 import numpy as np
 
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.joins import call_rows
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanTable
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,8 @@ def time_before_zero_ns(spans: SpanTable) -> int:
 
 def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:
     """Return rows of launch calls, and of what each put on the device, in the order of calls and then of starts."""
-    calls = np.flatnonzero(spans.is_kind({SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH}) & (spans.correlation >= 0))
-    correlation, first = np.unique(spans.correlation[calls], return_index=True)
-    work = np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (spans.correlation >= 0))
-    at = np.searchsorted(correlation, spans.correlation[work])
-    known = at < len(correlation)
-    known[known] = correlation[at[known]] == spans.correlation[work[known]]
-    call, device = calls[first[at[known]]], work[known]
+    work = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    calls = call_rows(spans, work)
+    call, device = calls[calls >= 0], work[calls >= 0]
     order = np.lexsort((device, call))
     return call[order], device[order]

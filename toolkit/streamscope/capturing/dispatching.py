@@ -1,0 +1,87 @@
+"""Hearing of each PyTorch operator that a block of code calls, by a dispatch mode."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
+
+
+def listening(hear: Hear) -> AbstractContextManager[object]:
+    """Let a function call each operator of the block, and of autograd's threads that work for it.
+
+    Those that only make views are among them. An operator that others are made of is not: they are. Compiled functions run compiled, and
+    call what is not in their own kernels.
+    """
+    mode: AbstractContextManager[object] = _mode()(hear)
+    return mode
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """Yield the tensors of an argument or result."""
+    if isinstance(value, (tuple, list)):
+        for one in value:
+            yield from tensors_in(one)
+    elif isinstance(value, sys.modules["torch"].Tensor):
+        yield value
+
+
+def storages_in(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the memory of tensors on the device, with what tells one piece from another."""
+    for tensor in tensors:
+        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
+            storage = tensor.untyped_storage()
+            yield storage._cdata, storage  # noqa: SLF001 — no public way
+
+
+@cache
+def _mode() -> type[Any]:
+    """Return the dispatch mode's class; PyTorch is imported when a capture needs it."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    plain = (torch.Tensor, torch.nn.Parameter)
+
+    class Listening(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not there when types are checked
+        supports_higher_order_operators = True
+
+        def __init__(self, hear: Hear) -> None:
+            super().__init__()
+            self._hear = hear
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # Else torch.compile would not run what it compiled.
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(each not in plain for each in types):
+                return NotImplemented  # A tensor of another class calls operators on plain ones, which come here.
+            if not hasattr(func, "_schema"):  # An operator of higher order calls others, out of our sight.
+                return func(*args, **(kwargs or {}))
+            return _in_parts(self._hear, func, args) if _splits(func, args) else self._hear(func, args, kwargs or {})
+
+    return Listening
+
+
+def _in_parts(hear: Hear, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Run the backward pass of a convolution gradient by gradient, as it does itself, so that each node belongs to one of them."""
+    *others, mask = args
+    alone = ([at == wanted for at in range(len(mask))] for wanted in range(len(mask)))
+    return tuple(hear(function, (*others, one), {})[at] if mask[at] else None for at, one in enumerate(alone))
+
+
+def _splits(function: Any, args: tuple[Any, ...]) -> bool:
+    """Tell whether a call asks for several gradients of a convolution that cuDNN computes apart, with no copies that both would need."""
+    torch = sys.modules["torch"]
+    if function is not torch.ops.aten.convolution_backward.default or len(args) != len(function._schema.arguments):  # noqa: SLF001 — no public way
+        return False
+    gradient, values, weight, *_, transposed, _, groups, mask = args
+    plain = not transposed and groups == 1 and values.is_cuda and torch.backends.cudnn.is_acceptable(values)
+    tensors = gradient, values, weight
+    formats = [torch.contiguous_format] + ([torch.channels_last] if values.ndim == 4 else [])
+    return plain and sum(mask) > 1 and any(all(one.is_contiguous(memory_format=each) for one in tensors) for each in formats)

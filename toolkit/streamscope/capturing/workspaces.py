@@ -1,0 +1,44 @@
+"""What PyTorch's operators allocate for themselves and give back, learnt from a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamscope.capturing.allocations import TorchCounts
+from streamscope.capturing.dispatching import storages_in, tensors_in
+from streamscope.capturing.memory import Region
+
+
+class Workspaces:
+    """Notes what each operator of a plain call allocates besides its results.
+
+    Parameters
+    ----------
+    counts : TorchCounts
+    """
+
+    def __init__(self, counts: TorchCounts) -> None:
+        self._counts = counts
+        self._calls: list[tuple[range, tuple[int, ...]]] = []
+        self._sizes: list[tuple[int, ...]] = []
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator, and note which allocations were made meanwhile."""
+        before = self._counts.now().allocations
+        result = function(*args, **kwargs)
+        after = self._counts.now().allocations
+        results = storages_in(tensors_in(result)) if after > before else ()
+        self._calls.append((range(before, after), tuple(storage.data_ptr() for _, storage in results)))
+        return result
+
+    def learn(self, made: Sequence[Region]) -> None:
+        """Take the sizes from what the allocator handed out."""
+        self._sizes = [
+            tuple(end - start for start, end in (made[number] for number in numbers if number < len(made)) if start not in results)
+            for numbers, results in self._calls
+        ]
+
+    def of(self, call: int) -> tuple[int, ...]:
+        """Return how many bytes an operator allocated for itself each time, by its number among all calls; nothing where none is known."""
+        return self._sizes[call] if call < len(self._sizes) else ()

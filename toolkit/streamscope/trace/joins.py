@@ -1,0 +1,40 @@
+"""Joins: what has a key among what has keys; above all, each kernel and copy with the call that launched it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.trace.spans import IntArray, SpanKind, SpanTable
+
+CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
+_DENSE = 8
+"""Keys so much larger than their number are still looked up in a table."""
+
+
+def looked_up(keys: npt.NDArray[Any], values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: int) -> npt.NDArray[np.int64]:
+    """Return the value of each wanted key, as a join does; the first where a key is there twice."""
+    if not len(keys):
+        return np.full(len(wanted), missing, np.int64)
+    least, most = int(keys.min()), int(keys.max())
+    if least >= 0 and most <= _DENSE * (len(keys) + len(wanted)) + 1024:
+        value_of = np.full(most + 2, missing, np.int64)
+        value_of[keys[::-1]] = values[::-1]  # Of several, the last one assigned stays.
+        return value_of[np.where((wanted >= 0) & (wanted <= most), wanted, most + 1)]
+    order = np.argsort(keys, kind="stable")
+    in_order = keys[order]
+    at = np.minimum(np.searchsorted(in_order, wanted), len(keys) - 1)
+    return np.where(in_order[at] == wanted, values[order][at], missing).astype(np.int64)
+
+
+def correlated(spans: SpanTable, rows: IntArray, others: IntArray) -> IntArray:
+    """Return for each of some rows the first of others that has its correlation; -1 where none has."""
+    others = others[spans.correlation[others] >= 0]
+    return looked_up(spans.correlation[others], others, spans.correlation[rows], -1)
+
+
+def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
+    """Return for each row of a kernel or copy the row of its launch call, the first of several; -1 where there is none."""
+    return correlated(spans, device_rows, np.flatnonzero(spans.is_kind(CALL_KINDS)))
