@@ -217,7 +217,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
-    memories = checked_memories(nodes, memories, touched, taken.own, lambda: (state.put_back(), _restore(before)))
+
+    def put_back() -> None:
+        state.put_back()
+        _restore(before)
+
+    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)

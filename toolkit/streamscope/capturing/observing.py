@@ -37,7 +37,7 @@ Found = list[tuple[int, Region]]
 
 
 def observed_writes(
-    nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], object]
+    nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], None]
 ) -> list[list[Region]]:
     """Return what each node changed in some pieces of device memory, as rows of lines, when the nodes run one after the other.
 
@@ -87,7 +87,7 @@ def checked_memories(
     memories: Sequence[NodeMemory],
     regions: Sequence[Region],
     own: Sequence[Region],
-    put_back: Callable[[], object],
+    put_back: Callable[[], None],
 ) -> list[NodeMemory]:
     """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood."""
     hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
@@ -112,7 +112,7 @@ def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]
     return tuple(dict.fromkeys(region for one in addresses if (region := around(regions, one)) is not None))
 
 
-def _prepare(own: Sequence[Region], put_back: Callable[[], object]) -> None:
+def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
     """Make memory what it is before a run, but for the capture's own, which is as new."""
     lib = libraries()
     for start, end in own:
