@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +260,28 @@ def true_order() -> str:
         f"\nResults on {inputs:,} random inputs, beside neighbours: {equal} of {len(proofs)} captures were equal in each bit, "
         "the others as equal as the capture is to itself.\n"
     )
-    return table(head, rows) + said + measured_on(found)
+    return table(head, rows) + said + preparing(found) + simulated_captures(found["results"]) + measured_on(found)
+
+
+def preparing(found: Any) -> str:
+    """Return how long it takes to capture networks, to find and measure orders, and to check them."""
+    parts = ("capture and inference", "scheduling", "checking")
+    every = [one["1"] for one in found["results"].values()] + ([found["large"]] if "seconds" in found.get("large", {}) else [])
+    seconds = {one["nodes"]: sum(one["seconds"][part] for part in parts) for one in every}
+    told = [f"{seconds[nodes]:.1f} s for {nodes:,} nodes" for nodes in sorted(seconds)[-3:]]
+    return f"\nTo capture, order and check takes {', '.join(told[:-1])} and {told[-1]}.\n"
+
+
+def simulated_captures(results: Mapping[str, Any]) -> str:
+    """Return how far the recordings of captured networks are from the runs, on the simulated device."""
+    off: dict[str, list[float]] = {"graph": [], "graph-dual": []}
+    for batches in results.values():
+        path = ROOT / "notebooks" / "recorded" / "captured" / f"{batches['function']}.captured.json"
+        runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", progress=False)
+        for engine, errors in off.items():
+            errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
+    told = [f"{100 * statistics.median(errors):.0f} % off in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
+    return f"\nTheir recordings on the simulated device: the captured order is {told[0]}, the true order {told[1]}.\n"
 
 
 def compiled_order() -> str:
@@ -381,13 +402,13 @@ def predictions() -> str:
 
     def row(engine: str) -> list[str]:
         cells = [f"`{engine}`"]
-        for key in ("error", "error_warm"):
+        for key in ("error", "error_after_others"):
             errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
             cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
         return cells
 
     halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
-    first = table(["engine", "error: median, worst", "after a run of its own"], map(row, engines))
+    first = table(["engine", "error: median, worst", "after another engine's run"], map(row, engines))
     steps = [
         [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
         for batch, r in found["resnet50"]["batches"].items()
