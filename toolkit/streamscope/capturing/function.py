@@ -196,6 +196,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
         apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
         if apart and (extra_bytes is None or extra_bytes >= WORKSPACES_BYTES):
+            del taken  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
             _restore(before)
             taken = capturing(function, inputs, extra_bytes, apart)
             nodes = read_nodes(taken.graph)
