@@ -159,7 +159,7 @@ def test_orders_are_measured_once_and_what_they_change_is_put_back(driver, monke
         yield
         said.append("put back")
 
-    monkeypatch.setattr(raw_graph, "_median_times_us", lambda graphs, stream: [float(len(said)) * graph.captured for graph in graphs])
+    monkeypatch.setattr(raw_graph, "_median_times_us", lambda graphs, *_: [float(len(said)) * graph.captured for graph in graphs])
     monkeypatch.setattr(RawGraph, "_replay_first", lambda raw, edges: said.append(f"first replay of {edges}"))
     raw = RawGraph(1, [10, 11, 12], CHAIN, keeping, None)
     other = ((), (), ())
@@ -174,7 +174,7 @@ def test_a_replay_that_hangs_is_an_error_and_its_graphs_are_kept(driver, monkeyp
     with pytest.raises(HungError, match="was not done after 0 µs"):
         raw_graph._wait(SimpleNamespace(done=False))
 
-    def hang(graphs, stream):
+    def hang(graphs, *_):
         raise HungError("it hangs")
 
     monkeypatch.setattr(raw_graph, "_median_times_us", hang)
