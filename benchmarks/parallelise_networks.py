@@ -191,6 +191,7 @@ def main() -> None:
         if make.__name__ not in options.only.split(","):
             continue
         found = results.setdefault(name, {})
+        found["function"] = make.__name__
         for batch in filter(None, options.batch.split(",")):
             found[batch] = attempt(lambda: measured(make, int(batch), options))  # noqa: B023 — called at once
             print(name, batch, json.dumps(found[batch]), flush=True)

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +260,19 @@ def true_order() -> str:
         f"\nResults on {inputs:,} random inputs, beside neighbours: {equal} of {len(proofs)} captures were equal in each bit, "
         "the others as equal as the capture is to itself.\n"
     )
-    return table(head, rows) + said + measured_on(found)
+    return table(head, rows) + said + simulated_captures(found["results"]) + measured_on(found)
+
+
+def simulated_captures(results: Mapping[str, Any]) -> str:
+    """Return how far the recordings of captured networks are from the runs, on the simulated device."""
+    off: dict[str, list[float]] = {"graph": [], "graph-dual": []}
+    for batches in results.values():
+        path = ROOT / "notebooks" / "recorded" / "captured" / f"{batches['function']}.captured.json"
+        runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", progress=False)
+        for engine, errors in off.items():
+            errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
+    told = [f"{100 * statistics.median(errors):.0f} % off in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
+    return f"\nTheir recordings on the simulated device: the captured order is {told[0]}, the true order {told[1]}.\n"
 
 
 def compiled_order() -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
-from streamscope.auditing.captured_orders import MOST_REASONS
+from streamscope.auditing.captured_orders import MOST_REASONS, used_once
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.true_order import true_order
+from streamscope.devices.graph_node import GraphNode, NodeKind
 
 CHAIN = ((), (0,), (1,), (2,))
 
@@ -69,22 +73,38 @@ def test_memory_that_an_address_led_to_may_be_a_workspace():
     assert audit.of("not understood") == ()
 
 
+def nodes_of(*operators):
+    return [GraphNode(NodeKind.KERNEL, "kernel", after, operator=name) for name, after in zip(operators, CHAIN, strict=True)]
+
+
 def test_memory_that_is_handed_out_again_orders_only_because_of_the_allocator():
-    """Nodes 0 and 1 write and read piece 0; node 2 gets it anew from the allocator, and node 3 reads what node 2 left there."""
+    """Operator a leaves something in piece 0 and b reads it; c gets it anew from the allocator, and d reads what c left."""
     temporary = own(0, Evidence.ALLOCATED)
-    audit = audited(*(NodeMemory((one, own(number + 1))) for number, one in enumerate((temporary, own(0), temporary, own(0)))))
-    (found,) = audit.of("memory used twice")
-    assert (found.severity, found.cost_ns) == (Severity.WARNING, 2000)
-    assert found.message == (
-        "1 node is handed memory that was used before: node 2, kernel. That keeps 1 of 3 edges, and costs at most 2.00 µs of 4.00 µs "
-        "(estimated)."
-    )
-    assert "memory_limit" in found.advice
+    memories = [NodeMemory((one, own(number + 1))) for number, one in enumerate((temporary, own(0), temporary, own(0)))]
+    assert true_order(memories, CHAIN) == CHAIN
+    apart, again = used_once(nodes_of("a", "b", "c", "d"), memories)
+    assert again == [2]
+    assert true_order(apart, CHAIN) == ((), (0,), (), (2,))
 
 
 def test_what_an_operator_of_several_nodes_allocates_is_handed_out_once():
     allocated = own(0, Evidence.ALLOCATED)
-    assert audited(*[NodeMemory((allocated,))] * 4).findings == ()
+    memories = [NodeMemory((own(1), allocated)), *[NodeMemory((allocated,))] * 3]
+    assert used_once(nodes_of("a", "a", "a", "a"), memories) == (memories, [])
+
+
+def test_the_finding_names_who_gets_memory_again():
+    memories = [NodeMemory((own(0, Evidence.ALLOCATED),)), NodeMemory((own(1),)), NodeMemory((own(0, Evidence.ALLOCATED),)), NodeMemory()]
+    program = captured(memories, CHAIN)
+    nodes = nodes_of("a", "b", "c", "d")
+    program = replace(program, certificate=replace(program.certificate, nodes=nodes))
+    (found,) = ss.audit(program, device="simulated", estimate=lambda launch: 1000.0).of("memory used twice")
+    assert (found.severity, found.cost_ns) == (Severity.WARNING, 1000)
+    assert found.message == (
+        "1 node is handed memory that was used before: node 2, kernel (c). That keeps 1 of 1 edge, and costs at most 1.00 µs of 4.00 µs "
+        "(estimated)."
+    )
+    assert "memory_limit" in found.advice
 
 
 def test_captured_code_has_no_reference_that_could_be_missing():

@@ -76,8 +76,6 @@ def test_two_branches_of_cupy_kernels_do_not_wait_for_each_other(cupy):
 
 
 def test_kinds_of_cupy_kernels_are_understood(cupy):
-    import cupyx
-
     raw = cupy.RawKernel(TWICE, "twice")
     template = cupy.RawModule(
         code="template <typename T> __global__ void plus(const T* x, T* y, T z) { y[threadIdx.x] = x[threadIdx.x] + z; }",
@@ -95,7 +93,7 @@ def test_kinds_of_cupy_kernels_are_understood(cupy):
         raw((4,), (256,), (x, y, np.int32(x.size)))
         template.get_function("plus<float>")((1,), (256,), (y, y, np.float32(1)))
         z = mine(x, y)
-        cupyx.scatter_add(z, at, cupy.float32(1))
+        cupy.add.at(z, at, cupy.float32(1))
         picked = cupy.take(y, at)
         return norm(z), z.sum(), table.sum(axis=0), fused(y, z), picked, cupy.cumsum(z), cupy.argmax(z), cupy.concatenate([y, z])
 
@@ -173,9 +171,11 @@ def test_our_analysis_of_triton_kernels_finds_all_that_pytorchs_finds(torch, ker
         found = kernel_arguments((texts / f"{kernel.__name__}.ttir").read_text())
         names = [name for name, one in signature.items() if not isinstance(one, int)]
         ours = {names[number] for number in found.written if number >= 0 and signature[names[number]] in kinds}
-        assert ours <= theirs or kernel.__name__ == "hidden_store", kernel.__name__  # PyTorch's takes all for written where it gives up.
+        all_pointers = {name for name, one in signature.items() if one in kinds}
+        assert theirs <= ours or theirs == all_pointers, kernel.__name__  # PyTorch's takes all for written where it gives up.
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, when it compiles.
 def test_compiled_pytorch_code_is_understood(cupy, torch):
     def function(a, b):
         return (a * b).sum(0), torch.softmax(a, 1) + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamscope.capturing import observing
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.observing import checked_memories, hidden_writes
+from streamscope.capturing.observing import checked_memories, hidden_writes, rows_of_pieces
 from streamscope.capturing.state import LINE
 
 places = st.integers(0, 20).map(lambda line: line * LINE)
@@ -54,8 +56,19 @@ def test_a_node_that_changes_something_else_is_not_understood(monkeypatch):
     ],
 )
 def test_bits_of_lines_become_rows(bits, size, rows):
-    lines = observing._Lines.__new__(observing._Lines)
-    lines._starts, lines._sizes = [0, 7 * observing.PIECE], [0, size]
-    words = np.array([sum(1 << bit - 32 * word for bit in bits if bit // 32 == word) for word in range(4)], np.uint32)
+    words = [sum(1 << bit - 32 * word for bit in bits if bit // 32 == word) for word in range(4)]
+    starts, sizes = np.array([0, 7 * observing.PIECE], np.uint64), np.array([0, size], np.uint32)
+    found = rows_of_pieces(np.array([[5, 1, *words]], np.uint32), starts, sizes)
     start = 7 * observing.PIECE
-    assert lines._rows(1, words) == [(start + first * LINE, start + int(last * LINE)) for first, last in rows]
+    assert found == [(5, (start + first * LINE, start + int(last * LINE))) for first, last in rows]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sets(st.integers(0, 127), min_size=1)), unique_by=lambda one: one[:2]))
+def test_rows_of_neighbouring_pieces_are_joined(changed):
+    starts, sizes = np.arange(4, dtype=np.uint64) * np.uint64(observing.PIECE), np.full(4, observing.PIECE, np.uint32)
+    words = [[sum(1 << bit - 32 * word for bit in bits if bit // 32 == word) for word in range(4)] for _, _, bits in sorted(changed)]
+    rows = np.array([[look, piece, *each] for (look, piece, _), each in zip(sorted(changed), words, strict=True)], np.uint32).reshape(-1, 6)
+    found = rows_of_pieces(rows, starts, sizes)
+    lines = {(look, at // LINE) for look, (start, end) in found for at in range(start, end, LINE)}
+    assert lines == {(look, piece * 128 + bit) for look, piece, bits in changed for bit in bits}
+    assert all(one != other or end < start for (one, (_, end)), (other, (start, _)) in pairwise(found))

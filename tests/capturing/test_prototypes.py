@@ -33,7 +33,7 @@ def source(parameters: str, before: str = "", body: str = BODY) -> str:
         ("float4 f", VALUE),
         ("const CArray<float, 1, 1, 1> _raw_x", READ),
         ("CArray<complex<double>, 2, 1, 1> _raw_y", WRITTEN),
-        ("CIndexer<2, 1> _ind", VALUE),
+        ("CIndexer<2, 1> _ind", Role.INDEXER),
         ("float** x", UNKNOWN),
         ("const float* const* x", UNKNOWN),
         ("const float* x[]", UNKNOWN),
@@ -47,7 +47,7 @@ def source(parameters: str, before: str = "", body: str = BODY) -> str:
 )
 def test_the_role_of_a_parameter(declared, role):
     assert roles_in_source(source(declared), "kernel") == (role,)
-    assert roles_in_source(source(f"int n, {declared}, CIndexer<1, 1> i"), "kernel") == (VALUE, role, VALUE)
+    assert roles_in_source(source(f"int n, {declared}, CIndexer<1, 1> i"), "kernel") == (VALUE, role, Role.INDEXER)
 
 
 def test_a_kernel_without_parameters():

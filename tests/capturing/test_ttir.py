@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_each_text_is_tried():
     assert {path.stem for path in TEXTS.glob("*.ttir")} == set(EXPECTED)
 
 
+@pytest.mark.parametrize("path", sorted((TEXTS / "inductor").glob("*.ttir")), ids=lambda path: path.stem)
+def test_kernels_of_torch_compile_write_what_it_calls_outputs(path):
+    """PyTorch 2.11 names the arguments of its kernels by what they are: ``in_ptr0``, ``out_ptr0``, ``in_out_ptr0``."""
+    found = kernel_arguments(path.read_text())
+    names = re.findall(r"%(\w+): ", re.search(r"tt\.func public @\w+\((.*)", path.read_text())[1])
+    assert len(names) == len(found.types)
+    assert {names[number] for number in found.written} == {name for name in names if "out_ptr" in name}
+    assert {name for name in names if name.startswith("in_")} <= {names[number] for number in found.read}
+    assert found.complete
+
+
 def test_an_argument_is_known_by_its_type():
     assert kernel_arguments(text("add")).types == ("!tt.ptr<f32>", "!tt.ptr<f32>", "!tt.ptr<f32>", "i32")
     tensor, *numbers = kernel_arguments(text("host_descriptors")).types[:5]
@@ -61,6 +73,13 @@ def test_an_operation_that_nobody_knows_reads_and_writes_what_it_is_given():
     found = kernel_arguments(kernel('    "other.thing"(%a) : (!tt.ptr<f32>) -> ()'))
     assert (found.read, found.written) == ({0}, {0})
     assert kernel_arguments(kernel("    %0 = other.thing %n : i64 -> f32")).written == {2}
+
+
+@pytest.mark.parametrize(("pure", "touched"), [("true", set()), ("false", {0})])
+def test_a_function_of_a_library_touches_memory_unless_it_is_pure(pure, touched):
+    call = f'    %0 = tt.extern_elementwise %a {{libname = "", libpath = "", pure = {pure}, symbol = "f"}} : (!tt.ptr<f32>) -> f32'
+    found = kernel_arguments(kernel(call))
+    assert (found.read, found.written) == (touched, touched)
 
 
 def test_what_an_unknown_operation_returns_may_lead_anywhere():

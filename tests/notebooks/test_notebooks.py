@@ -135,6 +135,27 @@ def test_notebook_on_engines_shows_what_it_speaks_of(executed_once):
     assert len(outputs(executed, PLOTLY)) >= 5
 
 
+def test_notebook_on_your_own_code_says_first_what_there_is_to_gain(executed_once):
+    executed = executed_once(OWN_CODE)
+    assert re.match(r"googlenet, 309 .*: at most \d.* times as fast as the capture", streams(executed)["stdout"].splitlines()[1])
+    networks, measured = (html for html in outputs(executed, "text/html") if "<th" in html and "dataframe" in html)
+    assert networks.count("<tr") == measured.count("<tr") == 15
+    (certificate,) = [html for html in outputs(executed, "text/html") if "must keep their order" in html]
+    assert "each has a path in the true order" in certificate
+    graphs = [html for html in outputs(executed, "text/html") if "inception3a" in html and "<map" in html]
+    assert len(graphs) == 1
+
+
+def test_recordings_of_captured_code_open_and_are_of_a_gpu(repository):
+    paths = sorted((repository / "notebooks" / "recorded" / "captured").glob("*.captured.json"))
+    assert len(paths) == 14
+    for path in paths:
+        loaded = ss.load_captured(path)
+        assert (loaded.name, loaded.device) == (path.name.removesuffix(".captured.json"), "NVIDIA H200")
+        assert loaded.certificate().unordered() == []
+        assert path.stat().st_size < MOST_BYTES / 4
+
+
 def test_every_chart_has_a_title_and_says_what_its_axes_are(executed):
     for figure in outputs(executed, PLOTLY):
         layout = figure["layout"]

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 
-from streamscope.parallelising.proving import Proof, ProvedOutput, _difference, _Left
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.parallelising.proving import Proof, ProvedOutput, _difference, _Left, _temporary
 
 EQUAL = ProvedOutput("output 0", 0.0, 0.0, holds=True)
 ATOMIC = ProvedOutput("output 1", 2e-6, 1e-6, holds=True)
@@ -49,3 +50,14 @@ def test_a_result_that_is_not_equal_may_be_off_as_results_of_other_code_may_be()
     left, close, far = (_Left([np.array([1.0, second])], []) for second in (2.0, 2.0 + 1e-12, 2.1))
     assert close.allowed(left) == [True, True]
     assert far.allowed(left) == [False, True]
+
+
+def test_only_memory_of_the_captures_own_that_a_run_fills_itself_is_cleared_before():
+    def written(start, end, evidence=Evidence.SCHEMA, *, writes=True):
+        return Access(start, end, True, writes, evidence)
+
+    memories = [
+        NodeMemory((written(0, 8), written(8, 16, writes=False), written(900, 990))),
+        NodeMemory((written(4, 12), written(100, 140, Evidence.ALLOCATED), written(64, 96, Evidence.POINTER), written(180, 220))),
+    ]
+    assert _temporary(memories, [(0, 200), (950, 2000)]) == [(0, 12), (100, 140)]

@@ -99,7 +99,7 @@ def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tup
     found, again, before = list[NodeMemory](), list[int](), None
     for number, memory in enumerate(memories):
         allocated = tuple((one.start, one.end) for one in memory.accesses if one.evidence is Evidence.ALLOCATED)
-        operator = (nodes[number].operator, nodes[number].where, allocated)
+        operator = (nodes[number].operator, nodes[number].module, nodes[number].where)
         if operator != before:
             used = [(low, high) for low, high in allocated if ((start < high) & (end > low) & (node < number)).any()]
             elsewhere[:0] = [(region, (len(again) + 1) * FAR) for region in used]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -176,6 +177,16 @@ def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
         elif action == "free_completed":
             now -= in_use.pop(address, 0)
     return most
+
+
+def pieces_of_arrays() -> list[Region]:
+    """Return the memory of CuPy's arrays, as its allocator divided it; not that of arrays which only show other memory."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return []
+    held = (one.data.mem for one in gc.get_objects() if type(one) is cupy.ndarray)
+    own = (each for each in held if not isinstance(each, cupy.cuda.UnownedMemory) and each.size)
+    return list({(int(each.ptr), int(each.ptr) + int(each.size)) for each in own})
 
 
 def _allocate(own: list[Region], nbytes: int) -> Any:

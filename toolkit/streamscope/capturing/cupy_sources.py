@@ -12,8 +12,10 @@ from typing import Any
 
 from streamscope.kernels.library.libraries import libraries
 
-_SOURCES: dict[int, str] = {}
-"""By the address of the ``CUmodule``. CUDA may use an address again, but only for a module that passed the hook, too."""
+MOST = 4096
+"""Modules whose sources are known. They stay loaded, since CUDA gives the address of one that is gone to the next, whoever loads that."""
+_SOURCES: dict[int, tuple[Any, str]] = {}
+"""Modules and their sources by the address of the ``CUmodule``, in the order in which they were loaded."""
 _UNKNOWN = ("-default-device", "--device-as-default-execution-space")
 """Options under which any variable of the source is one in device memory."""
 _KEPT: list[Any] = []
@@ -24,7 +26,14 @@ def source_of(function: int) -> str | None:
     """Return the source text that a ``CUfunction`` was compiled from; None if CuPy did not compile it, or before `note_sources`."""
     cuda = libraries().cuda
     status, module = cuda.cuFuncGetModule(cuda.CUfunction(function))
-    return _SOURCES.get(int(module)) if int(status) == 0 else None
+    _, source = _SOURCES.get(int(module), (None, None)) if int(status) == 0 else (None, None)
+    return source
+
+
+def _note(module: Any, source: str) -> None:
+    _SOURCES[int(module.ptr)] = module, source
+    while len(_SOURCES) > MOST:
+        del _SOURCES[next(iter(_SOURCES))]
 
 
 @cache
@@ -38,10 +47,9 @@ def note_sources() -> None:
 
     def noting(source: str, options: tuple[str, ...] = (), **others: Any) -> Any:
         module = compile_module(source, options, **others)
-        if hasattr(module, "ptr"):
-            _SOURCES[int(module.ptr)] = source
-            if "-DCUPY_JIT_MODE" not in options and any(one in options for one in _UNKNOWN):
-                del _SOURCES[int(module.ptr)]
+        hides = "-DCUPY_JIT_MODE" not in options and any(one in options for one in _UNKNOWN)
+        if hasattr(module, "ptr") and not hides:
+            _note(module, source)
         return module
 
     compiler._compile_module_with_cache = noting  # noqa: SLF001
@@ -63,6 +71,7 @@ def _forget(everything: list[Any]) -> None:
             one._elementwise_kernel_memo.clear()  # noqa: SLF001
         elif type(one) is cupy.RawKernel and one.code is not None:
             loaded = (each for held in gc.get_referents(one) if isinstance(held, list) for each in held)
-            _SOURCES.update((int(each.module.ptr), one.code) for each in loaded if each is not None)
+            for each in filter(None, loaded):
+                _note(each.module, one.code)
         elif type(one).__name__ == "_JitRawKernel":
             one._cache.clear()  # noqa: SLF001

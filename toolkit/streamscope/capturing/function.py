@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,7 @@ class CapturedFunction(CapturedProgram):
     _expected: list[Array]
     _before: list[tuple[Any, Any]]
     _state: State
+    _own: list[Region] = field(default_factory=list)
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -206,7 +207,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
     raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, taken.kept, raw)
-    return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
+    known = (title, program, described, memories, results, taken.memory)
+    return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
 
 def _not_captured(title: str, error: Exception) -> StreamscopeError:

@@ -85,11 +85,14 @@ def _unknown(node: LaunchableNode, where: Around, why: str) -> KernelUses:
 
 def _use(parameter: Parameter, role: Role, evidence: Evidence, where: Around) -> tuple[list[PointerUse], str]:
     """Return the addresses in a parameter with their use, and why it may lead to more; empty if it does not."""
-    addresses = pointers_among(parameter.words, where)
+    if role is Role.INDEXER:
+        return [], ""
     if role in (Role.READ, Role.WRITTEN):
+        addresses = pointers_among(parameter.words[:1], where)  # As in arrays of CuPy's, and tensor maps.
         lost = not addresses and any(parameter.words[:1])
         uses = [PointerUse(one, True, role is Role.WRITTEN, evidence) for one in addresses]
         return uses, "leads to no memory that is known" if lost else ""
+    addresses = pointers_among(parameter.words, where)
     # The end of a piece of memory may be an iterator's, which goes backwards from there.
     addresses += tuple(one - 1 for one in parameter.words if one not in addresses and where(one - 1) is not None)
     if role is Role.HOLDER:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamscope.capturing.arguments import pointers_among
 from streamscope.capturing.memory import NodeMemory, Region, around
 from streamscope.capturing.nodes import LaunchableNode
-from streamscope.capturing.state import LINE, bytes_at, rows_of_lines
+from streamscope.capturing.state import LINE, rows_of_lines
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 
@@ -27,6 +27,8 @@ LOOKED_AT = 2**40
 """Bytes that may be looked at where no pointer leads, in all; an H200 reads as many in a quarter of a second."""
 MOST_FOUND = 2**20
 """Changed pieces that are noted before the host fetches them."""
+_AT_ONCE = 2**16
+"""Pieces whose lines are looked through at once."""
 
 _WRONG = "it changed memory that nothing had said it would"
 
@@ -48,7 +50,7 @@ def observed_writes(
     regions : sequence of Region
         Sorted and apart from each other.
     own : sequence of Region
-        Memory whose contents do not outlive a run. All bits of it are flipped before: the same values as in the run before would not show.
+        Memory whose contents do not outlive a run. It is cleared before: the same values as in the run before would not show.
     put_back : callable
         Puts back what other memory held; called before each run and at the end.
     """
@@ -111,14 +113,12 @@ def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]
 
 
 def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
-    """Make memory what it is before a run, but for the capture's own, which gets other values."""
-    cupy = libraries().cupy
-    for region in own:
-        values = bytes_at(*region)
-        cupy.invert(values, out=values)
-    cupy.cuda.get_current_stream().synchronize()
+    """Make memory what it is before a run, but for the capture's own, which is as new."""
+    lib = libraries()
+    for start, end in own:
+        lib.runtime.memset(start, 0, end - start)
     put_back()
-    libraries().runtime.deviceSynchronize()
+    lib.runtime.deviceSynchronize()
 
 
 def _run(
@@ -132,7 +132,7 @@ def _run(
     """Run the nodes, note what changed where their pointers lead, and return the stretches in which something else did."""
     prepare()
     lines.look_everywhere()
-    lines.found()
+    lines.forget()
     hidden = set()
     seen: Found = []
     for number, (call, regions) in enumerate(zip(calls, near, strict=True)):
@@ -162,8 +162,8 @@ def _search(
     seen: Found = []
     for number, call in enumerate(calls):
         if number % every == 0 and number // every in hidden:
-            lines.look_everywhere()
-            seen += [one for one in lines.found() if one[0] != NOBODY]
+            seen += [*lines.found(), *lines.look_everywhere()]
+            lines.forget()
         call()
         if number // every in hidden:
             seen += lines.look_everywhere(number)
@@ -190,11 +190,10 @@ class _Lines:
         starts = [at for start, end in regions for at in range(start, end, PIECE)]
         sizes = [min(PIECE, end - at) for start, end in regions for at in range(start, end, PIECE)]
         counts = [-(-(end - start) // PIECE) for start, end in regions]
-        self._starts = starts
         self._first = dict(zip(regions, np.cumsum([0, *counts]).tolist(), strict=False))
         self._count = dict(zip(regions, counts, strict=True))
-        self._memory = cupy.asarray(np.array(starts, np.uint64)), cupy.asarray(np.array(sizes, np.uint32))
-        self._sizes = sizes
+        self._starts, self._sizes = np.array(starts, np.uint64), np.array(sizes, np.uint32)
+        self._memory = cupy.asarray(self._starts), cupy.asarray(self._sizes)
         self._hashes = cupy.zeros(len(starts) * LINES, np.uint64)
         self._found = cupy.zeros((MOST_FOUND, 6), np.uint32)
         self._found_count = cupy.zeros(1, np.uint32)
@@ -221,14 +220,39 @@ class _Lines:
     def found(self) -> Found:
         """Return what was found since the last call."""
         rows = self._found[: int(self._found_count[0])].get()
+        self.forget()
+        order = np.lexsort((rows[:, 1], rows[:, 0]))
+        return rows_of_pieces(rows[order], self._starts, self._sizes)
+
+    def forget(self) -> None:
+        """Let what was found so far be nothing."""
         self._found_count.fill(0)
         self._pending = 0
-        return [(int(look), row) for look, piece, *lines in rows for row in self._rows(int(piece), np.array(lines, np.uint32))]
 
-    def _rows(self, piece: int, lines: npt.NDArray[np.uint32]) -> list[Region]:
-        """Return the rows of neighbouring lines whose bits are set."""
-        bits = np.unpackbits(lines.view(np.uint8), bitorder="little").astype(np.bool_)
-        return rows_of_lines(bits, self._starts[piece], self._starts[piece] + self._sizes[piece])
+
+def rows_of_pieces(rows: npt.NDArray[np.uint32], starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32]) -> Found:
+    """Return rows of changed lines, each with the number of the look that found it.
+
+    Parameters
+    ----------
+    rows : (n, 6) array
+        Number of the look, number of the piece, and a bit for each of its lines; sorted.
+    starts, sizes : array
+        Of each piece, in bytes.
+    """
+    found: Found = []
+    for part in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):
+        bits = np.unpackbits(np.ascontiguousarray(part[:, 2:]).view(np.uint8), axis=1, bitorder="little")
+        padded = np.zeros((len(part), LINES + 2), np.int8)
+        padded[:, 1:-1] = bits
+        row, edge = np.nonzero(np.diff(padded, axis=1))
+        look, piece = part[row[::2], 0], part[row[::2], 1]
+        first = starts[piece] + edge[::2].astype(np.uint64) * np.uint64(LINE)
+        last = starts[piece] + np.minimum(edge[1::2] * LINE, sizes[piece]).astype(np.uint64)
+        begins = np.concatenate(([True], (look[1:] != look[:-1]) | (first[1:] != last[:-1])))
+        ends = np.append(begins[1:], True)
+        found += zip(look[begins].tolist(), zip(first[begins].tolist(), last[ends].tolist(), strict=True), strict=True)
+    return found
 
 
 @cache

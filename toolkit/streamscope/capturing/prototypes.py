@@ -15,6 +15,7 @@ class Role(Enum):
     """What a parameter is."""
 
     VALUE = "a number"
+    INDEXER = "says how far CuPy's arrays reach; a word of it is left as it was"
     READ = "leads to memory that is read"
     WRITTEN = "leads to memory that may be written"
     HOLDER = "holds all addresses that it leads to"
@@ -198,7 +199,9 @@ def _role(kind: str) -> Role:
     if array is not None:
         held = _is_number(array[2])
         return Role.UNKNOWN if not held else Role.READ if array[1] or array[3] else Role.WRITTEN
-    if re.fullmatch(r"(?:const )?CIndexer<[^<>]*>(?: const)?", kind) or _is_number(kind):
+    if re.fullmatch(r"(?:const )?CIndexer<[^<>]*>(?: const)?", kind):
+        return Role.INDEXER
+    if _is_number(kind):
         return Role.VALUE
     if kind.startswith(_ITERATORS):
         return Role.HOLDER

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
 from streamscope.capturing.evidence import node_memories, sharing_calls
@@ -105,7 +105,7 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
             stream.synchronize()
         with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    allocated = Allocated(made, (), pool.own)
+    allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
     return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
 
@@ -144,7 +144,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
-    allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
+    allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, side, log.kept, log.from_outside, products]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)

@@ -229,7 +229,7 @@ class _Flow:
             self._regions.append(_Region(name, results, again))
 
     def _operation(self, name: str, results: Sequence[str], operands: list[str], line: str) -> None:
-        pure = _NO_MEMORY.match(name) is not None
+        pure = _NO_MEMORY.match(name) is not None and "pure = false" not in line  # A function of a library may be called.
         if not pure:
             self.touching.append((name, operands, line))
         loads = name in _READS or name in ("tt.atomic_rmw", "tt.atomic_cas")

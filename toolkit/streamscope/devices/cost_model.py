@@ -340,9 +340,7 @@ class CostModel:
             works = cost.bytes or cost.flops or cost.alone_ns is not None
             working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
-        if cost.per_multiprocessor == 1:  # Nothing else of its kind fits beside a block, which has few threads and keeps all units busy.
-            return Residency(held.multiprocessors * busy, held.multiprocessors * busy * self.threads_per_multiprocessor, whole=True)
-        return Residency(held.multiprocessors * busy, held.threads * busy)
+        return Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
 
     def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
         """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""

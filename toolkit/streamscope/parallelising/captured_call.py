@@ -167,12 +167,7 @@ class CapturedCall:
         EngineError
             The stream is being captured.
         """
-        stream = device_arrays.callers_stream(tensors=self._tensors)
-        if device_arrays.is_capturing(stream):
-            raise EngineError(
-                f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
-                hint="call the plain function there",
-            )
+        stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             self._follow(stream)
             places = list(map(place, arrays))
@@ -183,6 +178,22 @@ class CapturedCall:
             else:
                 results = self._run(stream, arrays, places, elsewhere)
         return put_together(self.returned.tree, results)
+
+    def free_stream(self) -> int:
+        """Return the caller's current stream.
+
+        Raises
+        ------
+        EngineError
+            It is being captured.
+        """
+        stream = device_arrays.callers_stream(tensors=self._tensors)
+        if device_arrays.is_capturing(stream):
+            raise EngineError(
+                f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
+                hint="call the plain function there",
+            )
+        return stream
 
     def _run(self, stream: int, arrays: Sequence[Any], places: Sequence[Place], elsewhere: tuple[int, ...]) -> list[Any]:
         """Copy the arrays that lie elsewhere than in the capture's memory, run, and return the results."""

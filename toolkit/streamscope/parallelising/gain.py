@@ -93,26 +93,8 @@ class Gain:
         return next((one.ratio for one in self.choice.candidates if self.parallel and one.engine == CAPTURED), None)
 
     @property
-    def text(self) -> str:
-        """The verdict in a few sentences."""
-        return " ".join(filter(None, (self._headline(), self._reasons(), self._proven(), self.note)))
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
-        before = self.before_ns.median
-        rows = [
-            ("plain call", format_us(self.plain_us), f"{before / self.plain_us / 1e3:.2f}×"),
-            ("captured order", format_us(before / 1e3), "1.00×"),
-        ]
-        if self.speedup is not None:
-            rows.append(("order that memory asks for", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
-        return rows
-
-    def __str__(self) -> str:
-        heading = f"{self.name} · {device_words(self.device)}"
-        return "\n".join([heading, self.text, "", *aligned([("", "µs a run", "speed-up"), *self.rows()])])
-
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """What was gained, in one sentence."""
         speedup, after = self.speedup, time_text(self.after_ns.median)
         if self.proof is not None and not self.proof.holds:
             return (
@@ -131,16 +113,39 @@ class Gain:
             f"{speedup.median:.2f}× as fast ({speedup.low:.2f} to {speedup.high:.2f})."
         )
 
-    def _reasons(self) -> str:
-        order = f"The order was {self.order}." if self.order and self.parallel else ""
-        bound = "" if self.bound is None else f"By the durations of its nodes: {self.bound}."
-        return " ".join(filter(None, (order, bound)))
+    @property
+    def facts(self) -> list[str]:
+        """What that rests on, a sentence each."""
+        proven = self.proof is not None and self.parallel
+        return [
+            *([f"The order was {self.order}."] if self.order and self.parallel else []),
+            *([f"{capitalised(self.proof.text)}."] if self.proof is not None and proven else []),
+            f"{counted(self.nodes, 'node')}; {self.certificate.headline}.",
+            *([] if self.bound is None else [f"By the durations of the nodes: {self.bound}."]),
+            f"{capitalised(str(self.memory))}.",
+            *([f"A call copies up to {binary_size(self.copied_bytes)} besides."] if self.copied_bytes else []),
+            *([self.note] if self.note else []),
+        ]
 
-    def _proven(self) -> str:
-        held = f"{capitalised(str(self.memory))}."
-        copied = f"A call copies up to {binary_size(self.copied_bytes)} besides." if self.copied_bytes else ""
-        proof = "" if self.proof is None or not self.parallel else f"{capitalised(self.proof.text)}."
-        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", held, copied)))
+    @property
+    def text(self) -> str:
+        """The verdict in a few sentences: the headline, and what it rests on."""
+        return " ".join([self.headline, *self.facts])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
+        before = self.before_ns.median
+        rows = [
+            ("plain call", format_us(self.plain_us), f"{before / self.plain_us / 1e3:.2f}×"),
+            ("captured order", format_us(before / 1e3), "1.00×"),
+        ]
+        if self.speedup is not None:
+            rows.append(("order that memory asks for", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
+        return rows
+
+    def __str__(self) -> str:
+        heading = f"{self.name} · {device_words(self.device)}"
+        return "\n".join([heading, self.headline, "", *aligned([("", "µs a run", "speed-up"), *self.rows()]), "", *self.facts])
 
     def _makespan_ns(self, engine: str) -> MedianInterval:
         found = next(one.makespan_ns for one in self.choice.candidates if one.engine == engine)

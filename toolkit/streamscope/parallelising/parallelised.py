@@ -173,7 +173,7 @@ class Parallelised:
         raise ProgramError(f"parallelised {self.name!r} cannot be pickled: it is a graph of this process", hint="make it in each process")
 
     def __repr__(self) -> str:
-        return f"<parallelised {self.name}: {self.verdict}>"
+        return f"<parallelised {self.name}: {self.gain.headline}>"
 
     def __str__(self) -> str:
         return str(self.gain)
@@ -192,6 +192,7 @@ class Parallelised:
                 why = self._captures[0].call.why_not(arguments)
                 hint = "call the plain function, or ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
                 raise ProgramError(f"{self.name}: {why}", hint=hint)
+            self._captures[0].call.free_stream()
             capture = self.add(arguments)
         arrays = capture.call.arrays_of(arguments)
         assert arrays is not None

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.allocations import united
 from streamscope.capturing.function import CapturedFunction, on_host
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import Evidence, NodeMemory, Region, around
 from streamscope.capturing.state import copied
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
@@ -231,6 +232,7 @@ class _Trial:
         self._disturbed = Disturbed(captured.program, prepared.device, self._random)
         self._neighbours = Neighbours(prepared.device)
         self._limit_s = time_limit_s(sequential_us)
+        self._temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
         self._given = [(value, on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
         self._values = [values for _, values in self._given]
 
@@ -267,6 +269,9 @@ class _Trial:
         self.captured.clear_outputs()
         for (value, _), values in zip(self._given, self._values, strict=True):
             _write(value, values)
+        # What an earlier run has left there would be right, and hide that something is read too early.
+        for start, end in self._temporary:
+            libraries().runtime.memset(start, 0, end - start)
         libraries().runtime.deviceSynchronize()
         if beside:
             self._neighbours.begin(self._random)
@@ -295,6 +300,18 @@ class _Trial:
         last = {region: number for number, region, _ in left}
         wrong = [last[region] for _, region, values in left if not np.array_equal(_bytes_at(region), values)]
         return self.captured.certificate().named(min(wrong)) if wrong else ""
+
+
+def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
+    """Return the memory that a run writes for itself alone: what was there before does not matter.
+
+    That is memory of the capture's own. Workspaces of libraries are left alone: they may hold what a library counts on.
+    """
+    written = {
+        (one.start, one.end) for memory in memories for one in memory.accesses if one.writes and one.evidence is not Evidence.POINTER
+    }
+    inside = (region for region in written if (piece := around(own, region[0])) is not None and region[1] <= piece[1])
+    return united(inside)
 
 
 def _difference(one: Array, other: Array) -> float:

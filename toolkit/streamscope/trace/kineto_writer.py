@@ -68,7 +68,7 @@ def _write(trace: Trace, file: Any) -> None:
     file.write(f'{head[:-1]}, "{kineto.EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
     table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
-    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table, trace.origins)):
+    for texts in (_spans(table, trace.origins), _launch_arrows(table), _wait_arrows(table, trace.origins)):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
@@ -119,7 +119,7 @@ def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Ite
             yield {"ph": "M", "name": f"thread_{row}", "pid": _pid(track), "tid": number, "args": thread}
 
 
-def _spans(table: _Table) -> Iterator[str]:
+def _spans(table: _Table, origins: Origins) -> Iterator[str]:
     """Yield the events of all spans, some at a time."""
     spans, tid = table.spans, table.tid
     heads, owns, form = _forms(spans)
@@ -127,6 +127,7 @@ def _spans(table: _Table) -> Iterator[str]:
     work = spans.is_kind(DEVICE_KINDS)
     replay = spans.kind == SpanKind.GRAPH
     basis = [f', "{ours("basis")}": "{basis.name.lower()}"' for basis in Basis]
+    said = _said(origins)
     for first in range(0, len(spans), AT_ONCE):
         rows = slice(first, first + AT_ONCE)
         some = form[rows].tolist()
@@ -143,6 +144,7 @@ def _spans(table: _Table) -> Iterator[str]:
             _argument("bytes", spans.bytes[rows], spans.bytes[rows] > 0),
             _argument(ours("flops"), spans.flops[rows], spans.flops[rows] > 0),
             [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
+            [said.get(code, "") for code in np.where(work[rows], spans.operation[rows], -1).tolist()] if said else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
         times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
@@ -150,6 +152,12 @@ def _spans(table: _Table) -> Iterator[str]:
             f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{owns[code]}{others}}}}}'
             for code, (thread, start, length), others in zip(some, times, rest, strict=True)
         )
+
+
+def _said(origins: Origins) -> dict[int, str]:
+    """Return, for each operation of which something is known, the arguments that say it."""
+    words = ({ours(name): text for name, text in each.items()} for each in origins.words())
+    return {number: f", {json.dumps(each)[1:-1]}" for number, each in enumerate(words) if each}
 
 
 def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:

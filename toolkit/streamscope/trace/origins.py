@@ -107,6 +107,19 @@ class Origins:
                 raise TraceError(f"{name} of operations must be from {limits[0]} to {limits[1]}")
             object.__setattr__(self, name, values.astype(np.int32, copy=False))
 
+    def words(self) -> list[dict[str, str]]:
+        """Return what is known of each operation in words, by what it is: its label, its shapes or operator, its line."""
+
+        def said(code: int) -> str:
+            return self.texts[code] if code >= 0 else ""
+
+        found = []
+        for label, arguments, line in zip(self.label.tolist(), self.arguments.tolist(), self.line.tolist(), strict=True):
+            shapes = "shapes" if "→" in said(arguments) else "operator"
+            words = {"label": said(label), shapes: said(arguments), "line": said(line)}
+            found.append({name: text for name, text in words.items() if text})
+        return found
+
     def wait_rows(self, spans: SpanTable) -> tuple[IntArray, IntArray]:
         """Return the waits as rows of a table of spans: what was waited for, and what waited; those whose spans are missing are left out.
 

@@ -106,6 +106,9 @@ class _Packets:
                 found[row].append((column, value))
         for row in np.flatnonzero(spans.basis != Basis.MEASURED).tolist():
             found[row].append(("basis", Basis(spans.basis[row]).name.lower()))
+        words = self.trace.origins.words()
+        for row in np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (spans.operation >= 0) & (spans.operation < len(words))).tolist():
+            found[row] += words[spans.operation[row]].items()
         return found
 
     @cached_property

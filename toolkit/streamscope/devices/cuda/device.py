@@ -291,14 +291,14 @@ class CudaDevice:
         """End the capture, and update a graph with it where CUDA accepts that, else instantiate it."""
         try:
             captured = self.end_capture_raw(stream)
-            return CudaGraph(captured, self.captures) if update is None else self._updated(update, captured)
+            return CudaGraph(captured, self.captures, self._transfers()) if update is None else self._updated(update, captured)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
             raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=CAPTURE_HINT) from error
 
     def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
         """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""
         refused = graph.update(captured)
-        return CudaGraph(captured, self.captures, refused) if refused else graph
+        return CudaGraph(captured, self.captures, self._transfers(), refused) if refused else graph
 
     def abandon_capture(self, stream: CudaStream) -> None:
         """End a capture and throw it away."""

@@ -101,17 +101,21 @@ class CudaGraph:
     captured : int
         Address of the captured graph, which is taken over.
     captures : Captures
+    uploads : cupy.cuda.Stream
+        On which it is put on the device. The host waits for that: a launch on another stream does not, and the kernels of a wide graph then
+        met parameters that were not there yet, where the GPU was busy.
     refused : str
         Why the update was refused that this graph replaces.
     """
 
-    def __init__(self, captured: int, captures: Captures, refused: str = "") -> None:
+    def __init__(self, captured: int, captures: Captures, uploads: Any, refused: str = "") -> None:
         runtime = libraries().runtime
         self.refused = refused
         self.kept: object = None
         """What must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
+        self._uploads = uploads
         self._captured = captured
         self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
@@ -119,7 +123,7 @@ class CudaGraph:
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
             self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
-            runtime.graphUpload(self._executable, 0)
+            self._upload()
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
@@ -165,8 +169,12 @@ class CudaGraph:
         self._captured = self._owned["graphDestroy"] = captured
         self._nodes, self.node_count = None, node_count(captured)
         with cuda_errors("uploading a graph"):
-            self._runtime.graphUpload(self._executable, 0)
+            self._upload()
         return ""
+
+    def _upload(self) -> None:
+        self._runtime.graphUpload(self._executable, self._uploads.ptr)
+        self._uploads.synchronize()
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:
