@@ -111,6 +111,11 @@ def nasnet_like(batch: int) -> Network:
     return _on_images("nasnet_like", NasNetLike, 112, batch)
 
 
+def large_nasnet(batch: int) -> Network:
+    """72 such cells, which are about 5,000 nodes: for how long it takes to capture, order and check so many."""
+    return _on_images("large_nasnet", lambda: NasNetLike(cells=72), 112, batch)
+
+
 class Experts(nn.Module):
     """A mixture of experts, each of which sees all rows."""
 

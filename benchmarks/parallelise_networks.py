@@ -25,7 +25,7 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
-from networks import NETWORKS, Network
+from networks import NETWORKS, Network, large_nasnet
 from provenance import provenance
 
 import streamscope as ss
@@ -185,8 +185,11 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1000, help="random inputs on which bits are compared; 0 for none")
     parser.add_argument("--compiled", default=COMPILED, help="functions of networks.py that are measured on the kernels of torch.compile")
     parser.add_argument("--save", type=Path, help="a folder for the captured code of batch 1")
+    parser.add_argument("--large", action="store_true", help="measure a network of 5,000 nodes, too")
     options = parser.parse_args()
-    results: dict[str, dict[str, Any]] = json.loads(options.result.read_text())["results"] if options.result.exists() else {}
+    before = json.loads(options.result.read_text()) if options.result.exists() else {}
+    results: dict[str, dict[str, Any]] = before.get("results", {})
+    large = before.get("large", {})
     for name, make in NETWORKS.items():
         if make.__name__ not in options.only.split(","):
             continue
@@ -195,15 +198,19 @@ def main() -> None:
         for batch in filter(None, options.batch.split(",")):
             found[batch] = attempt(lambda: measured(make, int(batch), options))  # noqa: B023 — called at once
             print(name, batch, json.dumps(found[batch]), flush=True)
-            written(options.result, results)
+            written(options.result, results, large)
         if make.__name__ in options.compiled.split(","):
             found["compiled"] = attempt(lambda: compiled(make(1), make.__name__))  # noqa: B023 — called at once
             print(name, "compiled", json.dumps(found["compiled"]), flush=True)
-            written(options.result, results)
+            written(options.result, results, large)
         if options.inputs:
             found["proof"] = attempt(lambda: proof(make(1), make.__name__, options.inputs))  # noqa: B023 — called at once
             print(name, "proof", json.dumps(found["proof"]), flush=True)
-            written(options.result, results)
+            written(options.result, results, large)
+    if options.large:
+        large = attempt(lambda: captured_and_measured(large_nasnet(1), "large_nasnet")[1])
+        print("large", json.dumps(large), flush=True)
+        written(options.result, results, large)
 
 
 def measured(make: Callable[[int], Network], batch: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -213,12 +220,13 @@ def measured(make: Callable[[int], Network], batch: int, options: argparse.Names
     return found
 
 
-def written(path: Path, results: Mapping[str, Any]) -> None:
+def written(path: Path, results: Mapping[str, Any], large: Mapping[str, Any]) -> None:
     content = {
         "what": "captured networks, in their own order and in the order that memory asks for; median of repeats, taking turns, in µs",
         "repeats": REPEATS,
         "streams": STREAMS,
         "results": results,
+        "large": large,
         **provenance(ss.open_device("cuda"), torch=torch.__version__, torchvision=metadata.version("torchvision")),
     }
     with written_whole(path) as temporary:

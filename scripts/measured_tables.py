@@ -260,7 +260,16 @@ def true_order() -> str:
         f"\nResults on {inputs:,} random inputs, beside neighbours: {equal} of {len(proofs)} captures were equal in each bit, "
         "the others as equal as the capture is to itself.\n"
     )
-    return table(head, rows) + said + simulated_captures(found["results"]) + measured_on(found)
+    return table(head, rows) + said + preparing(found) + simulated_captures(found["results"]) + measured_on(found)
+
+
+def preparing(found: Any) -> str:
+    """Return how long it takes to capture networks, to find and measure orders, and to check them."""
+    parts = ("capture and inference", "scheduling", "checking")
+    every = [one["1"] for one in found["results"].values()] + ([found["large"]] if "seconds" in found.get("large", {}) else [])
+    seconds = {one["nodes"]: sum(one["seconds"][part] for part in parts) for one in every}
+    told = [f"{seconds[nodes]:.1f} s for {nodes:,} nodes" for nodes in sorted(seconds)[-3:]]
+    return f"\nTo capture, order and check takes {', '.join(told[:-1])} and {told[-1]}.\n"
 
 
 def simulated_captures(results: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.calling import as_program
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
@@ -248,6 +249,20 @@ class TestRunOfAnEngine:
 
     def test_a_name_of_ours_may_be_the_functions_own(self, engine):
         np.testing.assert_array_equal(engine.run(lambda x, *, device, program: x * device + program, X, device=2, program=3), X * 2 + 3)
+
+
+def test_a_parallelised_function_is_captured_code_to_every_verb():
+    class Parallelised:
+        """As `ss.parallelise` makes it: called like a function."""
+
+        captured = CapturedFunction("captured", ss.program(scaled).trace(X, X), [], [], [], MemoryHeld(0, ()), len, (), [], [], None)
+
+        def __call__(self, x):
+            raise AssertionError("nobody traces it")
+
+    with pytest.raises(ProgramError, match=r"captured 'captured' takes no inputs: the capture holds its own .*ss\.compare\(captured\)"):
+        ss.compare(Parallelised(), X)
+    assert as_program(Parallelised()) is Parallelised.captured
 
 
 def test_what_a_partial_has_bound_is_no_rival_of_a_verbs_keyword():

@@ -195,6 +195,7 @@ def test_every_verb_takes_it(loaded):
     assert ss.audit(loaded, progress=False).ok
     assert abs(ss.verify(loaded, progress=False).worst.error) < 0.05
     assert ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if(engine="async").spans
+    assert ss.Engine("graph", device="simulated").run(loaded) == ()
     assert loaded.certificate().pairs == 2
     with pytest.raises(ProgramError, match="takes no inputs"):
         ss.compare(loaded, np.ones(3))

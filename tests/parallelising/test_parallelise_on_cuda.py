@@ -116,6 +116,16 @@ def test_a_module_uses_its_parameters_where_they_are(torch, x):
     assert torch.equal(fast(input=x + 1), model(x + 1))
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_made_in_inference_mode_is_called_in_it_and_outside(torch, x, inside):
+    model = torch.nn.Linear(64, 8).cuda()
+    with torch.inference_mode():
+        fast = parallelise(model, x)
+    with torch.inference_mode(inside):
+        found = fast(x + 1)
+    assert torch.equal(found, model(x + 1))
+
+
 def test_partial_functions_and_methods(torch, x):
     class Scaler:
         def __init__(self):
@@ -359,3 +369,34 @@ def test_state_of_a_cupy_function_is_put_back(cupy):
     fast = parallelise(gather, values)
     assert float(total.sum()) == 0
     assert [float(fast(values * number)) for number in (1, 2)] == [100.0, 300.0]
+
+
+@pytest.mark.parametrize("phase", ["capturing", "preparing graph-dual", "timing"])
+def test_an_interrupt_leaves_the_function_as_it_was(torch, x, phase):
+    (model, step), (other, _) = training_step(torch), training_step(torch)
+
+    def stop(what, number, steps):
+        if what.startswith(phase):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ss.parallelise(step, x, progress=stop, check=0)
+    assert all(torch.equal(*pair) for pair in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    assert not torch.cuda.is_current_stream_capturing()
+    assert torch.isfinite(parallelise(step, x)(x))
+
+
+def test_an_interrupt_in_the_function_while_it_is_captured_ends_the_capture(torch, x):
+    calls = []
+
+    def interrupted(y):
+        calls.append(torch.cuda.is_current_stream_capturing())
+        if calls[-1]:
+            raise KeyboardInterrupt
+        return y + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        parallelise(interrupted, x)
+    assert calls[-1]
+    assert not torch.cuda.is_current_stream_capturing()
+    assert torch.equal(parallelise(branches, x)(x)[0], branches(x)[0])

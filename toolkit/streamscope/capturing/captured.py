@@ -153,4 +153,4 @@ def program_of(
     certificate = Certificate(name, nodes, memories, order)
     if raw is not None:
         raw.check, raw.named = certificate.check, certificate.named
-    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate, raw=raw)
+    return Program(name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw)

@@ -109,7 +109,9 @@ def copied(array: Any) -> Any:
     """
     with out_of_memory(f"copying an input of {array.nbytes:,} bytes"):
         if is_tensor(array):
-            return array.detach().clone().requires_grad_(array.requires_grad)
+            # A tensor that is made in inference mode could not be filled outside of it.
+            with sys.modules["torch"].inference_mode(mode=False):
+                return array.detach().clone().requires_grad_(array.requires_grad)
         return array.copy(order="K")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from streamscope.calling import as_program, check_keywords, traced
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.arguments import check_hashable
@@ -153,7 +154,7 @@ class PreparedPrograms:
 
     def _entry(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> _Entry:
         # What was given is kept with its program, so its id stands for no other. A method is made anew each time that it is looked up.
-        identity = id(given) if isinstance(given, ProgramFunction | CapturedFunction | Program) else given
+        identity = id(given) if isinstance(given, ProgramFunction | CapturedProgram | Program) else given
         check_hashable(identity, attributes)
         # As text: something other than an array may have a shape that cannot be hashed. Tracing then says so.
         shapes = ((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs)

@@ -1,0 +1,87 @@
+"""State that a function changes is put back, with NumPy's memory in the place of the device's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamscope.parallelising import kept_state
+from streamscope.parallelising.kept_state import KeptState
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Memory that Python knows of, by its address; how much more is free; and a generator of random numbers."""
+    found = SimpleNamespace(memory={}, free=2**40, random=0)
+    runtime = SimpleNamespace(deviceSynchronize=lambda: None)
+    monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
+    monkeypatch.setattr(kept_state, "live_memory", lambda: iter([((at, at + len(values)), values) for at, values in found.memory.items()]))
+    monkeypatch.setattr(kept_state, "_free_bytes", lambda: found.free)
+
+    def random_numbers():
+        before = found.random
+        return lambda: setattr(found, "random", before)
+
+    monkeypatch.setattr(kept_state, "_random_numbers", random_numbers)
+    return found
+
+
+def filled(*values):
+    return np.array(values, np.uint8)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 250), min_size=1), st.sets(st.integers(0, 9)), st.integers(1, 4))
+def test_what_is_changed_is_put_back_and_nothing_else_is_touched(world, values, changed, calls):
+    world.memory = {100 * number: filled(value, value + 1) for number, value in values.items()}
+    wanted = {at: each.copy() for at, each in world.memory.items()}
+    state = KeptState()
+    for call in range(calls):
+        for number in changed & values.keys():
+            world.memory[100 * number] += 1
+        world.random += 1
+        if call == 0:
+            state.called()
+    aside = next(iter(values.keys() - changed), None)
+    if aside is not None:
+        world.memory[100 * aside][0] = 255  # By somebody else.
+        wanted[100 * aside][0] = 255
+    assert state.put_back() == ""
+    assert all((world.memory[at] == each).all() for at, each in wanted.items())
+    assert world.random == 0
+
+
+def test_state_that_the_first_call_makes_and_later_calls_go_on_with_is_as_after_that_call(world):
+    world.memory = {0: filled(10)}
+    state = KeptState()
+    world.memory[0] += 1
+    world.memory[100] = filled(1)  # An optimiser's moments.
+    state.called()
+    world.memory[0] += 5
+    world.memory[100] += 5
+    assert "as after one call" in state.put_back()
+    assert (world.memory[0][0], world.memory[100][0]) == (11, 1)
+
+
+def test_what_the_first_call_makes_and_nobody_changes_again_is_no_state(world):
+    world.memory = {0: filled(10)}
+    state = KeptState()
+    world.memory[0] += 1
+    world.memory[100] = filled(1)  # A table that is worked out once.
+    state.called()
+    world.memory[0] += 5
+    assert state.put_back() == ""
+    assert (world.memory[0][0], world.memory[100][0]) == (10, 1)
+
+
+def test_where_memory_is_short_nothing_is_saved_and_that_is_told(world):
+    world.memory, world.free = {0: filled(10)}, 0
+    state = KeptState()
+    world.memory[0] += 1
+    state.called()
+    assert "too little device memory" in state.put_back()
+    assert world.memory[0][0] == 11
