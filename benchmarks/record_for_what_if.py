@@ -1,24 +1,24 @@
-"""Records the workloads at several sizes and the further programs under every engine, for `what_if_accuracy.py`: GPU, about two minutes.
+"""Verifies predictions for the workloads at several sizes and the further programs, for `what_if_accuracy.py`: GPU, half a minute.
 
-python benchmarks/record_for_what_if.py FOLDER [SECONDS]
+    python benchmarks/record_for_what_if.py FOLDER [SECONDS]
+
+Of each it keeps what `ss.verify` had: the sync trace, and the makespans of all engines.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from further_programs import FURTHER_PROGRAMS
 
 import streamscope as ss
-from streamscope.comparing.compare import compared_engines, comparison_of
-from streamscope.devices import open_device
-from streamscope.engines.case import Case
+from streamscope.predicting.verify import verify
 
-REPEATS = 60
+REPEATS = 120
 SIZES: dict[str, list[dict[str, int]]] = {
     "elementwise-chain": [{}, {"length": 100, "size": 1 << 20}, {"length": 40, "size": 1 << 24}],
     "conv-backward": [{}, {"batch": 8}, {"channels": 256, "size": 14, "batch": 32}],
@@ -44,6 +44,7 @@ def cases() -> list[tuple[str, Any, dict[str, int]]]:
 
 def main(folder: Path, seconds: float) -> None:
     """Record what the time allows."""
+    folder.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
     for name, make, settings in cases():
         if time.monotonic() - begin > seconds:
@@ -51,12 +52,11 @@ def main(folder: Path, seconds: float) -> None:
             return
         function, inputs = make()
         device = "cuda" if "--simulated" not in sys.argv else "simulated"
-        case = Case.of(function, inputs, "ss.compare", checked=False)  # NumPy would take longer for the large ones than the GPU for all.
-        engines = compared_engines(None, None)
-        runs = comparison_of(case, open_device(device), engines, 2, REPEATS, progress=False, title=name, settings=settings)
-        runs.save(folder / name)
-        medians_us = {engine: round(float(np.median(run.makespans_ns)) / 1e3, 1) for engine, run in runs.items()}
-        print(f"{time.monotonic() - begin:6.1f} s {name:24s}", medians_us, flush=True)
+        found = verify(function, *inputs, device=device, repeats=REPEATS, progress=False)
+        found.source.to_parquet(folder / f"{name}.parquet")
+        makespans = {engine: {"second": each.makespans_ns.tolist(), "first": each.first_ns.tolist()} for engine, each in found.items()}
+        (folder / f"{name}.json").write_text(json.dumps({"settings": settings, "makespans_ns": makespans}), encoding="utf-8")
+        print(f"{time.monotonic() - begin:6.1f} s {name:24s} {found!r}", flush=True)
 
 
 if __name__ == "__main__":

@@ -402,13 +402,13 @@ def predictions() -> str:
 
     def row(engine: str) -> list[str]:
         cells = [f"`{engine}`"]
-        for key in ("error", "error_warm"):
+        for key in ("error", "error_after_others"):
             errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
             cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
         return cells
 
     halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
-    first = table(["engine", "error: median, worst", "after a run of its own"], map(row, engines))
+    first = table(["engine", "error: median, worst", "after another engine's run"], map(row, engines))
     steps = [
         [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
         for batch, r in found["resnet50"]["batches"].items()

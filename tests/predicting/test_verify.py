@@ -1,12 +1,14 @@
 """``ss.verify``: on the simulated device, what was predicted from the sync trace is what runs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.errors import EngineError, TraceError
+from streamscope.predicting import verify
 from streamscope.predicting.verify import error_text
 
 ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
@@ -27,6 +29,29 @@ def test_every_engine_is_predicted_from_sync_and_run(found):
     for engine in ("sync", "async", "graph"):
         assert abs(found[engine].error) < 1e-3  # the host's clock is read in whole ns
     assert found.median_error < 1e-3
+
+
+def test_the_trace_of_the_most_usual_run_counts(monkeypatch):
+    """Five traces are recorded between nine runs; of all but the fourth, the host was slower or faster than it usually is."""
+    monkeypatch.setattr(verify, "SIMULATED_REPEATS", 9)
+    real, shares, recorded = verify.recorder_of, [3.0, 1.3, 0.6, 1.0, 1.1], []
+
+    class Recorder:
+        def __init__(self, device):
+            self.inner = real(device)
+
+        def record(self, prepared, reload):
+            trace = self.inner.record(prepared, reload)
+            unrecorded_ns = trace.info.ledger["unrecorded_ns"] * shares[len(recorded)]
+            recorded.append(replace(trace, info=replace(trace.info, ledger=trace.info.ledger | {"unrecorded_ns": unrecorded_ns})))
+            return recorded[-1]
+
+    monkeypatch.setattr(verify, "recorder_of", Recorder)
+    function, inputs = ss.workload("conv-backward").build(size=8)
+    found = ss.verify(function, *inputs, device="simulated", progress=False)
+    assert len(recorded) == len(shares)
+    assert found.source is recorded[3]
+    assert [len(each.makespans_ns) for each in found.values()] == [len(each.first_ns) for each in found.values()] == [9] * len(ENGINES)
 
 
 def test_it_is_told_as_text_json_and_html(found):
