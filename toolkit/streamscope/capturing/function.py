@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
+from streamscope.capturing.allocations import united
 from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
@@ -25,6 +26,7 @@ from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.product_threads import WORKSPACES_BYTES
 from streamscope.capturing.state import State, found_state
@@ -194,6 +196,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
         apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
         if apart and (extra_bytes is None or extra_bytes >= WORKSPACES_BYTES):
+            del taken  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
             _restore(before)
             taken = capturing(function, inputs, extra_bytes, apart)
             nodes = read_nodes(taken.graph)
@@ -214,6 +217,13 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
+    touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
+
+    def put_back() -> None:
+        state.put_back()
+        _restore(before)
+
+    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)

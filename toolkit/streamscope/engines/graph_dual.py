@@ -9,12 +9,12 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
-from streamscope.engines.scheduling import WORTH, best_plan, in_a_graph, may_open_scopes, ranked_schedule
+from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
 from streamscope.order.graph import without_implied
 from streamscope.program.operation import Operation, Program
 from streamscope.words import listed, time_text
 
-TRIED_STREAMS = (2, 4, 8, 16, 32)
+TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
 """On how many streams captured code is spread, to see which order is the fastest."""
 
 
@@ -41,16 +41,15 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     if streams == 1 or without_implied(needed) == without_implied(program.captured):
         return own
     widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
-    others = []
-    for count in (count for count in TRIED_STREAMS if count < widest.streams):
-        schedule = ranked_schedule(program, estimate, count, in_a_graph)
+    others: dict[Edges | None, Plan] = {}
+    for name, schedule in schedules_in_a_graph(program, estimate, [count for count in TRIED_STREAMS if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of)
-        others.append(replace(spread, order=f"{count} streams"))
-    return replace(widest, others=(*others, own))
+        others.setdefault(_edges(spread), replace(spread, order=name))
+    return replace(widest, others=(*others.values(), own))
 
 
 def fastest(made: Plan, device: Device) -> Plan:
-    """Return the plan of captured code that is the fastest on a device; of those that are as good (see `WORTH`) the first.
+    """Return the plan of captured code that is the fastest on a device.
 
     Their graphs are measured, but for those of a file or on a simulated device, whose times are predicted.
 
@@ -67,13 +66,11 @@ def fastest(made: Plan, device: Device) -> Plan:
         times_us: list[float] = raw.times_us([_edges(one) for one in plans])
     else:
         times_us = [makespan_ns(one, device.estimate_ns, reference_model()) / 1e3 for one in plans]
-    enough_us = min(times_us) * (1 + WORTH)
-    best = next(index for index, time_us in enumerate(times_us) if time_us <= enough_us)
-    said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
-    if len(said) == 1:
-        return plans[0]
+    best = times_us.index(min(times_us))
     how = "" if raw is not None else ", as predicted"
-    return replace(plans[best], chosen=f"taken of {len(said)} orders{how}: {said.pop(best)}; {listed(said)}")
+    said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
+    rest = listed([said[index] for index in sorted({0, len(said) - 1} - {best})])
+    return replace(plans[best], chosen=f"taken of {len(said)} orders{how}: {said[best]}; {rest}")
 
 
 def _edges(plan: Plan) -> Edges | None:

@@ -8,7 +8,7 @@ everything, is a resource like a stream. Several schedules are made in this way,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamscope.devices.cost_model import CostModel
@@ -105,15 +105,18 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
-def ranked_schedule(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts]) -> Schedule:
-    """Return the schedule of operations by rank on at most so many compute streams, two or more."""
-    found = costs(reference_model())
+def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule]]:
+    """Yield schedules on at most so many compute streams, two or more, each with what it is called: by rank, and in program order."""
+    found = in_a_graph(reference_model())
 
     def launch_ns(launch: Launch) -> float:
         return estimate(launch) + found.gap_ns
 
     graph = DependencyGraph(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
-    return _Placing(graph, launch_ns, found, [0.0] * streams).schedule(tuple(graph.by_rank()))
+    orders = {"": tuple(graph.by_rank()), " in program order": tuple(range(len(program.operations)))}
+    for count in counts:
+        for name, order in orders.items():
+            yield f"{count} streams{name}", _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
 
 
 def may_open_scopes(program: Program) -> bool:

@@ -102,8 +102,7 @@ class CudaGraph:
         Address of the captured graph, which is taken over.
     captures : Captures
     uploads : cupy.cuda.Stream
-        On which it is put on the device. The host waits for that: a launch on another stream does not, and the kernels of a wide graph then
-        met parameters that were not there yet, where the GPU was busy.
+        On which it is put on the device. The host waits for that, since CUDA does not say that a launch on another stream does.
     refused : str
         Why the update was refused that this graph replaces.
     """

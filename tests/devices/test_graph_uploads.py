@@ -1,0 +1,42 @@
+"""Graphs are put on the device before anybody can launch them, without a GPU: the calls of CUDA, in their order."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from streamscope.devices.cuda import graph as module
+from streamscope.devices.cuda.graph import Captures, CudaGraph
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    made = []
+    runtime = SimpleNamespace(
+        graphInstantiate=lambda graph: made.append(("instantiate", graph)) or 100 + graph,
+        graphUpload=lambda executable, stream: made.append(("upload", executable, stream)),
+        graphDestroy=lambda graph: made.append(("destroy", graph)),
+        graphExecDestroy=lambda executable: made.append(("destroy", executable)),
+        graphLaunch=lambda executable, stream: made.append(("launch", executable, stream)),
+    )
+    monkeypatch.setattr(module, "libraries", lambda: SimpleNamespace(runtime=runtime))
+    monkeypatch.setattr(module, "cuda_errors", lambda what: nullcontext())
+    monkeypatch.setattr(module, "node_count", lambda graph: 1)
+    monkeypatch.setattr(module, "_update", lambda executable, graph: "")
+    return made
+
+
+def test_the_host_waits_for_the_upload_before_a_launch_on_another_stream(calls):
+    uploads = SimpleNamespace(ptr=7, synchronize=lambda: calls.append("wait"))
+    graph = CudaGraph(1, Captures(), uploads)
+    graph.launch_on(8)
+    assert calls == [("instantiate", 1), ("upload", 101, 7), "wait", ("launch", 101, 8)]
+    calls.clear()
+    graph.update(2)
+    graph.launch_on(8)
+    assert calls == [("destroy", 1), ("upload", 101, 7), "wait", ("launch", 101, 8)]
+    calls.clear()
+    del graph
+    assert calls == [("destroy", 101), ("destroy", 2)]
