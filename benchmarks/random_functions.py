@@ -21,6 +21,7 @@ import types
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import cache
+from importlib import metadata
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
@@ -314,7 +315,7 @@ def main() -> None:
         if future.running():
             found[name] = {"failed": "it does not end", "text": Written(name.partition(":")[0], int(name.partition(":")[2])).text}
     summary = summed(found) | {"processes": given.processes, "seconds": round(time.monotonic() - start, 1)}
-    given.out.write_text(json.dumps(provenance(device) | summary, indent=1) + "\n")
+    given.out.write_text(json.dumps(provenance(device, torch=metadata.version("torch")) | summary, indent=1) + "\n")
     print(json.dumps({key: value for key, value in summary.items() if key != "failures"}, indent=1), flush=True)
     for process in active_children():
         process.kill()

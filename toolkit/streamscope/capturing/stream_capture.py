@@ -75,10 +75,11 @@ def take(
     through = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
     taken, nodes, memories = _understood(through(function, inputs, extra_bytes))
     apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
-    if apart and (extra_bytes is None or extra_bytes >= WORKSPACES_BYTES):
-        restore()
-        taken, nodes, memories = _understood(through(function, inputs, extra_bytes, apart))
-    return taken, nodes, memories
+    if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
+        return taken, nodes, memories
+    del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
+    restore()
+    return _understood(through(function, inputs, extra_bytes, apart))
 
 
 def _understood(taken: Taken) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
