@@ -68,7 +68,7 @@ clean: ## remove .venv and everything that is built
 
 $(VENV)/.made:
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade --constraint constraints.txt pip
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --constraint constraints.txt pip
 	@touch $@
 
 $(RUNTIME): $(VENV)/.made $(SOURCES)

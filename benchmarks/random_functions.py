@@ -12,15 +12,17 @@ import argparse
 import contextlib
 import gc
 import json
+import os
 import statistics
 import sys
 import time
 import traceback
 import types
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import cache
+from importlib import metadata
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ ROWS, COLUMNS = 16, 24
 STEPS = 14
 INPUTS = 3
 EDGES_TRIED = 4
+LATE_S = 20
+"""How long a function that has begun is waited for after the last one may begin."""
 RESULT = Path(__file__).parent / "results" / "random_functions.json"
 
 # {x} are floats of any shape, {m} and {k} two matrices of the inputs' shape; {n} is a new name.
@@ -204,10 +208,10 @@ def inputs(library: str, seed: int, *, on_gpu: bool = True) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(array).cuda() if on_gpu else torch.from_numpy(array) for array in arrays)
 
 
-def worked(name: str, until: float) -> tuple[str, dict[str, Any] | None]:
+def worked(name: str, until: float) -> dict[str, Any] | None:
     """Return what came of the function of a name, whatever goes wrong; nothing after a time."""
     if time.time() > until:
-        return name, None
+        return None
     library, seed = name.split(":")
     begun, written = time.monotonic(), Written(library, int(seed))
     try:
@@ -216,7 +220,7 @@ def worked(name: str, until: float) -> tuple[str, dict[str, Any] | None]:
             result["text"] = written.text
     except Exception as error:  # noqa: BLE001 — the others go on, and this one is in the result
         result = {"failed": f"{type(error).__name__}: {error}", "at": traceback.format_exc(limit=-4), "text": written.text}
-    return name, result | {"seconds": time.monotonic() - begun}
+    return result | {"seconds": time.monotonic() - begun}
 
 
 @cache
@@ -285,27 +289,37 @@ def main() -> None:
         library, seed = given.show.split(":")
         print(Written(library, int(seed)).text)
         return
-    start = time.monotonic()
-    until = time.time() + given.seconds
-    counts = {"torch": given.torch, "cupy": given.cupy}
-    names = [f"{library}:{seed}" for library, count in counts.items() for seed in range(given.first, given.first + count)]
-    names.sort(key=lambda name: int(name.partition(":")[2]))  # both libraries by turns
-    found = {}
-    with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
-        for name, result in pool.map(partial(worked, until=until), names, chunksize=5):
-            if result is None:
-                continue
-            found[name] = result
-            if "text" in result:
-                print(f"--- {name}: {result.get('wrong') or result.get('failed')}\n{result.get('at', '')}\n{result['text']}", flush=True)
     import streamscope as ss
 
     sys.path.insert(0, str(Path(__file__).parent))
     from provenance import provenance
 
+    start, until = time.monotonic(), time.time() + given.seconds
+    device = ss.open_device("cuda")
+    counts = {"torch": given.torch, "cupy": given.cupy}
+    names = [f"{library}:{seed}" for library, count in counts.items() for seed in range(given.first, given.first + count)]
+    names.sort(key=lambda name: int(name.partition(":")[2]))  # both libraries by turns
+    found = {}
+    pool = ProcessPoolExecutor(given.processes, get_context("spawn"))
+    waiting = {pool.submit(worked, name, until): name for name in names}
+    while waiting and time.time() < until + LATE_S:
+        for future in wait(waiting, timeout=1, return_when=FIRST_COMPLETED).done:
+            name = waiting.pop(future)
+            result = future.result() if future.exception() is None else {"failed": f"its process ended: {future.exception()}", "text": ""}
+            if result is None:
+                continue
+            found[name] = result
+            if "text" in result:
+                print(f"--- {name}: {result.get('wrong') or result.get('failed')}\n{result.get('at', '')}\n{result['text']}", flush=True)
+    for future, name in waiting.items():
+        if future.running():
+            found[name] = {"failed": "it does not end", "text": Written(name.partition(":")[0], int(name.partition(":")[2])).text}
     summary = summed(found) | {"processes": given.processes, "seconds": round(time.monotonic() - start, 1)}
-    given.out.write_text(json.dumps(provenance(ss.open_device("cuda")) | summary, indent=1) + "\n")
-    print(json.dumps({key: value for key, value in summary.items() if key != "failures"}, indent=1))
+    given.out.write_text(json.dumps(provenance(device, torch=metadata.version("torch")) | summary, indent=1) + "\n")
+    print(json.dumps({key: value for key, value in summary.items() if key != "failures"}, indent=1), flush=True)
+    for process in active_children():
+        process.kill()
+    os._exit(0)  # Whoever waits for a process that hangs would hang as well.
 
 
 def summed(found: dict[str, Any]) -> dict[str, Any]:
@@ -322,7 +336,7 @@ def summed(found: dict[str, Any]) -> dict[str, Any]:
             refused.update([result["refused"].partition("\n")[0]] if "refused" in result else [])
         libraries[library] = {
             "functions": len(results),
-            "seconds_each": round(statistics.median([result["seconds"] for result in results]), 3) if results else 0.0,
+            "seconds_each": round(statistics.median([result["seconds"] for result in ran]), 3) if ran else 0.0,
             "proved": sum(not result["wrong"] for result in ran),
             "wrong": sum(bool(result["wrong"]) for result in ran),
             "failed": sum("failed" in result for result in results),

@@ -214,7 +214,9 @@ def test_products_of_cupy_are_captured(cupy):
     for found, expected in zip(captured.expected(), products(*inputs), strict=True):
         np.testing.assert_array_equal(found, expected.get())
     for number, (node, memory) in enumerate(zip(captured.nodes, captured.memories, strict=True)):
-        assert memory.understood or "arrays of addresses" in memory.why_unknown, f"{number} {node.name}: {memory.why_unknown}"
+        # A product of matrices that are broadcast takes addresses from memory, which a kernel wrote there.
+        broadcast = node.name == "cupy_mat_ptrs" or "arrays of addresses" in memory.why_unknown
+        assert memory.understood or broadcast, f"{number} {node.name}: {memory.why_unknown}"
     equal_under(captured)
 
 

@@ -41,13 +41,14 @@ def assert_equal_under_all_engines(captured):
                 np.testing.assert_array_equal(found, expected)
 
 
-def branches(torch, count, *, compiled=False):
+def branches(torch, count, *, layers=1, compiled=False):
     """Return a model of branches that share nothing but their input, and an input."""
 
     class Branches(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.branch = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(count))
+            pairs = [[(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(layers)] for _ in range(count)]
+            self.branch = torch.nn.ModuleList(torch.nn.Sequential(*(one for pair in each for one in pair)) for each in pairs)
 
         def forward(self, x):
             return torch.cat([branch(x) for branch in self.branch], 1)
@@ -76,7 +77,7 @@ def test_branches_of_a_network_need_no_order_among_each_other_and_nodes_know_the
 
 
 def test_without_memory_to_spare_branches_wait_for_each_other(torch):
-    function, x = branches(torch, 8)
+    function, x = branches(torch, 8, layers=4)
     free, tight = ss.capture(function, x), ss.capture(function, x, memory_limit=1)
     assert tight.memory.held_bytes < free.memory.held_bytes
     assert sum(map(len, before(tight))) > sum(map(len, before(free)))
@@ -106,6 +107,7 @@ def test_nodes_of_the_backward_pass_belong_to_operators_too(torch):
     assert any(one not in earlier[other] for one in last for other in last if one < other)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, where it compiles
 def test_a_function_compiled_by_pytorch_runs_compiled_while_it_is_captured(torch):
     function, x = branches(torch, 2, compiled=True)
     function(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +37,26 @@ def test_what_is_only_read_is_no_claim():
     assert hidden_writes([[(0, LINE)]], [memory([(8 * LINE, 9 * LINE)], read=[(0, LINE)])]) == [[(0, LINE)]]
 
 
-def test_a_node_that_changes_something_else_is_not_understood(monkeypatch):
+class OutOfMemoryError(Exception):
+    """CuPy's."""
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    monkeypatch.setattr(observing, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(memory=memory))))
+
+
+def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
+    def full(*_):
+        raise OutOfMemoryError
+
+    monkeypatch.setattr(observing, "observed_writes", full)
+    memories = [memory([(0, 8)])]
+    assert checked_memories([None], memories, [], [], lambda: None) == memories
+
+
+def test_a_node_that_changes_something_else_is_not_understood(monkeypatch, cupy):
     monkeypatch.setattr(observing, "observed_writes", lambda *_: [[(0, LINE)], [(4 * LINE, 5 * LINE)], [(0, LINE)]])
     memories = [memory([(0, 8)]), memory([(0, 8)]), NodeMemory(why_unknown="for another reason")]
     first, second, third = checked_memories([None] * 3, memories, [], [], lambda: None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.parallelising.like_cupy import Like, filled
 
 from streamscope.errors import EngineError, ProgramError
 from streamscope.parallelising import device_arrays
@@ -16,36 +17,6 @@ from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
 from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.trees import taken_apart
-
-
-class Like:
-    """An array like CuPy's."""
-
-    __cuda_array_interface__ = None
-
-    def __init__(self, values):
-        self.values = values
-        self.shape, self.dtype, self.strides, self.size = values.shape, values.dtype, values.strides, values.size
-        self.itemsize = values.itemsize
-        self.device = SimpleNamespace(id=0)
-        self.data = SimpleNamespace(ptr=values.ctypes.data)
-
-    @property
-    def nbytes(self):
-        return self.values.nbytes
-
-    def copy(self, order="K"):
-        return Like(self.values.copy(order=order))
-
-    def __setitem__(self, where, other):
-        self.values[where] = other.values
-
-    def __getitem__(self, where):
-        return Like(self.values[where])
-
-
-def filled(value, count=4):
-    return Like(np.full(count, float(value)))
 
 
 @pytest.fixture(autouse=True)

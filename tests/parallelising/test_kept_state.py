@@ -19,7 +19,9 @@ def world(monkeypatch):
     found = SimpleNamespace(memory={}, free=2**40, random=0)
     runtime = SimpleNamespace(deviceSynchronize=lambda: None)
     monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
-    monkeypatch.setattr(kept_state, "live_memory", lambda: iter([((at, at + len(values)), values) for at, values in found.memory.items()]))
+    monkeypatch.setattr(
+        kept_state, "live_memory", lambda without=(): iter([((at, at + len(values)), values) for at, values in found.memory.items()])
+    )
     monkeypatch.setattr(kept_state, "_free_bytes", lambda: found.free)
 
     def random_numbers():

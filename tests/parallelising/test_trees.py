@@ -102,6 +102,22 @@ def test_one_array_in_two_places_is_one():
     assert fits(tree, {"a": y, "b": (y, x)}, is_array, [None, None])
 
 
+@given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
+def test_arrays_that_were_one_have_to_be_one_and_others_may_be(captured, called):
+    """Which places hold the same array, as numbers."""
+    pools = [[Array() for _ in range(4)] for _ in range(2)]
+    one, other = ([pool[number] for number in places] for pool, places in zip(pools, (captured, called), strict=True))
+    found, tree = taken_apart(one, is_array)
+    wanted = len(captured) == len(called) and all(
+        called[first] == called[second]
+        for first, number in enumerate(captured)
+        for second, beside in enumerate(captured)
+        if number == beside
+    )
+    assert fits(tree, other, is_array, [None] * len(found)) == wanted
+    assert (difference(tree, taken_apart(other, is_array)[1], "x") == "") == wanted
+
+
 def test_paths_are_written_as_python_reaches_them():
     _, tree = taken_apart({"x": [Array(), Pair(Array(), 1)], "batch": Batch({"a b": Array()})}, is_array)
     assert paths(tree) == ["x[0]", "x[1].left", "batch.image['a b']"]

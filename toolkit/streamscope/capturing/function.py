@@ -15,21 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
+from streamscope.capturing.allocations import united
 from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
-from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.memory_curve import CurvePoint, memory_curve
-from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
-from streamscope.capturing.product_threads import WORKSPACES_BYTES
 from streamscope.capturing.state import State, found_state
-from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
-from streamscope.capturing.triton_kernels import TritonKernels
+from streamscope.capturing.stream_capture import take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
@@ -187,17 +186,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
-    capturing = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
     try:
-        taken = capturing(function, inputs, extra_bytes)
-        nodes = read_nodes(taken.graph)
-        memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
-        apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
-        if apart and (extra_bytes is None or extra_bytes >= WORKSPACES_BYTES):
-            _restore(before)
-            taken = capturing(function, inputs, extra_bytes, apart)
-            nodes = read_nodes(taken.graph)
-            memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(_restore, before))
     except StreamscopeError:
         raise
     except Exception as error:
@@ -214,6 +204,13 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
+    touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
+
+    def put_back() -> None:
+        state.put_back()
+        _restore(before)
+
+    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
@@ -304,12 +301,6 @@ def _results(result: Any, name: str) -> list[Any]:
         if not _on_device(one):
             raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
     return [one.detach() if _is_tensor(one) else one for one in results]
-
-
-def _uses_torch(arrays: Sequence[Any]) -> bool:
-    """Tell whether PyTorch's allocator must know of a capture: one of the arrays is PyTorch's, or there is none that would tell."""
-    torch = sys.modules.get("torch")
-    return torch is not None and (any(_is_tensor(one) for one in arrays) or (not arrays and torch.cuda.is_initialized()))
 
 
 def _is_tensor(value: Any) -> bool:

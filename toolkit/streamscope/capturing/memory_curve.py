@@ -72,7 +72,7 @@ def memory_curve(
     most = sum(end - start for start, end in uses.pieces)
     points: dict[int, float] = {}
     for share in SHARES:
-        held, placed = uses.within(least + int(share * (most - least)))
+        held, placed = uses.within(least + int(share * (most - least)) if share else 0)
         points[held - least] = max(points.get(held - least, 0.0), speedup(true_order(placed, capture)))
     return [CurvePoint(nbytes / 2**20, each) for nbytes, each in sorted(points.items())]
 

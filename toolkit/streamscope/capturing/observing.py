@@ -89,8 +89,14 @@ def checked_memories(
     own: Sequence[Region],
     put_back: Callable[[], None],
 ) -> list[NodeMemory]:
-    """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood."""
-    hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
+    """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood.
+
+    Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, the claims stand unchecked.
+    """
+    try:
+        hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
+    except libraries().cupy.cuda.memory.OutOfMemoryError:
+        return list(memories)
     wrong = "it changed memory that nothing had said it would"
     return [
         replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)

@@ -56,5 +56,6 @@ def product_threads(stream: Any) -> Iterator[ProductThreads]:
 
 def _warm(square: Any) -> None:
     torch = sys.modules["torch"]
+    torch.cuda.current_stream().synchronize()  # Gives the thread its context, without which cuBLAS warns.
     torch.mm(square, square)
     torch.addmm(square[0], square, square)

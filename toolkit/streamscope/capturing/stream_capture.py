@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from typing import Any
 from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
+from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import NodeMemory, Region
+from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator, OperatorLog
-from streamscope.capturing.product_threads import product_threads
+from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
+from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.interrupts import when_gone
@@ -42,8 +46,6 @@ class Taken:
     operators : list of Operator
         Those of PyTorch that launched something, and CuPy's matrix products.
     memory : MemoryHeld
-    owner : torch.cuda.CUDAGraph, optional
-        What PyTorch made of the graph.
     """
 
     graph: int
@@ -53,7 +55,42 @@ class Taken:
     allocated: Allocated
     operators: list[Operator]
     memory: MemoryHeld
-    owner: Any = None
+
+
+def take(
+    function: Callable[..., Any], inputs: Sequence[Any], results: Sequence[Any], extra_bytes: int | None, restore: Callable[[], object]
+) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
+    """Capture a function, and return its nodes with what each reads and writes.
+
+    Parameters
+    ----------
+    function : callable
+    inputs, results : sequence
+        What it is called with, and what it returned before.
+    extra_bytes : int, optional
+        What the capture may keep beyond what a plain call has in use.
+    restore : callable
+        Puts back what the inputs held, before the function is called again.
+    """
+    through = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
+    taken, nodes, memories = _understood(through(function, inputs, extra_bytes))
+    apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
+    if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
+        return taken, nodes, memories
+    del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
+    restore()
+    return _understood(through(function, inputs, extra_bytes, apart))
+
+
+def _understood(taken: Taken) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
+    nodes = read_nodes(taken.graph)
+    return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+
+
+def _uses_torch(arrays: Sequence[Any]) -> bool:
+    """Tell whether PyTorch's allocator must know of a capture: one of the arrays is PyTorch's, or there is none that would tell."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (any(isinstance(one, torch.Tensor) for one in arrays) or (not arrays and torch.cuda.is_initialized()))
 
 
 def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
@@ -111,7 +148,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, side, log.kept, log.from_outside, products]
-    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory, graph)
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
 
 
 def _room(extra_bytes: int | None) -> int:

@@ -220,10 +220,11 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
     lengths: list[int] = []
     streams: dict[int, int] = {}
     for operation, earlier_ones in zip(operations, edges, strict=True):
-        before: dict[int, int] = {}
-        for earlier in earlier_ones:
+        before = dict(known[earlier_ones[0]]) if earlier_ones else {}
+        for earlier in earlier_ones[1:]:
             for stream, place in known[earlier].items():
-                before[stream] = max(place, before.get(stream, 0))
+                if place > before.get(stream, 0):
+                    before[stream] = place
         known[operation.id] = before
         if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
             follows = (stream for stream, end in enumerate(ends) if end in earlier_ones)

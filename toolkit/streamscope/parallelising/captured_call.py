@@ -149,9 +149,10 @@ class CapturedCall:
 
     def why_not(self, arguments: Mapping[str, Any]) -> str:
         """Say how a call differs from the captured one."""
-        arrays, tree = taken_apart(arguments, is_array)
-        if found := difference(self.tree, tree):
+        if found := difference(self.tree, taken_apart(arguments, is_array)[1]):
             return found
+        arrays: list[Any] = [None] * len(self.slots)
+        fits(self.tree, arguments, is_array, arrays)
         pairs = zip(self.slots, arrays, strict=True)
         return next(
             f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamscope.capturing.function import CapturedFunction, capture
-from streamscope.capturing.memory import Evidence
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
@@ -122,8 +121,8 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
 
 
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
-    """Return slots that count as changed, too, where a node is known to write to them, though the values stayed the same."""
-    writes = [one for memory in found.memories for one in memory.accesses if one.writes and one.evidence is not Evidence.POINTER]
+    """Return slots that count as changed, too, where a node may write to them, though the values stayed the same."""
+    writes = [one for memory in found.memories for one in memory.accesses if one.writes]
 
     def written(slot: Slot) -> bool:
         start, end = device_arrays.extent(slot.memory)

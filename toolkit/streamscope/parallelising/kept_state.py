@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,16 +40,18 @@ class KeptState:
         """Keep what the first call has changed, and what it has made; let the rest go."""
         if not self._fits:
             return
-        live = dict(live_memory())
-        self._made = live.keys() - self._before.keys()
-        self._before = {region: pair for region, pair in self._before.items() if not same_bytes(*pair)}
+        known = set(self._before)
+        self._before = changed_of(self._before)
+        own = {id(copy) for _, copy in self._before.values()}
+        live = dict(live_memory(own))
+        self._made = live.keys() - known
         changed = {region: memory for region, (memory, _) in self._before.items()} | {region: live[region] for region in self._made}
         self._after = {region: (memory, memory_copy(memory)) for region, memory in changed.items()}
 
     def put_back(self) -> str:
         """Put everything back; return what a user has to know of that, where there is something."""
         libraries().runtime.deviceSynchronize()
-        goes_on = any(not same_bytes(*self._after[region]) for region in self._made)
+        goes_on = bool(changed_of({region: self._after[region] for region in self._made}))
         with deferred():
             for memory, values in (self._after if goes_on else self._before).values():
                 memory[...] = values
@@ -60,12 +62,17 @@ class KeptState:
         return "The function's own state is as after one call, which made it." if goes_on else ""
 
 
-def live_memory() -> Iterator[tuple[Region, Memory]]:
-    """Yield the memory on the current GPU of all tensors and CuPy arrays that Python knows of, each piece once, with where it lies."""
+def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]]:
+    """Yield the memory on the current GPU of all tensors and CuPy arrays that Python knows of, each piece once, with where it lies.
+
+    Objects whose ``id`` is among ``without`` are left out.
+    """
     torch, cupy = sys.modules.get("torch"), libraries().cupy
     seen: set[Region] = set()
     for each in gc.get_objects():
         kind = type(each)
+        if id(each) in without:
+            continue
         if kind is cupy.ndarray:
             found = [_of_array(each)]
         elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter) and each.is_cuda and each.layout is torch.strided:
@@ -97,9 +104,11 @@ def memory_copy(memory: Memory) -> Memory:
     return memory.clone() if hasattr(memory, "clone") else memory.copy()
 
 
-def same_bytes(one: Memory, other: Memory) -> bool:
-    """Tell whether two pieces of memory hold the same."""
-    return bool(one.equal(other) if hasattr(one, "equal") else (one == other).all())
+def changed_of(saved: Saved) -> Saved:
+    """Return what of saved memory holds something else now."""
+    # All are compared before the first answer is asked for, since each asking waits for the device.
+    differs = [(region, (memory != copy).any()) for region, (memory, copy) in saved.items()]
+    return {region: saved[region] for region, any_differs in differs if bool(any_differs)}
 
 
 def _free_bytes() -> int:

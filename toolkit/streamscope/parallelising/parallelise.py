@@ -169,7 +169,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
-            random = philox(found)
+            random, bound = philox(found), found.bound()
             found.clear_outputs()
         finally:
             note = state.put_back()
@@ -183,7 +183,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             sum(int(array.nbytes) for array in moved),
             found.memory,
             found.certificate(),
-            bound=found.bound(),
+            bound=bound,
             proof=proof,
             order=prepared.plan.chosen,
             note=note,

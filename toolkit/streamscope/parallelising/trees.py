@@ -123,14 +123,20 @@ def paths(tree: Tree, root: Path = "") -> list[Path]:
 
 
 def difference(tree: Tree, other: Tree, root: Path = "") -> str:
-    """Return where one tree first differs from another one, in words; nothing where they are alike."""
+    """Return where a tree first differs from the one that is wanted, in words; nothing where a value of the ``other`` fits the ``tree``."""
+    return _difference(tree, other, root, {})
+
+
+def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) -> str:
+    """Return the first difference; ``numbers`` are those of the other tree's arrays, by the number of the tree's."""
     if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
         if tree.names != other.names:
             return f"{root or 'the value'} has {_listed(other.names)}, not {_listed(tree.names)}"
         parts = zip(tree.names, tree.parts, other.parts, strict=True)
-        return next(filter(None, (difference(one, two, _path(root, tree.kind, name)) for name, one, two in parts)), "")
+        return next(filter(None, (_difference(one, two, _path(root, tree.kind, name), numbers) for name, one, two in parts)), "")
     if isinstance(tree, Array) and isinstance(other, Array):
-        return "" if tree.number == other.number else f"{root} is not the same array as it was, beside the others"
+        same_one = numbers.setdefault(tree.number, other.number) == other.number
+        return "" if same_one else f"{root} is another array than one beside it, which was the same"
     if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
         return ""
     return f"{root or 'the value'} is {_in_words(other)}, not {_in_words(tree)}"

@@ -333,5 +333,6 @@ def _call(name: str, *arguments: object) -> None:
     try:
         function = getattr(_driver(), name)
     except AttributeError:
-        raise DeviceError(f"the driver has no {name}", hint="captured graphs need a driver of CUDA 12.3 or later") from None
+        hint = "captured code runs in another order with a driver of CUDA 12.3 or later; engine='graph' keeps its own"
+        raise DeviceError(f"the driver has no {name}", hint=hint) from None
     checked((libraries().cuda.CUresult(function(*arguments)),))

@@ -208,14 +208,22 @@ class Multiprocessors:
             self._next_end = None
         if not self._running:
             return
+        first = self._running[0]
+        if len(self._running) == 1 and first.held.multiprocessors <= self._model.multiprocessors:
+            first.speed = 1.0
+        else:
+            self._share_out()
+            first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
+        end_ns = self._rated_ns + first.remaining_ns / first.speed
+        self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
+
+    def _share_out(self) -> None:
+        """Set the speed of each running kernel."""
         shared = [kernel.held for kernel in self._running if not kernel.held.whole]
         everyone = self._crowded_efficiency([kernel.held for kernel in self._running])
         for kernel in self._running:
             crowded = self._crowded_efficiency([*shared, kernel.held]) if kernel.held.whole else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(kernel.held.load))
-        first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
-        end_ns = self._rated_ns + first.remaining_ns / first.speed
-        self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
         """Return the throughput of each resident thread, or None while every kernel has multiprocessors of its own."""

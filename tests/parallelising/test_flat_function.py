@@ -1,0 +1,92 @@
+"""A function of trees as one of arrays alone, and which of its inputs it changes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from tests.parallelising.like_cupy import Like, filled
+
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
+from streamscope.parallelising import device_arrays, flat_function
+from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.captured_call import Slot
+from streamscope.parallelising.flat_function import FlatFunction
+from streamscope.parallelising.trees import taken_apart
+
+
+@pytest.fixture(autouse=True)
+def anywhere(monkeypatch):
+    """Arrays may lie anywhere, and are compared as NumPy does."""
+    monkeypatch.setattr(device_arrays, "check_on_device", lambda what, path, array: None)
+    monkeypatch.setattr(device_arrays, "holds_the_same", lambda one, other: bool((one.values == other.values).all()))
+
+
+def flat_of(function, **arguments):
+    arrays, tree = taken_apart(arguments, device_arrays.is_array)
+    return FlatFunction(function, Calls(function), tree), arrays
+
+
+def test_it_is_called_with_its_tree_and_returns_arrays_alone():
+    def function(batch, *, shift):
+        return {"sum": Like(batch["x"].values + shift.values), "same": batch["x"], "rate": 0.5}
+
+    flat, arrays = flat_of(function, batch={"x": filled(1)}, shift=filled(2))
+    found = flat(*arrays)
+    assert [each.values[0] for each in found] == [3, 1]
+    assert flat.returned.given == {1: 0}
+
+
+def test_what_is_returned_beside_arrays_must_stay():
+    count = iter(range(9))
+    flat, arrays = flat_of(lambda x: (x, next(count)), x=filled(1))
+    flat(*arrays)
+    with pytest.raises(ProgramError, match=r"its result\[1\] is 1, not 0"):
+        flat(*arrays)
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_an_input_that_the_function_changes_stays_where_it_is(changes):
+    def function(x, cache):
+        if changes:
+            cache.values += 1
+        return x
+
+    x, cache = filled(1), filled(5)
+    flat, arrays = flat_of(function, x=x, cache=cache)
+    kept, slot = flat_function._tried(flat, ["x", "cache"], arrays)
+    assert kept.own
+    assert kept.memory is not x
+    assert (slot.memory is cache, slot.own, slot.changed) == (changes, not changes, changes)
+    assert cache.values[0] == 5  # It was called on copies.
+
+
+@pytest.mark.parametrize(("start", "writes", "changed"), [(0, True, True), (0, False, False), (10_000, True, False)])
+def test_memory_that_a_node_may_write_counts_as_changed(start, writes, changed):
+    memory = filled(1)
+    first, _ = device_arrays.extent(memory)
+    access = Access(first + start, first + start + 8, True, writes, Evidence.POINTER)
+    found = SimpleNamespace(memories=[NodeMemory((access,))])
+    (slot,) = flat_function._with_evidence([Slot("x", memory, own=True, changed=False)], found)
+    assert slot.changed == changed
+
+
+def test_an_error_of_the_function_names_its_line():
+    def impatient():
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    with pytest.raises(RuntimeError) as caught:
+        impatient()
+    said = EngineError("cannot be captured", hint="leave out what waits")
+    error = flat_function._not_capturable("step", caught.value, said)
+    assert type(error) is EngineError
+    assert error.message.startswith("step cannot be captured at test_flat_function.py:")
+    assert error.message.endswith(
+        'raise RuntimeError("operation not permitted when stream is capturing\\nand more"): '
+        "operation not permitted when stream is capturing"
+    )
+    assert error.hint == "leave out what waits"
+    short = flat_function._not_capturable("step", MemoryError("out of memory"), said)
+    assert type(short) is OutOfMemoryError
+    assert "memory_limit=" in short.hint
