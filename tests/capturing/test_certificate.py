@@ -63,6 +63,14 @@ def needed(drawn):
     return {(a, b) for b in range(len(memories)) for a in before[b] if conflict(memories[a], memories[b])}
 
 
+def test_counts_are_made_once(monkeypatch):
+    made = certificate([NodeMemory((Access(0, 8, True, True, Evidence.POINTER),))] * 3, ((), (0,), (1,)))
+    counts = (made.pairs, made.capture_pairs, made.longest_path)
+    monkeypatch.setattr("streamscope.capturing.certificate.known_before", None)
+    monkeypatch.setattr("streamscope.capturing.certificate.count_of", None)
+    assert (made.pairs, made.capture_pairs, made.longest_path) == counts == (3, 3, 3)
+
+
 @given(certificates())
 def test_it_takes_the_true_order_and_shows_a_path_for_each_pair_that_must_keep_its_order(drawn):
     drawn.check(drawn.order)

@@ -19,12 +19,13 @@ from streamscope.errors import ProgramError
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.words import counted
 
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 """What a node leaves for those that come after it: it has no elements."""
 
 
-@dataclass
+@dataclass(repr=False)
 class CapturedProgram:
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
@@ -115,6 +116,11 @@ class CapturedProgram:
     def measured_on(self) -> str:
         """Return the name of the GPU that the durations were measured on."""
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"
+
+    __repr__ = __str__
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")

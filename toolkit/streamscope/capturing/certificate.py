@@ -114,12 +114,12 @@ class Certificate:
     def _reached(self) -> Bits:
         return known_before(self.order)
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Number of pairs that must keep their order."""
         return count_of(self._needed)
 
-    @property
+    @cached_property
     def capture_pairs(self) -> int:
         """Number of pairs that the capture orders, most of them for no reason."""
         return count_of(known_before([node.after for node in self.nodes]))
@@ -224,7 +224,7 @@ class Certificate:
             path.append(next(one for one in direct if one == earlier or has(self._reached, one, earlier)))
         return tuple(reversed(path))
 
-    @property
+    @cached_property
     def longest_path(self) -> int:
         """Number of nodes of the longest path of the true order."""
         length = np.zeros(len(self.order), np.int64)

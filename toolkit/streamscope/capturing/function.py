@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 WARM_RUNS = 3
 
 
-@dataclass
+@dataclass(repr=False)
 class CapturedFunction(CapturedProgram):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 

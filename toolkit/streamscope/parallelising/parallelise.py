@@ -63,7 +63,7 @@ def parallelise(
     function: Callable[..., Any],
     /,
     *inputs: Any,
-    streams: int = 8,
+    streams: int = 12,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
     shapes: Literal["refuse", "recapture"] = "refuse",
