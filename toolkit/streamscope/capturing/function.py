@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
-from streamscope.capturing.allocations import united
+from streamscope.capturing.allocations import arrays_memory_behind, united
 from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
@@ -211,11 +211,13 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         _restore(before)
 
     memories = checked_memories(nodes, memories, touched, taken.own, put_back)
+    # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
+    kept = [*taken.kept, *arrays_memory_behind(word for node in nodes for word in node.words)]
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
-    raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, taken.kept, raw)
+    program = _program(title, nodes, described, memories, kept, raw)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
