@@ -97,9 +97,8 @@ def checked_memories(
         hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
     except libraries().cupy.cuda.memory.OutOfMemoryError:
         return list(memories)
-    wrong = "it changed memory that nothing had said it would"
     return [
-        replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
+        replace(memory, why_unknown=_WRONG) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
     ]
 
 
