@@ -86,7 +86,7 @@ def parallelise(
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
     streams : int
-        Streams that the order may use, 1 to 128.
+        Streams that orders are laid on, 1 to 128. The graph with the fewest edges is tried, too; CUDA places its branches by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional
