@@ -246,7 +246,7 @@ class CapturedCall:
                     names = listed([self.slots[number].path for number in sorted(group)])
                     raise ProgramError(
                         f"{self.name}: {names} share memory, the function changes it, and it was captured with other memory",
-                        hint="pass copies (.clone(), .copy()), call the plain function, or capture with such arguments and pass the same ones",
+                        hint="pass copies (.clone(), .copy()), or call the plain function",
                     )
         return [
             device_arrays.copied(arrays[number])
