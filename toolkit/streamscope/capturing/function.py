@@ -210,14 +210,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         state.put_back()
         _restore(before)
 
-    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
+    memories, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(word for node in nodes for word in node.words)]
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, kept, raw)
+    program = _program(title, nodes, described, memories, kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
@@ -332,6 +332,7 @@ def _program(
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
     raw: RawGraph,
+    notes: Sequence[str],
 ) -> Program:
     """Make a program of the nodes, with what launches each."""
 
@@ -339,7 +340,7 @@ def _program(
         one = nodes[number]
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
-    return program_of(name, described, memories, launch, raw=raw)
+    return program_of(name, described, memories, launch, raw=raw, notes=notes)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

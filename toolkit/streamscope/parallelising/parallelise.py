@@ -22,7 +22,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
-from streamscope.errors import EngineError, NoDeviceError, ProgramError
+from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
@@ -164,15 +164,18 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
-        state = KeptState()
+        state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
             random, bound = philox(found), found.bound()
             found.clear_outputs()
+        except HungError:
+            hung = True  # To put back is to wait for the device, for ever.
+            raise
         finally:
-            note = state.put_back()
+            note = "" if hung else state.put_back()
         moved = [slot.memory for slot in slots if slot.own] + (found.results if wanted.fresh else [])
         gain = Gain(
             wanted.title,

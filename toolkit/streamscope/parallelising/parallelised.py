@@ -88,13 +88,14 @@ class Parallelised:
         EngineError
             Your stream is being captured.
         """
-        if not keywords and (bare := self._captures[0].call.bare(inputs)) is not None:
-            return self._captures[0].call.run(bare)
+        captures = self._captures  # Read once: other threads may put another one first.
+        if not keywords and (bare := captures[0].call.bare(inputs)) is not None:
+            return captures[0].call.run(bare)
         arguments = self._calls.arguments(inputs, keywords)
-        for capture in self._captures:
+        for capture in captures:
             arrays = capture.call.arrays_of(arguments)
             if arrays is not None:
-                if capture is not self._captures[0]:
+                if capture is not captures[0]:
                     self._used(capture)
                 return capture.call.run(arrays)
         return self._for_others(arguments)
