@@ -112,7 +112,7 @@ def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
 
 
 def _shell(value: Any) -> MutableMapping[Any, Any] | None:
-    if not isinstance(value, MutableMapping) or dataclasses.is_dataclass(value) or type(value) in (dict, OrderedDict):
+    if type(value) in (dict, OrderedDict) or dataclasses.is_dataclass(value) or not isinstance(value, MutableMapping):
         return None
     shell = copy(value)
     for name in list(shell):
