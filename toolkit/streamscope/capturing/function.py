@@ -212,12 +212,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         state.put_back()
         _restore(before)
 
-    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
+    memories, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, taken.kept, raw)
+    program = _program(title, nodes, described, memories, taken.kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
@@ -330,6 +330,7 @@ def _program(
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
     raw: RawGraph,
+    notes: Sequence[str],
 ) -> Program:
     """Make a program of the nodes, with what launches each."""
 
@@ -337,7 +338,7 @@ def _program(
         one = nodes[number]
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
-    return program_of(name, described, memories, launch, raw=raw)
+    return program_of(name, described, memories, launch, raw=raw, notes=notes)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

@@ -118,7 +118,12 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
 
 
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
-    """Return slots that count as changed, too, where a node may write to them, though the values stayed the same."""
+    """Return slots that count as changed, too, where a node may write to them, though the values stayed the same.
+
+    Where nothing is known of some node, it may write to all of them.
+    """
+    if any(not memory.understood and not memory.accesses for memory in found.memories):
+        return [replace(slot, changed=True) for slot in slots]
     writes = [one for memory in found.memories for one in memory.accesses if one.writes]
 
     def written(slot: Slot) -> bool:
