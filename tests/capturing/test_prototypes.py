@@ -138,6 +138,7 @@ MAKING = [
     ("const unsigned int* b", "", "((float*)(b[0] + 0x100000000ull * b[1]))[0] = 1;"),
     ("const long long* b, float* y", "template <typename T> __device__ T made(T, long long v) { return (T)v; }", "made(y, b[0])[0] = 1;"),
     ("const long long* b, float* y", "", "((decltype(y))b[0])[0] = 1;"),
+    ("const long long* b", "", "((cuda::std::add_pointer_t<float>)b[0])[0] = 1;"),
     ("const unsigned long long* table, float* y", "", "y[0] = *(float*)table[0];"),
     ("const float* x, float* y", "", "*(float4*)y = *(const float4*)x;"),
 ]

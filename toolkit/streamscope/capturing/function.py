@@ -40,6 +40,8 @@ from streamscope.program.user_line import user_line
 
 Array = npt.NDArray[Any]
 
+CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
 
@@ -225,14 +227,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 def _not_captured(title: str, error: Exception) -> StreamscopeError:
     """Return an error of ours for one that a library raised under capture."""
     if "out of memory" in str(error).lower():
-        hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
-        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=MEMORY_HINT)
     refused = what_was_refused(error)
     if refused:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
-    return EngineError(f"{title} cannot be captured: {error}", hint=hint)
+    return EngineError(f"{title} cannot be captured: {error}", hint=CAPTURE_HINT)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:

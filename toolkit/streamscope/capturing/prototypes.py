@@ -49,7 +49,7 @@ _DROPPED = re.compile(r"__restrict__|__restrict|\brestrict\b|\bvolatile\b|__grid
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUALIFIED = r"(?:\s|[*&]|\b(?:const|volatile|__restrict__|__restrict)\b)*"
 _MAKES_POINTERS = re.compile(
-    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|add_pointer\w*)\b"
+    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|\w*pointer\w*|device_ptr)\b"
     rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
     re.MULTILINE,
 )

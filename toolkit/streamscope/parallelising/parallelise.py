@@ -164,6 +164,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
+        mode = calls.mode()
         state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
@@ -192,6 +193,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             note=note,
         )
         call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.mode = mode
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 
