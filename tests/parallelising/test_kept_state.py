@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,3 +88,34 @@ def test_where_memory_is_short_nothing_is_saved_and_that_is_told(world):
     state.called()
     assert "too little device memory" in state.put_back()
     assert world.memory[0][0] == 11
+
+
+def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch):
+    class Tensor:
+        is_cuda, layout, is_leaf, grad, device = True, "strided", True, None, "cuda"
+
+        def __init__(self, address):
+            self.address = address
+
+        def untyped_storage(self):
+            if self.address is None:
+                raise RuntimeError("no storage")
+            return SimpleNamespace(device=SimpleNamespace(type="cuda"), data_ptr=lambda: self.address, nbytes=lambda: 8)
+
+        def set_(self, storage):
+            return self
+
+    class Parameter(Tensor):
+        pass
+
+    class Own(Tensor):
+        pass
+
+    torch = SimpleNamespace(
+        Tensor=Tensor, nn=SimpleNamespace(Parameter=Parameter), strided="strided", uint8=0, empty=lambda *_, **__: Tensor(0)
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace)))
+    objects = [Tensor(10), Parameter(20), Own(30), Own(0), Own(None)]  # The last two wrap others.
+    monkeypatch.setattr(kept_state.gc, "get_objects", lambda: objects)
+    assert [region for region, _ in kept_state.live_memory()] == [(10, 18), (20, 28), (30, 38)]
