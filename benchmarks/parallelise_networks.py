@@ -33,7 +33,7 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.files import written_whole
 from streamscope.parallelising.proving import prove
 
-REPEATS, STREAMS = 100, 8
+REPEATS, STREAMS = 100, 12
 COMPILED = "nasnet_like,mixture_of_experts,inception_v3,googlenet"
 PEER, CAPTURED, PARALLEL = "torch.cuda.CUDAGraph", "graph", "graph-dual"
 

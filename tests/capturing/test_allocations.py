@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing.allocations import Allocated, most_in_use, united
+from streamscope.capturing.allocations import Allocated, arrays_memory_behind, most_in_use, united
 
 REGIONS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda one: (one[0], one[0] + one[1])), max_size=12)
 
@@ -35,6 +37,49 @@ def test_memory_that_was_used_twice_is_one_and_an_address_between_stands_for_the
     assert allocated.around(100) == (0, 1024)
     assert allocated.around(2100) == (2048, 2560)
     assert allocated.around(1500) == (0, 4096)
+
+
+class FakeArray:
+    """An array of CuPy's, or a tensor of PyTorch's, whose memory begins at an address."""
+
+    is_cuda, layout = True, "strided"
+
+    def __init__(self, start, nbytes):
+        self.memory = SimpleNamespace(ptr=start, size=nbytes, data_ptr=lambda: start, nbytes=lambda: nbytes)
+        self.data = SimpleNamespace(mem=self.memory)
+
+    def untyped_storage(self):
+        if self.memory is None:
+            raise RuntimeError("Cannot access data pointer of Storage that is invalid!")
+        return self.memory
+
+
+class FakeTensor(FakeArray):
+    """A tensor."""
+
+
+class FakeParameter(FakeTensor):
+    """A parameter."""
+
+
+def test_memory_of_arrays_that_only_kernels_read_is_found_by_the_addresses_in_their_arguments(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=FakeArray))
+    torch = SimpleNamespace(Tensor=FakeTensor, nn=SimpleNamespace(Parameter=FakeParameter), strided="strided")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    read, view, tensor, weights, sparse, host, left, empty = (
+        kind(*where)
+        for kind, *where in [
+            (FakeArray, 4096, 512), (FakeArray, 4096, 512), (FakeTensor, 8192, 512), (FakeParameter, 9216, 512),
+            (FakeTensor, 10240, 512), (FakeTensor, 11264, 512), (FakeArray, 5120, 512), (FakeArray, 12288, 0),
+        ]
+    )  # fmt: skip
+    sparse.layout, host.is_cuda, view.data.mem = "sparse", False, read.memory
+    note = FakeTensor(8192, 512)
+    note.memory = None
+    found = arrays_memory_behind([4100, 7, 4600, 8192, 8703, 9500, 10240, 11264, 5119, 5632, 12288])
+    assert {id(one) for one in found} == {id(one.memory) for one in (read, tensor, weights)}
+    assert len(found) == 3
+    assert not {id(left.memory), id(empty.memory)} & {id(one) for one in found}
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["alloc", "free_requested", "free_completed"]), st.integers(0, 4)), max_size=30)

@@ -96,6 +96,29 @@ def test_pytorch_code_with_parallel_streams(cupy):
             np.testing.assert_array_equal(captured.outputs()[0], captured.expected()[0])
 
 
+def test_arrays_that_only_a_global_names_live_as_long_as_the_capture(cupy):
+    held = {"weights": cupy.full(300_000, 3, np.float32)}
+    double = cupy.RawKernel(
+        'extern "C" __global__ void scaled(const float* w, const float* x, float* y)'
+        "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < 300000) y[i] = w[i] * x[i]; }",
+        "scaled",
+    )
+
+    def function(x):
+        y = cupy.empty_like(x)
+        double((300_000 // 256 + 1,), (256,), (held["weights"], x, y))
+        return y
+
+    captured = ss.capture(function, cupy.full(300_000, 2, np.float32))
+    prepared = ss.prepare(captured, engine="graph", device="cuda", progress=False)
+    held.clear()
+    others = [cupy.full(300_000, 100, np.float32) for _ in range(8)]  # They take the memory, where it was given back.
+    prepared.run()
+    prepared.wait()
+    assert np.array_equal(captured.outputs()[0], np.full(300_000, 6, np.float32))
+    assert len(others) == 8
+
+
 def test_what_cannot_be_captured_says_why(cupy):
     def impatient(x):
         return x + float(x.sum())

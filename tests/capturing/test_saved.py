@@ -31,7 +31,9 @@ ACCESSES = st.builds(
     st.sampled_from(Evidence),
 )
 EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
-COSTS = st.builds(Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.just(0.0) | st.floats(0.1, 1e9), per_multiprocessor=st.integers(0, 32))
+COSTS = st.builds(
+    Cost, SIZES, st.just(0), SIZES, st.integers(0, 1024), alone_ns=st.just(0.0) | st.floats(0.1, 1e9), per_multiprocessor=st.integers(0, 32)
+)
 
 
 def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None):
@@ -254,10 +256,15 @@ def node(content, number, field, value):
 
 CHANGES = {
     "a newer version": (lambda content: content.update(version=2), "upgrade streamscope"),
+    "a version before the first": (lambda content: content.update(version=-1), "version -1"),
+    "threads beyond any block": (lambda content: node(content, 1, 16, 2**62), "<= 1024"),
+    "blocks beyond any grid": (lambda content: node(content, 1, 15, 2**62), "<= 1099511627776"),
+    "a grid beyond CUDA's": (lambda content: node(content, 1, 3, [2**31, 1, 1]), "<= 2147483647"),
+    "a block beyond 32 bits": (lambda content: node(content, 1, 4, [1, 2**62, 1]), "<= 2147483647"),
     "no nodes": (lambda content: content.update(nodes=[]), "length >= 1"),
     "too many nodes": (lambda content: content.update(nodes=content["nodes"][:1] * (MOST_NODES + 1)), "length <="),
     "an edge to a later node": (lambda content: node(content, 1, 2, [1]), "comes after a later one"),
-    "a text that is not there": (lambda content: node(content, 1, 1, 999), "out of range"),
+    "a text that is not there": (lambda content: node(content, 1, 1, 999), "node 1 has text 999, and the last of the table is"),
     "a kind that is none": (lambda content: node(content, 1, 0, 1), "is not a NodeKind"),
     "a duration below zero": (lambda content: node(content, 1, 18, -1.0), ">= 0"),
     "an address below zero": (lambda content: content["nodes"][0][20][0].__setitem__(0, -1), ">= 0"),
@@ -281,6 +288,34 @@ def test_a_short_file_whose_order_would_take_hours_is_refused(tmp_path):
 
     with pytest.raises(ProgramError, match="pieces of memory"):
         ss.load_captured(sealed(tmp_path, nested))
+
+
+NUMBERS = {3: [2**31 - 1] * 3, 4: [2**31 - 1] * 3, 5: 2**62, 6: 2**62, 7: 2**62, 14: 2**62, 15: 2**40, 16: 1024, 17: 2**62, 18: 1e11}
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+def test_the_largest_number_that_loads_runs(tmp_path, field):
+    loaded = ss.load_captured(sealed(tmp_path, lambda content: node(content, 1, field, NUMBERS[field])))
+    assert ss.compare(loaded, progress=False).device.simulated
+
+
+def test_the_device_says_whose_times_the_kernels_have(tmp_path):
+    assert (
+        ss.compare(ss.load_captured(sealed(tmp_path, lambda _: None)), engines="graph", progress=False).device.name
+        == "simulated NVIDIA H200"
+    )
+    other = ss.load_captured(sealed(tmp_path, lambda content: content.update(device="AMD Foo")))
+    for device in ("auto", "simulated"):
+        runs = ss.compare(other, engines="graph", device=device, progress=False)
+        assert runs.device.name == "simulated NVIDIA H200, kernels as measured on AMD Foo"
+
+
+def test_it_says_in_a_sentence_what_it_is(loaded):
+    text = "sample: 3 nodes, 2 on the longest path of the true order; at most 1.5 times as fast as the capture: "
+    for said in (str(loaded), repr(loaded)):
+        assert said.startswith(text)
+        assert said.endswith("(measured on NVIDIA H200)")
+        assert len(said) < 200
 
 
 @pytest.mark.parametrize("seed", range(60))

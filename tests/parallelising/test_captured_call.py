@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,8 +23,24 @@ from streamscope.parallelising.trees import taken_apart
 
 @pytest.fixture(autouse=True)
 def stream(monkeypatch):
-    """The caller's stream, which a test may mark as captured."""
-    state = SimpleNamespace(captured=False, pointer=1)
+    """The caller's stream, which a test may mark as captured, and what events are asked to do."""
+    state = SimpleNamespace(captured=False, pointer=1, seen=[])
+
+    class Event:
+        def __init__(self, *, timing):
+            assert not timing
+
+        def record(self, stream):
+            state.seen.append(("record", stream))
+
+        def hold(self, stream):
+            state.seen.append(("hold", stream))
+
+        def synchronize(self):
+            state.seen.append("waited")
+
+    monkeypatch.setattr(captured_call, "CudaEvent", Event)
+    monkeypatch.setattr(captured_call, "relaxed_captures", nullcontext)
     monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: state.pointer)
     monkeypatch.setattr(device_arrays, "is_capturing", lambda stream: state.captured)
     return state
@@ -255,6 +273,28 @@ def test_nothing_runs_while_the_stream_is_captured(stream):
     stream.captured = True
     with pytest.raises(EngineError, match="step was called while its stream is captured"):
         run(call, arguments)
+
+
+def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them(stream):
+    call = made({"x": filled(1)})
+    slot = weakref.ref(call.slots[0].memory)
+    call.launch = lambda at: stream.seen.append(("launch", at))
+    for stream.pointer in (1, 2):
+        run(call, {"x": filled(1)})
+    assert stream.seen == [("launch", 1), ("record", 1), ("hold", 2), ("launch", 2), ("record", 2)]
+    kept = []
+    captured_call.CudaEvent.synchronize = lambda event: kept.append(slot() is not None)
+    del call
+    assert kept == [True]
+    assert slot() is None
+
+
+def test_what_follows_waits_for_a_run_that_failed_halfway(stream):
+    call = made({"x": filled(1)})
+    call.launch = lambda at: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(call, {"x": filled(2)})
+    assert stream.seen == [("record", 1)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=6))

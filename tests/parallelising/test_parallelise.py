@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 from tests.parallelising.like_cupy import filled
 
-from streamscope.errors import DeviceError, HungError
+from streamscope.errors import DeviceError, HungError, ProgramError
 from streamscope.parallelising import parallelise as module
+from streamscope.parallelising.calls import Calls, other_mode
 from streamscope.parallelising.parallelised import Parallelised
 
 
@@ -35,6 +37,8 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
     """The other thread comes between the question whether the first capture knows the arguments, and its run."""
 
     class Call:
+        mode = (None, "off")
+
         def __init__(self, name):
             self.name = name
 
@@ -45,6 +49,36 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
         def run(self, arrays):
             return self.name, arrays
 
-    fast = Parallelised(abs, None, "step", None, recaptures=True)
+    fast = Parallelised(abs, Calls(abs), "step", None, recaptures=True)
     fast._captures = tuple(SimpleNamespace(call=Call(name)) for name in ("first", "other"))
     assert fast(3) == ("first", (3,))
+
+
+def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
+    class Module:
+        training = False
+
+        def forward(self, x):
+            return x
+
+        def __call__(self, x):
+            return x
+
+    module = Module()
+    fast = Parallelised(module, Calls(module), "net", None, recaptures=False)
+    call = SimpleNamespace(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=len)
+    fast._captures = (SimpleNamespace(call=call),)
+    assert fast(3, 4) == 2
+    module.training = True
+    with pytest.raises(ProgramError, match="net: the module's 'training' is True, and False was captured"):
+        fast(3)
+
+
+def test_autocast_is_part_of_the_mode(monkeypatch):
+    casts = SimpleNamespace(on=False)
+    torch = SimpleNamespace(is_autocast_enabled=lambda: casts.on, get_autocast_dtype=lambda kind: "torch.bfloat16", Tensor=int)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    calls = Calls(abs)
+    before, casts.on = calls.mode(), True
+    assert other_mode(before, calls.mode()) == "autocast is torch.bfloat16, and off was captured"
+    assert other_mode(before, before) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -187,6 +188,32 @@ def pieces_of_arrays() -> list[Region]:
     held = (one.data.mem for one in gc.get_objects() if type(one) is cupy.ndarray)
     own = (each for each in held if not isinstance(each, cupy.cuda.UnownedMemory) and each.size)
     return list({(int(each.ptr), int(each.ptr) + int(each.size)) for each in own})
+
+
+def arrays_memory_behind(addresses: Iterable[int]) -> list[Any]:
+    """Return what owns the memory of CuPy's arrays and PyTorch's tensors that addresses lead to: none is given back while that lives."""
+    sought = sorted(set(addresses))
+    found = {}
+    for owner, start, nbytes in _owners():
+        first = bisect_left(sought, start)
+        if first < len(sought) and sought[first] < start + nbytes:
+            found[start, nbytes] = owner
+    return list(found.values())
+
+
+def _owners() -> list[tuple[Any, int, int]]:
+    """Return what owns the memory of each array and tensor there is, its address and its length in bytes."""
+    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
+    found: list[tuple[Any, int, int]] = []
+    for one in gc.get_objects():
+        kind = type(one)
+        if cupy is not None and kind is cupy.ndarray:
+            found.append((one.data.mem, int(one.data.mem.ptr), int(one.data.mem.size)))
+        elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter) and one.is_cuda and one.layout is torch.strided:
+            with contextlib.suppress(RuntimeError):  # A tensor that only stands for another, as in a compiler's notes, has no memory.
+                storage = one.untyped_storage()
+                found.append((storage, storage.data_ptr(), storage.nbytes()))
+    return found
 
 
 def _allocate(own: list[Region], nbytes: int) -> Any:

@@ -19,12 +19,13 @@ from streamscope.errors import ProgramError
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.words import counted
 
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 """What a node leaves for those that come after it: it has no elements."""
 
 
-@dataclass
+@dataclass(repr=False)
 class CapturedProgram:
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
@@ -116,6 +117,11 @@ class CapturedProgram:
         """Return the name of the GPU that the durations were measured on."""
         raise NotImplementedError
 
+    def __str__(self) -> str:
+        return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"
+
+    __repr__ = __str__
+
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")
 
@@ -127,6 +133,7 @@ def program_of(
     launch: Callable[[int, tuple[int, ...]], Launch],
     sources: Sequence[str] = (),
     raw: Any = None,
+    notes: Sequence[str] = (),
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
 
@@ -142,6 +149,8 @@ def program_of(
         Texts of the lines.
     raw : RawGraph, optional
         The captured graph, where it is in this process; the certificate checks each other order of it.
+    notes : sequence of str, optional
+        What the certificate says beside.
     """
     edges = tuple(node.after for node in nodes)
     order = true_order(memories, edges)
@@ -150,7 +159,7 @@ def program_of(
         attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
     variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    certificate = Certificate(name, nodes, memories, order)
+    certificate = Certificate(name, nodes, memories, order, notes)
     if raw is not None:
         raw.check, raw.named = certificate.check, certificate.named
     return Program(name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw)

@@ -81,6 +81,8 @@ class Certificate:
         What each node touches.
     order : tuple of tuple of int
         The true order: for each node those that it comes directly after.
+    notes : sequence of str
+        What else you should know, a sentence each.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class Certificate:
     nodes: Sequence[GraphNode]
     memories: Sequence[NodeMemory]
     order: Edges
+    notes: Sequence[str] = ()
 
     @cached_property
     def _needed(self) -> Bits:
@@ -115,12 +118,12 @@ class Certificate:
     def _reached(self) -> Bits:
         return known_before(self.order)
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Number of pairs that must keep their order."""
         return count_of(self._needed)
 
-    @property
+    @cached_property
     def capture_pairs(self) -> int:
         """Number of pairs that the capture orders, most of them for no reason."""
         return count_of(known_before([node.after for node in self.nodes]))
@@ -231,7 +234,7 @@ class Certificate:
             path.append(next(one for one in direct if one == earlier or has(self._reached, one, earlier)))
         return tuple(reversed(path))
 
-    @property
+    @cached_property
     def longest_path(self) -> int:
         """Number of nodes of the longest path of the true order."""
         length = np.zeros(len(self.order), np.int64)
@@ -270,7 +273,7 @@ class Certificate:
         for why, numbers in self.reasons.items():
             some = ", ".join(self.named(number) for number in numbers[:NAMED]) + (" …" if len(numbers) > NAMED else "")
             found.append(f"{counted(len(numbers), 'node')} not understood, so ordered against all, because {why}: {some}.")
-        return found
+        return [*found, *self.notes]
 
     @property
     def reasons(self) -> Mapping[str, list[int]]:

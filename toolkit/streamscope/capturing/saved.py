@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, program_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.devices.cost_model import LARGEST_BLOCK
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
@@ -38,7 +39,11 @@ MOST_PIECES = 20_000_000
 
 E = TypeVar("E", bound=Enum)
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Extents = tuple[Number, Number, Number]
+Extent = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""CUDA's limit of a grid, which traces hold in 32 bits."""
+Extents = tuple[Extent, Extent, Extent]
+Blocks = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+Threads = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_BLOCK)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
@@ -69,8 +74,8 @@ class _Node(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     symbol: Number
     launch: Number
     cost_bytes: Number
-    blocks: Number
-    threads: Number
+    blocks: Blocks
+    threads: Threads
     per_multiprocessor: Number
     alone_ns: Time
     why_unknown: Number
@@ -102,7 +107,7 @@ def save(captured: CapturedProgram, path: str | Path) -> Path:
     return target
 
 
-@dataclass
+@dataclass(repr=False)
 class LoadedCapture(CapturedProgram):
     """Captured code that was read from a file: a program of the simulated device, with the durations that were measured.
 
@@ -119,6 +124,11 @@ class LoadedCapture(CapturedProgram):
     device: str
     date: str
     replay_us: float | None = None
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.bound()} (measured on {self.device})"
+
+    __repr__ = __str__
 
     @property
     def capture_us(self) -> float | None:
@@ -220,8 +230,11 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     """
     if stored.version > VERSION:
         raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
+    if stored.version < 1:
+        raise ValueError(f"it has version {stored.version}, and there is none before 1")
     if not all(map(is_text, (*stored.texts, stored.name, stored.device, stored.date))):
         raise ValueError("a text in it is too long, or none that UTF-8 can express")
+    _check_texts(stored)
     nodes, memories = [], []
     for number, row in enumerate(stored.nodes):
         if any(earlier >= number for earlier in row.after):
@@ -235,6 +248,7 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
     program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    program = replace(program, measured_on=stored.device)
     return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date, stored.replay_us)
 
 
@@ -271,6 +285,14 @@ def _memory(row: _Node, texts: Sequence[str]) -> NodeMemory:
         for one in row.accesses
     )
     return NodeMemory(tuple(accesses), texts[row.why_unknown])
+
+
+def _check_texts(stored: _Stored) -> None:
+    """Refuse numbers of texts that are not in the table."""
+    for number, row in enumerate(stored.nodes):
+        used = (row.kind, row.name, row.operator, row.module, row.where, row.source, row.symbol, row.launch, row.why_unknown)
+        if (last := max(*used, *(one.evidence for one in row.accesses))) >= len(stored.texts):
+            raise ValueError(f"node {number} has text {last}, and the last of the table is {len(stored.texts) - 1}")
 
 
 def _named(kind: type[E], name: str) -> E:

@@ -71,7 +71,11 @@ def device_for(program: Program, choice: str | Device = "auto") -> Device:
     """
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice)
-    opened = open_device("simulated" if choice == "auto" else choice)
+    from streamscope.devices.simulated import SimulatedDevice
+
+    if isinstance(choice, str) and choice in ("auto", "simulated"):
+        return SimulatedDevice(measured_on=program.measured_on)
+    opened = open_device(choice)
     if not opened.info.simulated:
         what = f"{program.name!r} was read from a file, without its kernels, so {opened.info.name} cannot run it"
         raise DeviceError(what, hint="device='simulated', or capture the function again")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
 from streamscope.capturing.allocations import united
+from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
-from streamscope.interrupts import deferred
-from streamscope.kernels.library.libraries import libraries
+from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.calls import Calls, Mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
@@ -72,7 +73,7 @@ class Returned:
     @classmethod
     def of(cls, value: object, arguments: Sequence[Any]) -> tuple[list[Any], Returned]:
         """Return the arrays of what a function returned, and the rest."""
-        arrays, tree = taken_apart(value, is_array)
+        arrays, tree = taken_apart(value, is_array, "its result")
         numbers = {id(argument): number for number, argument in enumerate(arguments)}
         return arrays, cls(tree, {number: numbers[id(array)] for number, array in enumerate(arrays) if id(array) in numbers})
 
@@ -96,6 +97,8 @@ class CapturedCall:
         Whether results are copied, so that the next call does not change them.
     random : RandomNumbers, optional
         Where the function draws random numbers.
+    mode : Mode
+        In which it was captured.
     """
 
     name: str
@@ -106,7 +109,9 @@ class CapturedCall:
     launch: Launch
     fresh: bool = True
     random: RandomNumbers | None = None
+    mode: Mode = (None, "off")
     _last: int | None = None
+    _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)
     _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
@@ -175,16 +180,19 @@ class CapturedCall:
         """
         stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
-            self._follow(stream)
+            done = self._follow(stream)
             places = list(map(place, arrays))
             elsewhere = tuple(number for number, (own, given) in enumerate(zip(self._places, places, strict=True)) if own != given)
             sources = self._sources(arrays, places, elsewhere) if elsewhere else ()
-            if self._in_place or self.random is not None:
-                with deferred():
-                    results = self._replaced(stream, arrays, sources, elsewhere)
-            else:
-                self._run(stream, sources, elsewhere)
-                results = self._results(arrays)
+            try:
+                if self._in_place or self.random is not None:
+                    with deferred():
+                        results = self._replaced(stream, arrays, sources, elsewhere)
+                else:
+                    self._run(stream, sources, elsewhere)
+                    results = self._results(arrays)
+            finally:
+                done.record(stream)
         return put_together(self.returned.tree, results)
 
     def free_stream(self) -> int:
@@ -290,17 +298,22 @@ class CapturedCall:
             self._copiers[numbers] = copier([self.slots[number].memory for number in numbers])
         return self._copiers[numbers]
 
-    def _follow(self, stream: int) -> None:
-        """Let a stream wait for the last run, which uses the same memory, where that was put on another one."""
+    def _follow(self, stream: int) -> CudaEvent:
+        """Let a stream wait for the last run, which uses the same memory, and return the event that is to be recorded behind the next."""
         last, self._last = self._last, stream
-        if last is not None and last != stream:
-            runtime, event = libraries().runtime, CudaEvent(timing=False)
-            try:
-                runtime.eventRecord(event.pointer, last)
-            except runtime.CUDARuntimeError:  # The stream has gone.
-                runtime.deviceSynchronize()
-            else:
-                runtime.streamWaitEvent(stream, event.pointer)
+        if self._done is None:
+            self._done = CudaEvent(timing=False)
+            # Who lets this go while it runs, gives the memory to others only when that is over.
+            when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.launch, self.random)))
+        elif last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
+            self._done.hold(stream)
+        return self._done
+
+
+def _let_finish(done: CudaEvent, memory: object) -> None:
+    """Wait for the last run, whose memory is kept until then, from whichever thread, even one that captures."""
+    with suppress(Exception), relaxed_captures():
+        done.synchronize()
 
 
 def overlapping(arrays: Sequence[Any]) -> list[set[int]]:

@@ -65,7 +65,7 @@ def parallelise(
     function: Callable[..., Any],
     /,
     *inputs: Any,
-    streams: int = 8,
+    streams: int = 12,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
     shapes: Literal["refuse", "recapture"] = "refuse",
@@ -169,6 +169,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
+        mode = calls.mode()
         state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
@@ -197,6 +198,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             note=note,
         )
         call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.mode = mode
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 

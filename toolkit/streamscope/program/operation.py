@@ -139,6 +139,8 @@ class Program:
     raw : object, optional
         Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
         `devices.cuda.raw_graph`).
+    measured_on : str
+        Where it was captured elsewhere: the GPU that its kernels were measured on, whose times the simulated device takes.
 
     Examples
     --------
@@ -161,6 +163,7 @@ class Program:
     certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     raw: Any = field(default=None, compare=False)
+    measured_on: str = ""
 
     def result(self, variable: int, values: Array) -> Array:
         """Return the values of an output in the shape in which it is returned."""

@@ -46,11 +46,16 @@ class SimulatedDevice:
         What each launch costs; by the model, by default.
     delays : callable, optional
         ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
+    measured_on : str
+        The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's.
     """
 
-    def __init__(self, model: CostModel | None = None, *, prices: Prices | None = None, delays: Delays | None = None) -> None:
+    def __init__(
+        self, model: CostModel | None = None, *, prices: Prices | None = None, delays: Delays | None = None, measured_on: str = ""
+    ) -> None:
         self._model = model or CostModel.load()
         self._prices = prices or self._model
+        self._measured_on = measured_on
         self._core = Core(self._model, delays)
         self._execution = Execution(self._core)
         self.lock = self._core.lock
@@ -70,7 +75,9 @@ class SimulatedDevice:
             "multiprocessors": self._model.multiprocessors,
             "cost_model": {"device": origin.device, "driver": origin.driver, "date": origin.date, "versions": dict(origin.versions)},
         }
-        return DeviceInfo("simulated", f"simulated {origin.device}", details)
+        elsewhere = self._measured_on not in ("", origin.device)
+        name = f"simulated {origin.device}" + (f", kernels as measured on {self._measured_on}" if elsewhere else "")
+        return DeviceInfo("simulated", name, details)
 
     @property
     def single_threaded(self) -> bool:
