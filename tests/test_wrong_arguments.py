@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import math
 from contextlib import suppress
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -380,3 +382,38 @@ def test_operators_say_what_they_cannot_take(name):
             continue
         with suppress(ProgramError):
             applied.trace(np.ones((2, 3, 4), np.float32), given=given)
+
+
+CAPTURED = Path(__file__).parents[1] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
+
+
+def test_without_a_gpu_what_was_captured_elsewhere_is_named(monkeypatch):
+    def missing(*_):
+        raise NoDeviceError("no CUDA device: none")
+
+    monkeypatch.setattr("streamscope.capturing.function.libraries", missing)
+    monkeypatch.setattr("streamscope.parallelising.parallelise.open_device", missing)
+    for verb in (ss.capture, ss.parallelise):
+        check(lambda verb=verb: verb(relu, X), NoDeviceError, "no CUDA device", "notebooks/recorded/captured")
+        check(lambda verb=verb: verb(3), ProgramError, "wants a function, not an int", "(function, *inputs)")
+
+
+def test_captured_code_of_a_file_cannot_be_called():
+    loaded = ss.load_captured(CAPTURED)
+    check(lambda: ss.parallelise(loaded), ProgramError, "wants a function, not a LoadedCapture", "ss.compare(captured)")
+
+
+@pytest.mark.parametrize("number", [41, 9999, -1, 1.5, "2"])
+def test_nodes_that_are_not_there_are_not_named(number):
+    certificate = ss.load_captured(CAPTURED).certificate()
+    assert certificate.named(40).startswith("node 40, ")
+    check(lambda: certificate.named(number), ProgramError, "node=", "0 to 40")
+
+
+def test_captured_code_is_not_a_trace_and_binary_files_are_not_captured_code(tmp_path):
+    check(lambda: ss.read(CAPTURED), TraceError, "is captured code", "ss.load_captured")
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(b"[]"))
+    with pytest.raises(ProgramError, match="it is not text") as caught:
+        ss.load_captured(packed)
+    assert "codec" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
@@ -20,22 +21,38 @@ def own(number, evidence=Evidence.SCHEMA):
     return Access(512 * number, 512 * number + 512, True, True, evidence)
 
 
-def audited(*memories):
+def audited(*memories, engine="graph-dual"):
     """Audit a chain of nodes that take 1 µs each."""
-    return ss.audit(captured(list(memories), CHAIN), engine="graph-dual", device="simulated", estimate=lambda launch: 1000.0)
+    return ss.audit(captured(list(memories), CHAIN), engine=engine, device="simulated", estimate=lambda launch: 1000.0)
 
 
 def test_nothing_is_said_of_a_chain_that_is_one():
     assert audited(*[NodeMemory((own(0),))] * 4).findings == ()
 
 
-def test_a_capture_that_orders_what_shares_nothing():
-    found = audited(*(NodeMemory((own(number),)) for number in range(4))).of(Kind.FALSE_SERIALISATION)[-1]
+@pytest.mark.parametrize("engine", ["sync", "async", "graph"])
+def test_a_capture_that_orders_what_shares_nothing_is_said_once(engine):
+    (found,) = audited(*(NodeMemory((own(number),)) for number in range(4)), engine=engine).findings
     assert (found.kind, found.severity, found.cost_ns) == (Kind.FALSE_SERIALISATION, Severity.WARNING, 3000)
     assert found.message == (
         "The capture orders 6 pairs of nodes, of which 0 share memory or are not understood; it has 3 of 3 edges without need, and costs "
         "at most 3.00 µs of 4.00 µs (estimated)."
     )
+
+
+def test_the_order_of_the_capture_costs_nothing_where_the_plan_keeps_another():
+    memories = [NodeMemory((own(number),)) for number in range(4)]
+    assert audited(*memories, engine="graph-dual").findings == ()
+    (found,) = audited(*memories, engine="dual").of(Kind.FALSE_SERIALISATION)
+    assert found.cost_ns == 1000  # Two streams, of two nodes each.
+    assert "The capture" not in found.message
+
+
+def test_a_false_order_beside_the_longest_path_is_none_of_graph_dual():
+    """Nodes 0, 1 and 2 are a chain; the capture lets node 3 wait for node 0, and nothing needs that."""
+    memories = [NodeMemory((own(0),))] * 3 + [NodeMemory((own(1),))]
+    program = captured(memories, ((), (0,), (1,), (0,)))
+    assert ss.audit(program, engine="graph-dual", device="simulated", estimate=lambda launch: 1000.0).findings == ()
 
 
 def test_a_node_that_is_not_understood_holds_all_others():

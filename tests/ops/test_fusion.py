@@ -177,7 +177,7 @@ class TestGroups:
         assert not has_reference(fused(lambda x: ss.ops.relu(no_reference(x)), X))
 
     def test_a_function_is_needed(self):
-        with pytest.raises(ProgramError, match="wants a function, not a int"):
+        with pytest.raises(ProgramError, match="wants a function, not an int"):
             ss.program(fuse=True)(3)
 
 

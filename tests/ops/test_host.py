@@ -89,5 +89,5 @@ def test_what_are_no_results(results):
 
 def test_what_is_no_function():
     for make in (ss.host_function, ss.host_function()):
-        with pytest.raises(ProgramError, match=r"ss\.host_function wants a function, not a int"):
+        with pytest.raises(ProgramError, match=r"ss\.host_function wants a function, not an int"):
             make(5)

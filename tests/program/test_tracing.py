@@ -179,7 +179,7 @@ class TestArguments:
         assert len(trace(function, X).operations) == 1
 
     def test_only_functions_become_programs(self):
-        with pytest.raises(ProgramError, match="wants a function, not a int"):
+        with pytest.raises(ProgramError, match="wants a function, not an int"):
             ss.program(3)
 
 

@@ -20,6 +20,7 @@ from streamscope.frames import users_lines_shown
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
 from streamscope.tracing import ProgramFunction
+from streamscope.words import a_kind
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,9 +90,7 @@ def check_captured(caller: str, program: CapturedProgram, inputs: Sequence[Any])
 
 def no_program(caller: str, given: object) -> ProgramError:
     """Return the error of a verb that was given something else than a function or a program."""
-    return ProgramError(
-        f"{caller} wants a function or a program, not a {type(given).__name__}", hint=f"{caller}(function, *inputs), and keywords"
-    )
+    return ProgramError(f"{caller} wants a function or a program, not {a_kind(given)}", hint=f"{caller}(function, *inputs), and keywords")
 
 
 def check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:

@@ -21,6 +21,7 @@ from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine
 from streamscope.program.variable import Place, spec_of
+from streamscope.words import a_kind
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
 
@@ -254,5 +255,5 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     if not isinstance(fuse, bool):
         raise ProgramError(f"ss.program: fuse={fuse!r} is neither True nor False")
     if not callable(function):
-        raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
+        raise ProgramError(f"ss.program wants a function, not {a_kind(function)}")
     return ProgramFunction(function, fuse=fuse or (isinstance(function, ProgramFunction) and function.fuse))

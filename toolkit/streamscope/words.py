@@ -13,6 +13,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def a_kind(value: object) -> str:
+    """Return what kind of thing a value is: ``"an int"``, ``"a list"``."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in set('aeiou') else 'a'} {name}"
+
+
 def listed(parts: Sequence[str]) -> str:
     """Return ``"a"``, ``"a and b"`` or ``"a, b and c"``."""
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)

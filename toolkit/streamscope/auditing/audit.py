@@ -196,7 +196,7 @@ def audit(
     """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
 
     Of captured code it lists what orders its nodes without need: nodes that are not understood, memory whose use is not known, and the
-    capture itself; each with the edges that it keeps and what it costs at most.
+    capture itself, under engines that keep its order; each with the edges that it keeps and what it costs at most.
 
     Nothing is launched. References and host functions are called in NumPy, several times: with the program's values, with random ones up
     to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn that off with ``touches=False`` where a host function
@@ -266,14 +266,16 @@ def audit(
         said("checking orders", 0, 1)
         dependencies = Dependencies.of(chosen.program)
         order = serialisation(chosen, dependencies, expected)
+        causes = list(order_findings(chosen.program, expected, order))
+        said_by_capture = any(finding.kind is Kind.FALSE_SERIALISATION for finding in causes)
         found = [
             *capture_findings(chosen),
             *issue_findings(chosen, dependencies),
             *race_findings(chosen),
             *(touch_findings(chosen.program, arrays, said) if touches else ()),
             *redundancy_findings(chosen),
-            *serialisation_findings(chosen, order),
-            *order_findings(chosen.program, expected),
+            *(() if said_by_capture else serialisation_findings(chosen, order)),
+            *causes,
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches)

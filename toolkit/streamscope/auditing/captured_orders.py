@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isclose
 
 import numpy as np
 
 from streamscope.auditing.dependencies import longest_path
 from streamscope.auditing.findings import Finding, Kind, Severity
+from streamscope.auditing.serialisation import Serialisation
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.conflicts import has, known_before
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
@@ -34,7 +36,7 @@ WORTH = 0.01
 """The share of the longest path from which on a cause is a warning and not a note."""
 
 
-def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
+def order_findings(program: Program, estimate: Estimate, planned: Serialisation) -> Iterator[Finding]:
     """Yield a finding for each cause that orders nodes of captured code; nothing for other programs.
 
     Parameters
@@ -42,6 +44,9 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
     program : Program
     estimate : callable
         ``estimate(launch) -> ns``.
+    planned : Serialisation
+        What the plan's own orders cost. The capture is a cause only where that is what the capture's order costs, too: a plan that keeps
+        another order does not pay for it.
     """
     if not isinstance(certificate := program.certificate, Certificate):
         return
@@ -66,7 +71,8 @@ def order_findings(program: Program, estimate: Estimate) -> Iterator[Finding]:
         subject = f"{counted(len(again), 'node')} {handed} that was used before"
         advice = "give ss.capture a higher memory_limit=, so that it uses no memory twice."
         yield audit.finding(Kind.REUSED_MEMORY, subject, again, true_order(apart, program.captured), advice)
-    yield from audit.capture_finding()
+    if planned.pairs and isclose(planned.planned_ns, audit.captured_ns):
+        yield from audit.capture_finding()
 
 
 def _grouped(reasons: Mapping[str, list[int]]) -> dict[str, list[int]]:
@@ -130,6 +136,10 @@ class _Orders:
     def takes_ns(self) -> float:
         return self._longest_ns(self.certificate.order)
 
+    @cached_property
+    def captured_ns(self) -> float:
+        return self._longest_ns(self.capture)
+
     def _longest_ns(self, order: Edges) -> float:
         return max(longest_path(self.durations_ns, order), default=0.0)
 
@@ -151,7 +161,7 @@ class _Orders:
         lost = self._lost(self.capture, self.certificate.order)
         if not lost:
             return
-        gain_ns = max(0.0, self._longest_ns(self.capture) - self.takes_ns)
+        gain_ns = max(0.0, self.captured_ns - self.takes_ns)
         message = (
             f"The capture orders {counted(pairs, 'pair')} of nodes, of which {needed:,} share memory or are not understood; "
             f"it has {lost:,} of {counted(sum(map(len, self.capture)), 'edge')} without need"
@@ -165,7 +175,7 @@ class _Orders:
         return sum(not has(reached, later, earlier) for later, direct in enumerate(order) for earlier in direct)
 
     def _said(self, kind: Kind, message: str, numbers: Sequence[int], gain_ns: float, advice: str) -> Finding:
-        whole_ns = self._longest_ns(self.capture)
+        whole_ns = self.captured_ns
         most = f"at most {time_text(gain_ns)} of {time_text(whole_ns)}" if gain_ns > 0 else "nothing"
         severity = Severity.WARNING if gain_ns > WORTH * whole_ns else Severity.NOTE
         operations = tuple(self.program.operations[number] for number in numbers[:EXAMPLES])

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from streamscope import display
+from streamscope.arguments import whole_number
 from streamscope.capturing.conflicts import Bits, CircleError, conflicts, count_of, has, known_before, pairs_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.true_order import Edges
 from streamscope.devices.graph_node import GraphNode
-from streamscope.errors import RaceError
+from streamscope.errors import ProgramError, RaceError
 from streamscope.words import counted, listed
 
 NAMED = 3
@@ -199,8 +200,14 @@ class Certificate:
         return self._needed & ~(self._reached if after is self.order else known_before(after))
 
     def named(self, number: int) -> str:
-        """Return what a node is called: number, name, operator, module and line, as far as they are known."""
-        node = self.nodes[number]
+        """Return what a node is called: number, name, operator, module and line, as far as they are known.
+
+        Raises
+        ------
+        ProgramError
+            There is no such node.
+        """
+        node = self.nodes[whole_number("node", number, 0, len(self.nodes) - 1, error=ProgramError)]
         parts = dict.fromkeys(part for part in (node.operator, getattr(node, "module", ""), node.where) if part and part != node.name)
         return f"node {number}, {node.name}" + (f" ({', '.join(parts)})" if parts else "")
 

@@ -27,6 +27,7 @@ from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
+from streamscope.capturing.saved import ELSEWHERE
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import take
 from streamscope.devices.cuda.raw_graph import RawGraph
@@ -37,6 +38,7 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
+from streamscope.words import a_kind
 
 Array = npt.NDArray[Any]
 
@@ -172,11 +174,11 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         print(ss.compare(captured).verdict)
     """
     if not callable(function):
-        raise ProgramError(f"ss.capture wants a function, not a {type(function).__name__}", hint="ss.capture(function, *inputs)")
+        raise ProgramError(f"ss.capture wants a function, not {a_kind(function)}", hint="ss.capture(function, *inputs)")
     try:
         lib = libraries()
     except NoDeviceError as error:
-        hint = "ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program"
+        hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
         raise NoDeviceError(error.message, hint=hint) from None
     extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
     title = str(name or getattr(function, "__name__", "captured"))

@@ -31,6 +31,8 @@ from streamscope.trace.stored import is_text, read_content, with_digest
 
 SUFFIX = ".captured.json"
 VERSION = 1
+ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
+"""What is left to do without a GPU."""
 MOST_NODES = 20_000
 MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
@@ -170,6 +172,8 @@ def load_captured(path: str | Path) -> LoadedCapture:
         raise ProgramError(f"cannot read {source}: {error.strerror or error}", hint=hint) from error
     except KeyError:
         raise ProgramError(f"{source} holds no captured code", hint=hint) from None
+    except UnicodeDecodeError:
+        raise ProgramError(f"{source} is not captured code of ours: it is not text, and so not JSON", hint=hint) from None
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ProgramError(f"{source} is not captured code of ours: {error}", hint=hint) from error
 

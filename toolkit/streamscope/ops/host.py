@@ -16,6 +16,7 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import any_view, one_piece
+from streamscope.words import a_kind
 
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -140,7 +141,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
 
 def _check_function(function: object) -> None:
     if function is not None and not callable(function):
-        raise ProgramError(f"ss.host_function wants a function, not a {type(function).__name__}", hint="see help(ss.host_function)")
+        raise ProgramError(f"ss.host_function wants a function, not {a_kind(function)}", hint="see help(ss.host_function)")
 
 
 def _duration_ns(duration_us: object) -> float:

@@ -15,6 +15,7 @@ from streamscope.advising.choice import Choice
 from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.saved import ELSEWHERE, LoadedCapture
 from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
@@ -34,6 +35,7 @@ from streamscope.parallelising.proving import Proof, prove
 from streamscope.parallelising.random_numbers import philox
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
+from streamscope.words import a_kind
 
 PLAIN_CALLS = 10
 """Plain calls that are timed."""
@@ -137,8 +139,11 @@ def parallelise(
 
         fast = ss.parallelise(functools.partial(step, weights=weights), x)
     """
+    if isinstance(function, LoadedCapture):
+        hint = "a file holds no kernels to call; ss.compare(captured) shows what their order brings"
+        raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint=hint)
     if not callable(function):
-        raise ProgramError(f"ss.parallelise wants a function, not a {type(function).__name__}", hint="ss.parallelise(function, *inputs)")
+        raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint="ss.parallelise(function, *inputs)")
     with users_lines_shown():
         check_keywords("ss.parallelise", _OWN, ProgramFunction(described(function)), inputs, keywords)
         check_kinds("ss.parallelise", _CHOICES, shapes, outputs, name)
@@ -160,7 +165,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     try:
         device = open_device("cuda")
     except NoDeviceError as error:
-        raise NoDeviceError(error.message, hint="ss.parallelise orders what a GPU is given, so it needs one") from None
+        raise NoDeviceError(error.message, hint=f"ss.parallelise orders what a GPU is given, so it needs one, {ELSEWHERE}") from None
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from pathlib import Path
 from typing import IO, cast
@@ -24,6 +25,7 @@ _OTHERS = {
     "comparison.json": "ss.load_comparison reads the folder that it is in",
 }
 """What to do with other files that people have, by the end of their names."""
+_CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
@@ -80,6 +82,8 @@ def read_trace(path: Path, gpu: int | None) -> Trace:
             return read_kineto(cast("IO[bytes]", _Decompressed(file)), program_of(path), gpu)
         if not start:
             raise TraceError("it is empty")
+        if _CAPTURED.search(start):
+            raise TraceError("it is captured code, not a trace", hint="ss.load_captured(path) reads it; ss.compare makes traces of it")
         if start.startswith(b'{"name": "') and b'"value": ' in start:
             raise TraceError("it holds metrics, not a trace", hint="keep the trace itself too, as Parquet or Kineto JSON")
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
