@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.advising.break_even import BRANCHED, WORTH, graph_pays, second_stream_pays
+from streamscope.advising.sentences import program_words
 from streamscope.trace.spans import SpanKind
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
@@ -79,6 +81,15 @@ def test_words_for_a_program():
     assert f"{forecast.capture_replays:.1f} replays pay for its capture" in advice.verdict
     assert "The dual engine has no use for a second stream here." in advice.verdict
     assert advice.verdict in " ".join(str(advice).split())
+
+
+def test_more_than_two_streams_are_told_by_their_number():
+    advice = advice_on(BRANCHES)
+    said = program_words(advice.costs, replace(advice.forecast, streams=4))
+    assert "A second stream should run them" in said
+    assert "×); 4 streams should run them" in said
+    assert "one stream in a graph" in said
+    assert " 4 streams" not in advice.verdict
 
 
 def test_words_for_a_second_stream_are_about_that_stream_alone():

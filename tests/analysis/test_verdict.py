@@ -82,6 +82,23 @@ def test_whichever_engines_ran_each_is_told_by_what_it_does():
                 assert (" in place of " in told or " with " in told) == (len(TRAITS[change.engine] ^ TRAITS[change.base]) > 1)
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"async": 100, "dual": 50}, "4 streams alone make it 2.0× faster."),
+        ({"graph": 100, "graph-dual": 50}, "3 streams inside a graph make it 2.0× faster."),
+        ({"async": 200, "graph": 100, "graph-dual": 50}, "; 3 streams inside a graph make the graph 2.0× faster."),
+        ({"async": 100, "graph-dual": 50}, "A CUDA graph with 3 streams makes it 2.0× faster."),
+        ({"dual": 100, "graph": 50}, "A CUDA graph in place of 4 streams makes it 2.0× faster."),
+        ({"dual": 100, "graph-dual": 50}, "A CUDA graph with 3 streams makes it 2.0× faster."),
+    ],
+)
+def test_more_than_two_streams_are_told_by_their_number(times, said):
+    metrics = {name: engine(time) for name, time in times.items()}
+    assert said in assess(metrics, CARD, {"dual": 4, "graph-dual": 3}).text
+    assert assess(metrics, CARD, {"dual": 2, "graph-dual": 1}).text == assess(metrics, CARD).text == verdict(metrics, CARD)
+
+
 def test_an_engine_of_unknown_traits_is_told_by_its_name():
     judged = assess({"new": engine(50), "graph": engine(100), "graph-dual": engine(100)}, CARD)
     assert judged.reference == "graph"

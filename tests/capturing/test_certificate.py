@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamscope.capturing.captured import program_of
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.conflicts import conflicts, known_before
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
@@ -157,3 +160,10 @@ def test_a_table_of_more_pairs_than_are_looked_at_together():
     table = conflicts(memories)
     assert int(np.bitwise_count(table).sum()) == 3000 * 2999
     assert int(np.bitwise_count(known_before([[number - 1] if number else [] for number in range(3000)])).sum()) == 3000 * 2999 // 2
+
+
+def test_notes_stand_in_its_text():
+    memories = [NodeMemory((buffer(0, writes=True),))]
+    made = replace(certificate(memories, ((),)), notes=("It was not checked.",))
+    assert str(made).splitlines()[-1] == "It was not checked."
+    assert program_of("noted", made.nodes, memories, lambda number, after: None, notes=made.notes).certificate.notes == made.notes

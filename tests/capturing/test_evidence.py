@@ -94,7 +94,35 @@ def test_copies_and_sets_say_it_themselves():
 def test_what_nothing_explains_stays_unknown(node, operators, why):
     (memory,) = node_memories([node], operators, ALL, TRITON)
     assert why in memory.why_unknown
-    assert not memory.accesses
+    led_to = {one for one in (A, B, C) for word in node.words if one[0] <= word < one[1]}
+    assert led_to <= set(uses(memory))
+    assert all(write for _, write, evidence in uses(memory).values() if evidence == "POINTER")
+
+
+def test_a_node_that_is_not_understood_may_write_what_its_arguments_lead_to():
+    (memory,) = node_memories([kernel(7, 3, A[0] + 8, NEIGHBOUR[0])], [], ALL, TRITON)
+    assert memory.why_unknown
+    assert uses(memory) == {A: (True, True, "POINTER"), NEIGHBOUR: (True, True, "POINTER")}
+
+
+@pytest.mark.parametrize(
+    ("symbol", "understood"), [("cutlass::Kernel", False), ("void at::native::vectorized_elementwise_kernel<4>(int)", True)]
+)
+def test_of_an_operator_that_is_not_pytorchs_own_other_addresses_count_and_kernels_say_themselves(symbol, understood):
+    other = replace(operator(7), trusted=False)
+    (memory,) = node_memories([kernel(7, A[0], NEIGHBOUR[0], symbol=symbol)], [other], ALL, TRITON)
+    assert memory.understood == understood
+    assert uses(memory) == {A: (True, False, "SCHEMA"), B: (True, True, "SCHEMA"), NEIGHBOUR: (True, True, "POINTER")}
+    (memory,) = node_memories([kernel(7, 1, symbol=symbol)], [other], ALL, TRITON)
+    assert not memory.understood
+
+
+def test_the_allocation_of_a_result_is_counted_once():
+    (memory,) = node_memories([kernel(7, A[0])], [operator(7, writes=(WORKSPACE,), allocated=range(1))], ALL, TRITON)
+    assert [(one.start, one.evidence.name) for one in memory.accesses] == [(A[0], "SCHEMA"), (WORKSPACE[0], "SCHEMA")]
+    part = (WORKSPACE[0], WORKSPACE[1] - 8)
+    (memory,) = node_memories([kernel(7, A[0])], [operator(7, writes=(part,), allocated=range(1))], ALL, TRITON)
+    assert set(uses(memory)) == {A, part, WORKSPACE}
 
 
 def test_kernels_of_pytorchs_own_get_all_that_they_touch():

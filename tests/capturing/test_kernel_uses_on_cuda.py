@@ -18,7 +18,8 @@ LOOP = "for (int i = threadIdx.x; i < n; i += 256)"
 TWICE = f'extern "C" __global__ void twice(const float* x, float* y, int n) {{ {LOOP} y[i] = 2 * x[i]; }}'
 COUNTING = f"""__device__ float calls;
 extern "C" __global__ void counting(const float* x, float* y, int n) {{ calls += 1; {LOOP} y[i] = x[i]; }}"""
-LYING = f'extern "C" __global__ void lying(const float* x, float* y, int n) {{ {LOOP} ((float*)x)[i] = y[i] + 1; }}'
+LYING = f'extern "C" __global__ void lying(float* y, int n, long long far) {{ {LOOP} y[i + far] = y[i] + 1; }}'
+CASTING = f'extern "C" __global__ void casting(const float* x, float* y, int n) {{ {LOOP} ((float*)x)[i] = y[i] + 1; }}'
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +117,8 @@ def test_a_kernel_with_variables_of_its_own_is_ordered_against_all(cupy):
     assert "variables of its own" in captured.memories[-1].why_unknown
 
 
-def test_a_kernel_that_writes_through_a_const_pointer_is_found_out(cupy):
-    kernel = cupy.RawKernel(LYING, "lying")
+def test_a_kernel_that_writes_through_a_const_pointer_is_not_trusted(cupy):
+    kernel = cupy.RawKernel(CASTING, "casting")
 
     def function(x):
         y = cupy.zeros_like(x)
@@ -125,7 +126,20 @@ def test_a_kernel_that_writes_through_a_const_pointer_is_found_out(cupy):
         return y
 
     captured = ss.capture(function, cupy.full(100, 7, cupy.float32))
-    assert "changed memory" in captured.memories[-1].why_unknown
+    assert "makes pointers" in captured.memories[-1].why_unknown
+
+
+def test_a_kernel_that_writes_behind_its_array_is_found_out(cupy):
+    kernel = cupy.RawKernel(LYING, "lying")
+
+    def function(x):
+        y = cupy.zeros_like(x)
+        kernel((1,), (256,), (y, np.int32(x.size), np.int64((x.data.ptr - y.data.ptr) // 4)))
+        return x * 1, y
+
+    captured = ss.capture(function, cupy.full(100, 7, cupy.float32))
+    (why,) = (memory.why_unknown for node, memory in zip(captured.nodes, captured.memories, strict=True) if node.name == "lying")
+    assert "changed memory" in why
 
 
 def test_triton_kernels_say_what_they_store_to(cupy, torch, kernels):

@@ -53,13 +53,16 @@ def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
 
     monkeypatch.setattr(observing, "observed_writes", full)
     memories = [memory([(0, 8)])]
-    assert checked_memories([None], memories, [], [], lambda: None) == memories
+    found, (note,) = checked_memories([None], memories, [], [], lambda: None)
+    assert found == memories
+    assert "no room to check" in note
 
 
 def test_a_node_that_changes_something_else_is_not_understood(monkeypatch, cupy):
     monkeypatch.setattr(observing, "observed_writes", lambda *_: [[(0, LINE)], [(4 * LINE, 5 * LINE)], [(0, LINE)]])
     memories = [memory([(0, 8)]), memory([(0, 8)]), NodeMemory(why_unknown="for another reason")]
-    first, second, third = checked_memories([None] * 3, memories, [], [], lambda: None)
+    (first, second, third), notes = checked_memories([None] * 3, memories, [], [], lambda: None)
+    assert notes == ()
     assert first is memories[0]
     assert "changed memory" in second.why_unknown
     assert second.accesses == memories[1].accesses

@@ -60,7 +60,7 @@ def test_a_name_of_the_source_for_a_number(before):
     assert roles_in_source(source("const real* x, real* y, real f", before), "kernel") == (READ, WRITTEN, VALUE)
 
 
-@pytest.mark.parametrize("before", ["typedef float* real;", "#define real float*", "struct real { float* x; };", ""])
+@pytest.mark.parametrize("before", ["struct real { float* x; };", ""])
 def test_a_name_that_may_be_a_pointer(before):
     assert roles_in_source(source("const real x", before), "kernel") == (UNKNOWN,)
 
@@ -80,6 +80,17 @@ def test_comments_are_not_read():
         ("__constant__ float weights[3] = {1, 2, 3};", "variables"),
         ("__managed__ int counter;", "managed"),
         ("texture<float> t;", "textures"),
+        ("__device__ const float* table;", "variables"),
+        ("static __device__ float* const* t;", "variables"),
+        ("__device__ const Node node = {};", "variables"),
+        ("__device__ int counter(3);", "variables"),
+        ("__device__ struct { int calls; } s;", "variables"),
+        ("static struct Counts { int calls; } s;", "variables"),
+        ('#include "mathlib_globals.h"', "includes"),
+        ('#include "cuda_runtime_mine.h"', "includes"),
+        ('#include "cupy/../mine.h"', "includes"),
+        ("#define MINE <mine.h>\n#include MINE", "includes"),
+        ("#define float4 Node", "other meanings"),
         ('#include "mine.cuh"', "includes"),
         ("#include <mine.cuh>", "includes"),
         ("#define const", "other meanings"),
@@ -109,11 +120,59 @@ def test_a_static_variable_of_a_function_is_memory():
     assert "variables" in roles_in_source(source("float* x", body="{ static int calls; x[0] = ++calls; }"), "kernel")
 
 
-def test_numbers_in_memory_that_become_pointers():
-    followed = source("const unsigned long long* table, float* y", body="{ y[0] = *(float*)table[0]; }")
-    assert "makes pointers" in roles_in_source(followed, "kernel")
-    wide = source("const float* x, float* y", body="{ float4 z = *(const float4*)x; *(float4*)y = z; }")
-    assert roles_in_source(wide, "kernel") == (READ, WRITTEN)
+MAKING = [
+    ("const float* x", "", "const_cast<float*>(x)[0] = 1;"),
+    ("const float* x", "", "((float*)x)[0] = 1;"),
+    ("const int* x", "", "atomicAdd((unsigned int* const)x, 1);"),
+    ("const float* x", "", "const_cast<float&>(x[0]) = 1;"),
+    ("const float* x", "", "((float&)x[0]) = 1;"),
+    ("const float* x", "", 'asm("st.global.f32 [%0], 0f00000000;" :: "l"(x));'),
+    ("const unsigned char* b", "struct Node { float* p; };", "reinterpret_cast<const Node*>(b)->p[0] = 1;"),
+    ("const unsigned char* b", "", "((float**)b)[0][0] = 1;"),
+    ("const double* b", "union Both { double number; float* p; };", "Both both; both.number = b[0]; both.p[0] = 1;"),
+    ("const long long* b", "", "float* p; memcpy(&p, b, 8); p[0] = 1;"),
+    ("const long long* b", "typedef float* fp;", "((fp)b[0])[0] = 1;"),
+    ("const long long* b", "using fp = float*;", "((fp)b[0])[0] = 1;"),
+    ("const long long* b", "#define fp float*", "((fp)b[0])[0] = 1;"),
+    ("const long long* b", "", "__builtin_bit_cast(float*, b[0])[0] = 1;"),
+    ("const unsigned int* b", "", "((float*)(b[0] + 0x100000000ull * b[1]))[0] = 1;"),
+    ("const long long* b, float* y", "template <typename T> __device__ T made(T, long long v) { return (T)v; }", "made(y, b[0])[0] = 1;"),
+    ("const long long* b, float* y", "", "((decltype(y))b[0])[0] = 1;"),
+    ("const unsigned long long* table, float* y", "", "y[0] = *(float*)table[0];"),
+    ("const float* x, float* y", "", "*(float4*)y = *(const float4*)x;"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "before", "body"), MAKING)
+def test_a_source_that_makes_pointers_is_not_trusted(parameters, before, body):
+    assert "makes pointers" in roles_in_source(source(parameters, before, f"{{ {body} }}"), "kernel")
+
+
+def test_templates_that_make_pointers_are_not_trusted():
+    text = "template <typename T> __global__ void scale(const T* x) { ((T*)x)[0] = 1; }"
+    assert "makes pointers" in roles_in_source(text, "void scale<float>(float const*)")
+
+
+def test_cupys_own_reductions_are_trusted():
+    shared = "__shared__ char _sdata_raw[512]; _type_reduce *_sdata = reinterpret_cast<_type_reduce*>(_sdata_raw);"
+    text = source("const CArray<float, 1, 1, 1> _raw_in0", "typedef float _type_reduce;", f"{{ {shared} }}")
+    assert roles_in_source(text, "kernel") == (READ,)
+    index = "using i_idx_t = decltype(i); using a_idx_t = decltype(a)::index_t; i_idx_t cdim = static_cast<i_idx_t>(cdim_);"
+    assert roles_in_source(source("CArray<float, 1, 1, 1> a", body=f"{{ {index} }}"), "kernel") == (WRITTEN,)
+
+
+def test_products_are_no_pointers():
+    body = "{ float z = (x[0]) * (x[1]) * n; bool few = n < 3 * n && (n & 3); y[0] = few ? z * -(x[2]) : float(n); }"
+    assert roles_in_source(source("const float* x, float* y, int n", body=body), "kernel") == (READ, WRITTEN, VALUE)
+
+
+@pytest.mark.parametrize("condition", ["#if 0", "#ifdef NEW", "#ifndef KERNEL"])
+def test_a_prototype_that_depends_on_the_preprocessor(condition):
+    text = f'{condition}\nextern "C" __global__ void kernel(const float* x) {{ }}\n#endif\n'
+    assert "preprocessor" in roles_in_source(text, "kernel")
+    named = source("real x", f"{condition}\ntypedef float real;\n#endif")
+    assert roles_in_source(named, "kernel") == (UNKNOWN,)
+    assert roles_in_source(source("const float* x", f"{condition}\n#define N 3\n#endif"), "kernel") == (READ,)
 
 
 def test_a_name_that_the_source_has_twice_or_never():

@@ -6,17 +6,21 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines.test_captured_edges import captured, closure, order_of
 
+import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import graph, graph_dual
 from streamscope.engines.issuing import edges_of
 from streamscope.engines.plan import MOST_STREAMS, Issue, Replay, own_branches
-from streamscope.engines.prepared import planned
+from streamscope.engines.prepared import Prepared, planned
+from streamscope.errors import EngineError
 from streamscope.program.launch import Cost
+from streamscope.words import time_text
 
 
 class Raw:
@@ -76,10 +80,10 @@ def test_the_graph_engine_keeps_the_capture_whatever_memory_asks_for(drawn):
     assert order_of(replay_of(plan).steps) == closure(capture)
 
 
-@given(orders(), st.lists(st.integers(1, 50), min_size=12, max_size=12))
-def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(drawn, lengths):
+@given(orders(), st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(2, 12))
+def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(drawn, lengths, streams):
     capture, true = drawn
-    plan = graph_dual.plan(program_of(capture, true, Raw()), lambda launch: 1e3 * lengths[launch.operation])
+    plan = graph_dual.plan(program_of(capture, true, Raw()), lambda launch: 1e3 * lengths[launch.operation], streams)
     needed, as_captured = closure(true), closure(capture)
     if needed == as_captured:
         assert (plan.others, plan.order) == ((), "the capture's own order")
@@ -94,7 +98,7 @@ def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(draw
         if other is plan.others[-1]:
             assert (other.order, order) == ("the capture's own order", everything_before(capture))
             continue
-        assert other.streams <= int(other.order.split()[0]) < plan.streams
+        assert other.streams <= int(other.order.split()[0]) <= min(streams, plan.streams - 1)
         lanes = {}
         for step in replay_of(other).steps:
             if isinstance(step, Issue):
@@ -128,7 +132,7 @@ EIGHT_BRANCHES = ((), *[(0,)] * 8)
 )
 def test_the_fastest_order_is_taken(times_us, order):
     raw = Raw(times_us)
-    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4)
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4, streams=8)
     # By rank and in program order is the same here, and is tried once.
     streams = [f"{count} streams" for count in (2, 3, 4, 6)]
     assert [one.order for one in (plan, *plan.others)] == ["fewest edges", *streams, "the capture's own order"]
@@ -141,7 +145,7 @@ def test_the_fastest_order_is_taken(times_us, order):
 
 def test_what_was_taken_is_said():
     def chosen(*times_us):
-        plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw(times_us)), lambda launch: 1e4)
+        plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw(times_us)), lambda launch: 1e4, streams=8)
         return graph_dual.fastest(plan, GPU).chosen
 
     said = "taken of 6 orders: 4 streams 634 µs; fewest edges 660 µs and the capture's own order 1.11 ms"
@@ -158,6 +162,18 @@ def test_streams_are_filled_by_rank_and_in_program_order():
     assert replay_of(plan.others[1]).edges == ((), (), (0,), (2,), (3,), (4,))
 
 
+@pytest.mark.parametrize(("streams", "tried"), [(2, [2]), (5, [2, 3, 4, 5]), (7, [2, 3, 4, 6, 7]), (128, [2, 3, 4, 6])])
+def test_orders_are_laid_on_no_more_streams_than_were_asked_for(streams, tried):
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw()), lambda _: 1e4, streams)
+    assert [one.order for one in plan.others[:-1]] == [f"{count} streams" for count in tried]
+
+
+@pytest.mark.parametrize("streams", [0, 129])
+def test_streams_out_of_range_are_refused_for_captured_code_too(streams):
+    with pytest.raises(EngineError, match="streams"):
+        graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw()), lambda launch: 1e4, streams)
+
+
 def test_more_branches_than_streams_are_shared_out_evenly():
     roots = ((),) * (3 * MOST_STREAMS)
     stream_of = own_branches(captured(roots).operations, roots)
@@ -170,12 +186,36 @@ def test_one_stream_is_the_capture():
     assert plan.others == ()
 
 
+def nothing(arrays):
+    """Return what a node of captured code leaves."""
+    return [np.zeros(0, np.uint8)]
+
+
+def test_the_order_that_is_predicted_to_be_the_fastest_is_the_fastest_in_simulated_runs():
+    captured = ss.load_captured("notebooks/recorded/captured/mixture_of_experts.captured.json")
+    taken = ss.prepare(captured, engine="graph-dual", streams=8, progress=False).plan
+
+    def run_us(plan):
+        device = SimulatedDevice()
+        prepared = Prepared(plan, device)
+        prepared.capture()
+        start_ns = device.now_ns()
+        prepared.run()
+        prepared.wait()
+        return (device.now_ns() - start_ns) / 1e3
+
+    made = graph_dual.plan(captured.program, SimulatedDevice().estimate_ns, 8)
+    times_us = {one.order: run_us(one) for one in (replace(made, others=()), *made.others)}
+    assert times_us[taken.order] <= 1.01 * min(times_us.values())
+    assert f"{taken.order} {time_text(1e3 * times_us[taken.order])}" in taken.chosen
+
+
 def test_a_simulated_device_measures_nothing_and_takes_what_is_predicted():
     raw = Raw()
     program = program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw)
     cost = Cost(0, blocks=4, threads=128, alone_ns=20_000.0)
-    operations = tuple(replace(one, work=(replace(one.launches[0], cost=cost),)) for one in program.operations)
-    plan = planned(replace(program, operations=operations), "graph-dual", SimulatedDevice(), 2)
+    operations = tuple(replace(one, work=(replace(one.launches[0], cost=cost, reference=nothing),)) for one in program.operations)
+    plan = planned(replace(program, operations=operations), "graph-dual", SimulatedDevice(), 8)
     assert raw.asked == []
     assert plan.order == "fewest edges"
     assert plan.chosen.startswith("taken of 6 orders, as predicted: fewest edges ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from tests.parallelising.like_cupy import Like, filled
 
 from streamscope.errors import EngineError, ProgramError
-from streamscope.parallelising import device_arrays
+from streamscope.parallelising import captured_call, device_arrays
 from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
 from streamscope.parallelising.device_arrays import is_array
@@ -21,8 +23,24 @@ from streamscope.parallelising.trees import taken_apart
 
 @pytest.fixture(autouse=True)
 def stream(monkeypatch):
-    """The caller's stream, which a test may mark as captured."""
-    state = SimpleNamespace(captured=False, pointer=1)
+    """The caller's stream, which a test may mark as captured, and what events are asked to do."""
+    state = SimpleNamespace(captured=False, pointer=1, seen=[])
+
+    class Event:
+        def __init__(self, *, timing):
+            assert not timing
+
+        def record(self, stream):
+            state.seen.append(("record", stream))
+
+        def hold(self, stream):
+            state.seen.append(("hold", stream))
+
+        def synchronize(self):
+            state.seen.append("waited")
+
+    monkeypatch.setattr(captured_call, "CudaEvent", Event)
+    monkeypatch.setattr(captured_call, "relaxed_captures", nullcontext)
     monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: state.pointer)
     monkeypatch.setattr(device_arrays, "is_capturing", lambda stream: state.captured)
     return state
@@ -144,6 +162,100 @@ def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replace
         run(call, {"x": filled(1), "y": filled(2)})
 
 
+def updated(x, y):
+    """What `updating` captures, in NumPy."""
+    x += y
+    y *= 2
+
+
+def updating(x, y, *, changed=(0, 1), function=updated):
+    """Return ``function(x, y)`` captured: as `ss.parallelise` does, in the arrays that it changes and in copies of the others."""
+    arrays, tree = taken_apart({"x": x, "y": y}, is_array)
+    kept = [number in changed for number in range(2)]
+    slots = [
+        Slot(name, array if own else array.copy(), own=not own, changed=own) for name, array, own in zip("xy", arrays, kept, strict=True)
+    ]
+    values = [slot.memory.values for slot in slots]
+    return CapturedCall("step", tree, slots, Returned(taken_apart(None, is_array)[1], {}), [], lambda stream: function(*values))
+
+
+def added_to(x, y):
+    """Ping-pong: the first is written, the second read."""
+    x[...] = y * 10
+
+
+places = st.lists(st.tuples(st.integers(0, 12), st.sampled_from([1, -1])), min_size=2, max_size=2)
+
+
+@given(places, st.lists(places, min_size=1, max_size=3), st.sampled_from([(updated, (0, 1)), (added_to, (0,))]))
+def test_calls_with_arguments_anywhere_do_what_a_plain_call_does_or_are_refused(first, calls, step):
+    """Arguments in one memory, over each other's slots, backwards: the whole memory is as after plain calls, or nothing has changed."""
+    function, changed = step
+
+    def taken(memory, spans):
+        return [memory[start : start + 4][::way] for start, way in spans]
+
+    memory = np.arange(1.0, 17.0)
+    if set(range(first[0][0], first[0][0] + 4)) & set(range(first[1][0], first[1][0] + 4)):
+        first = [(0, 1), (4, 1)]
+    call = updating(*map(Like, taken(memory, first)), changed=changed, function=function)
+    for spans in calls:
+        wanted = memory.copy()
+        function(*taken(wanted, spans))
+        before = memory.copy()
+        x, y = map(Like, taken(memory, spans))
+        if abs(spans[0][0] - spans[1][0]) < 4:
+            with pytest.raises(ProgramError, match="step: x and y share memory, the function changes it"):
+                run(call, {"x": x, "y": y})
+            assert memory.tolist() == before.tolist()
+        else:
+            run(call, {"x": x, "y": y})
+            assert memory.tolist() == wanted.tolist()
+
+
+def test_ping_pong():
+    a, b = filled(1), filled(2)
+    call = updating(a, b, changed=(0,), function=added_to)
+    run(call, {"x": a, "y": b})
+    assert (a.values[0], b.values[0]) == (20, 2)
+    run(call, {"x": b, "y": a})
+    assert (a.values[0], b.values[0]) == (20, 200)
+
+
+def test_the_memory_of_the_capture_can_be_passed_the_other_way_round():
+    call = made({"x": filled(1), "y": filled(5)})
+    x, y = (slot.memory for slot in call.slots)
+    memories = []
+    call.launch = lambda stream: memories.append((x.values[0], y.values[0]))
+    run(call, {"x": y, "y": x})
+    assert memories == [(5, 1)]
+
+
+def test_one_array_for_two_that_are_only_read_is_no_matter():
+    call = made({"x": filled(1), "y": filled(5)})
+    both = filled(3)
+    total, *_ = run(call, {"x": both, "y": both})
+    assert total.values[0] == 6
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_an_exception_leaves_memory_that_was_not_passed_as_it_was(monkeypatch, ran):
+    """Results that find no memory: the function has run, so its arguments have changed, and nothing else has."""
+    mine, given = filled(1), filled(50)
+    call = made({"cache": mine}, changed=(0,))
+
+    def full(*_):
+        raise MemoryError("out of memory")
+
+    if ran:
+        monkeypatch.setattr(captured_call, "fresh_copies", full)
+    else:
+        call.launch = full
+    with pytest.raises(MemoryError):
+        run(call, {"cache": given})
+    assert (mine.values[0], given.values[0]) == (1, 51 if ran else 50)
+
+
 def test_a_call_of_another_kind_does_not_fit_and_says_why():
     call = made({"x": filled(1), "n": 3})
     for arguments, why in [
@@ -161,6 +273,28 @@ def test_nothing_runs_while_the_stream_is_captured(stream):
     stream.captured = True
     with pytest.raises(EngineError, match="step was called while its stream is captured"):
         run(call, arguments)
+
+
+def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them(stream):
+    call = made({"x": filled(1)})
+    slot = weakref.ref(call.slots[0].memory)
+    call.launch = lambda at: stream.seen.append(("launch", at))
+    for stream.pointer in (1, 2):
+        run(call, {"x": filled(1)})
+    assert stream.seen == [("launch", 1), ("record", 1), ("hold", 2), ("launch", 2), ("record", 2)]
+    kept = []
+    captured_call.CudaEvent.synchronize = lambda event: kept.append(slot() is not None)
+    del call
+    assert kept == [True]
+    assert slot() is None
+
+
+def test_what_follows_waits_for_a_run_that_failed_halfway(stream):
+    call = made({"x": filled(1)})
+    call.launch = lambda at: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(call, {"x": filled(2)})
+    assert stream.seen == [("record", 1)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=6))

@@ -72,6 +72,14 @@ def test_memory_that_a_node_may_write_counts_as_changed(start, writes, changed):
     assert slot.changed == changed
 
 
+def test_where_nothing_is_known_of_a_node_each_input_counts_as_changed():
+    slots = [Slot("x", filled(1), own=True, changed=False), Slot("y", filled(2), own=True, changed=False)]
+    nothing = SimpleNamespace(memories=[NodeMemory(()), NodeMemory((), "its source is not known")])
+    assert all(slot.changed for slot in flat_function._with_evidence(slots, nothing))
+    known = SimpleNamespace(memories=[NodeMemory(())])
+    assert not any(slot.changed for slot in flat_function._with_evidence(slots, known))
+
+
 def test_an_error_of_the_function_names_its_line():
     def impatient():
         raise RuntimeError("operation not permitted when stream is capturing\nand more")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -35,6 +37,14 @@ class Batch:
     count: int = field(default=0, init=False)
 
 
+class Encoding(UserDict):
+    """What a tokenizer returns: a mapping that is no dictionary, and knows more than its parts."""
+
+    def __init__(self, data, length=7):
+        super().__init__(data)
+        self.length = length
+
+
 arrays = st.builds(Array)
 constants = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=3)
 values = st.recursive(
@@ -44,6 +54,9 @@ values = st.recursive(
         | st.lists(inner, max_size=3).map(tuple)
         | st.dictionaries(st.text(max_size=2), inner, max_size=3)
         | st.builds(OrderedDict, st.dictionaries(st.integers(), inner, max_size=2))
+        | st.builds(Encoding, st.dictionaries(st.text(max_size=2), inner, max_size=3))
+        | st.builds(defaultdict, st.just(list), st.dictionaries(st.integers(), inner, max_size=2))
+        | st.builds(MappingProxyType, st.dictionaries(st.integers(), inner, max_size=2))
         | st.builds(Pair, inner, inner)
         | st.builds(Batch, inner, inner)
     ),
@@ -57,7 +70,7 @@ def alike(one, other):
         return one is other
     if type(one) is not type(other):
         return False
-    if isinstance(one, dict):
+    if isinstance(one, Mapping):
         return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(alike, one, other))
@@ -158,3 +171,38 @@ def test_constants_of_a_class_that_cannot_be_compared_are_the_same_only_if_they_
     assert not same(odd, Odd())
     assert same(float("nan"), float("nan"))
     assert not same(1, 1.0)
+
+
+def test_mappings_of_any_kind_are_made_anew_with_what_they_know_besides():
+    x, y = Array(), Array()
+    words = Encoding({"a": x, "n": 3}, length=11)
+    found, tree = taken_apart(words, is_array, "words")
+    assert found == [x]
+    assert paths(tree, "words") == ["words['a']"]
+    again = put_together(tree, [y])
+    assert (type(again), again["a"], again["n"], again.length, words["a"]) == (Encoding, y, 3, 11, x)
+    words["a"] = y
+    found = [None]
+    assert fits(tree, words, is_array, found)
+    assert found == [y]
+    _, tree = taken_apart(defaultdict(list, a=x), is_array)
+    assert put_together(tree, [y])["b"] == []
+
+
+@pytest.mark.parametrize("inside", [lambda x: x, lambda x: [1, x], lambda x: {"k": x}])
+def test_an_object_of_an_unknown_class_that_holds_arrays_is_refused_by_name(inside):
+    held = SimpleNamespace(rate=0.1, cache=inside(Array()))
+    with pytest.raises(ProgramError, match=r"state\[0\] is a SimpleNamespace, whose 'cache' holds an array") as caught:
+        taken_apart({"state": [held]}, is_array)
+    assert "state[0].cache" in caught.value.hint
+
+
+def test_what_can_be_called_keeps_its_arrays_to_itself():
+    class Module:
+        def __init__(self):
+            self.mask = Array()
+
+        def __call__(self):
+            """Make it callable."""
+
+    assert taken_apart({"model": Module(), "rate": SimpleNamespace(value=1)}, is_array)[0] == []

@@ -1,5 +1,7 @@
 """Predictions of programs of ours: what the simulated device would do itself, and what must hold whatever is changed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,8 @@ steps = st.lists(
     min_size=1,
     max_size=12,
 )
+
+CAPTURED = Path(__file__).parents[2] / "notebooks/recorded/captured"
 
 
 @st.composite
@@ -228,6 +232,34 @@ def test_patterns_choose_by_name_and_by_kind():
     twice = prediction.kernel("host").scale(2)
     host = [t.spans.of_kind([SpanKind.HOST]).duration_ns[0] for t in (prediction, twice)]
     assert host[1] == 2 * host[0]
+
+
+def test_patterns_choose_by_label():
+    def labelled(x):
+        with ss.label("block1.act"):
+            y = ss.ops.relu(x)
+        with ss.label("block10.act"):
+            return ss.ops.relu(ss.ops.relu(y))
+
+    trace = ss.compare(labelled, np.ones(64, np.float32), engines="sync", device="simulated", progress=False)["sync"].trace
+    prediction = trace.what_if(engine="graph")
+    assert [len(prediction.kernel(pattern)) for pattern in ("block1.*", "block10*", "*.act", "relu")] == [1, 2, 3, 3]
+
+
+def test_patterns_choose_nodes_of_captured_code_by_operator_and_module():
+    loaded = ss.load_captured(CAPTURED / "mixture_of_experts.captured.json")
+    prediction = ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if()
+    expert = [number for number, node in enumerate(loaded.nodes) if node.module.startswith("experts.3")]
+    products = [number for number, node in enumerate(loaded.nodes) if node.operator == "aten.addmm.default"]
+    assert expert
+    assert products
+    for pattern, nodes in (("experts.3*", expert), ("aten.addmm.default", products), ("*addmm*", products)):
+        picked = prediction.kernel(pattern).picked
+        assert [task.place[0] for task, one in zip(prediction.supposition.tasks, picked, strict=True) if one] == nodes
+        assert prediction.without(pattern).predicted_ns < prediction.predicted_ns
+    with pytest.raises(TraceError, match="'addmm'") as caught:
+        prediction.kernel("addmm")
+    assert "'*addmm*'" in caught.value.hint
 
 
 def test_a_trace_without_kernels_or_of_an_older_version_says_so():

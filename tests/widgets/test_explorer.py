@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import streamscope as ss
 from streamscope.analysis.statistics import Ranking
 from streamscope.analysis.verdict import Change
+from streamscope.comparing.preview import Preview
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace import SpanKind
@@ -21,6 +23,7 @@ from streamscope_widgets.payload import encode
 
 pytestmark = pytest.mark.usefixtures("bundle")
 
+RECORDED = Path(__file__).parents[2] / "notebooks/recorded/captured"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -430,3 +433,12 @@ def test_the_answer_in_every_case(alone, inside, sentence):
         Change(engine, base, ranking, 2.0) for (engine, base), ranking in zip(words.OF_STREAMS, (alone, inside), strict=True) if ranking
     ]
     assert words.streams_sentence(changes, "a second stream") == sentence
+
+
+def test_the_answer_names_the_streams_that_captured_code_was_spread_over():
+    program = ss.load_captured(RECORDED / "mixture_of_experts.captured.json").program
+    comparison = Preview(program).comparison(["graph", "graph-dual"])
+    used = comparison["graph-dual"].trace.info.plan["streams"]
+    assert used > 2
+    assert words.answer(comparison, 2).question == f"Do {used} streams pay here?"
+    assert f"{used} streams inside a graph make it" in comparison.verdict

@@ -46,6 +46,8 @@ class Forecast:
         After how many replays the graph has paid for its capture, by the measured makespans; infinite if it never does.
     unfit : dict of str to str
         Engines that do not do what they should with this program, and why.
+    streams : int
+        On how many streams graph-dual spreads it.
     """
 
     program: str
@@ -57,6 +59,7 @@ class Forecast:
     speedups: dict[str, MedianInterval]
     capture_replays: float
     unfit: dict[str, str]
+    streams: int = 2
 
     def predicted_speedup(self, engine: str) -> float:
         """Return the makespan under async over that under an engine, both predicted."""
@@ -97,6 +100,7 @@ def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Fo
         speedups={engine: median_interval(paired_ratios(measured["async"], values)) for engine, values in measured.items()},
         capture_replays=replays_to_pay(costs, len(durations), medians["async"].median - medians["graph"].median),
         unfit={engine: bound.why_not for engine, one in prepared.items() for bound in one.bound if bound.why_not},
+        streams=plans["graph-dual"].streams,
     )
 
 

@@ -19,6 +19,7 @@ from streamscope.advising.break_even import (
 from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
+from streamscope.analysis.verdict import streams_words
 from streamscope.words import format_us, listed
 
 ALIKE = 0.05
@@ -144,10 +145,11 @@ def _second_stream(forecast: Forecast, word: str) -> str:
     alone, inside = forecast.speedups["dual"].median, forecast.speedups["graph-dual"].median / forecast.speedups["graph"].median
     alone_predicted = forecast.predicted_speedup("dual")
     inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
-    return (
-        f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×), "
-        f"and {_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
-    )
+    one_by_one = f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×)"
+    in_a_graph = f"{_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
+    if forecast.streams <= 2:
+        return f"{one_by_one}, and {in_a_graph}"
+    return f"{one_by_one}; {streams_words(forecast.streams)} should run them {in_a_graph}"
 
 
 def _times(ratio: float) -> str:

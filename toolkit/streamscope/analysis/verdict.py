@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import capitalised, format_mib, format_us, listed, percent
+from streamscope.words import capitalised, counted, format_mib, format_us, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -160,6 +160,8 @@ class Verdict:
         Device memory that was allowed for the choice, in bytes.
     beside : tuple of Beside
         Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
+    streams : dict of str to int
+        On how many streams each engine put kernels, as far as that is known.
     """
 
     device: DeviceInfo
@@ -176,6 +178,7 @@ class Verdict:
     chosen: str = ""
     memory_limit: int | None = None
     beside: tuple[Beside, ...] = ()
+    streams: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -240,7 +243,8 @@ class Verdict:
         for change in self.changes:
             whom = "it" if change.base == self.reference else "the graph" if TRAITS.get(change.base) == frozenset({GRAPH}) else change.base
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
-            clauses.append(f"{what_differs(change.engine, change.base)} makes {whom} {words}")
+            what = what_differs(change.engine, change.base, self.streams)
+            clauses.append(f"{what} {'make' if what[0].isdigit() else 'makes'} {whom} {words}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
@@ -291,13 +295,20 @@ def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
     return assess(metrics, device).text
 
 
-def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
+def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Mapping[str, int] | None = None) -> Verdict:
     """Judge a comparison of any number of engines.
 
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
     else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
     least 50 %; else *mixed*.
     Engines whose intervals overlap are not ranked. A simulated device repeats itself: there, those that are the same within 1 % are not.
+
+    Parameters
+    ----------
+    metrics : dict of str to EngineMetrics
+    device : DeviceInfo
+    streams : dict of str to int, optional
+        On how many streams each engine put kernels; more than two are told by their number.
 
     Raises
     ------
@@ -325,6 +336,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
         gain=change(metrics[best[0]], metrics[reference], best[0], reference),
         evidence=_evidence(metrics, reference, device),
         beside=tuple(Beside(name, metrics[name].copy_overlap, metrics[name].host_overlap) for name in dict.fromkeys((reference, best[0]))),
+        streams=streams or {},
     )
 
 
@@ -340,18 +352,26 @@ def _base(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> 
     return near[-1] if near else reference
 
 
-def what_differs(engine: str, base: str) -> str:
-    """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``."""
+def what_differs(engine: str, base: str, streams: Mapping[str, int] | None = None) -> str:
+    """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``.
+
+    Where an engine put kernels on more than two streams, their number is told: ``"4 streams inside a graph"``.
+    """
     if engine not in TRAITS or base not in TRAITS:
         return engine
-    ours, theirs = TRAITS[engine], TRAITS[base]
-    added = ours - theirs
+    (ours, more), (theirs, others) = ((TRAITS[one], streams_words((streams or {}).get(one, 2))) for one in (engine, base))
+    added = ours - theirs | ({STREAM} if STREAM in ours & theirs and more != others else frozenset())
     if added == {STREAM}:
-        words = f"{STREAM} inside a graph" if GRAPH in ours else f"{STREAM} alone" if not theirs else STREAM
+        words = f"{more} inside a graph" if GRAPH in ours else f"{more} alone" if not theirs else more
     else:
-        words = " with ".join(sorted(added))
-    left = " and ".join(sorted(theirs - ours))
+        words = " with ".join(more if trait == STREAM else trait for trait in sorted(added))
+    left = " and ".join(others if trait == STREAM else trait for trait in sorted(theirs - ours))
     return f"{words} in place of {left}" if left else words
+
+
+def streams_words(streams: int) -> str:
+    """Return ``"a second stream"``, or how many there are if those are more."""
+    return counted(streams, "stream") if streams > 2 else STREAM
 
 
 def classify(metrics: EngineMetrics) -> Bottleneck:

@@ -127,6 +127,7 @@ def program_of(
     launch: Callable[[int, tuple[int, ...]], Launch],
     sources: Sequence[str] = (),
     raw: Any = None,
+    notes: Sequence[str] = (),
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
 
@@ -142,6 +143,8 @@ def program_of(
         Texts of the lines.
     raw : RawGraph, optional
         The captured graph, where it is in this process; the certificate checks each other order of it.
+    notes : sequence of str, optional
+        What the certificate says beside.
     """
     edges = tuple(node.after for node in nodes)
     order = true_order(memories, edges)
@@ -150,7 +153,7 @@ def program_of(
         attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
     variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    certificate = Certificate(name, nodes, memories, order)
+    certificate = Certificate(name, nodes, memories, order, notes)
     if raw is not None:
         raw.check, raw.named = certificate.check, certificate.named
     return Program(name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw)

@@ -80,6 +80,8 @@ class Certificate:
         What each node touches.
     order : tuple of tuple of int
         The true order: for each node those that it comes directly after.
+    notes : sequence of str
+        What else you should know, a sentence each.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class Certificate:
     nodes: Sequence[GraphNode]
     memories: Sequence[NodeMemory]
     order: Edges
+    notes: Sequence[str] = ()
 
     @cached_property
     def _needed(self) -> Bits:
@@ -263,7 +266,7 @@ class Certificate:
         for why, numbers in self.reasons.items():
             some = ", ".join(self.named(number) for number in numbers[:NAMED]) + (" …" if len(numbers) > NAMED else "")
             found.append(f"{counted(len(numbers), 'node')} not understood, so ordered against all, because {why}: {some}.")
-        return found
+        return [*found, *self.notes]
 
     @property
     def reasons(self) -> Mapping[str, list[int]]:

@@ -33,7 +33,8 @@ def node_memories(
     """Return what each node reads and writes.
 
     Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
-    what any other address in their arguments leads to. Of other kernels, their source text or prototype says it, or nothing does.
+    what any other address in their arguments leads to. Of other kernels, and of those of operators that are not PyTorch's own, their source
+    text or prototype says it, or nothing does.
 
     Parameters
     ----------
@@ -77,39 +78,55 @@ def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocat
     if not claims:
         return _by_itself(node, allocated, triton)
     if len(claims) > 1:
-        return NodeMemory(why_unknown=f"{claims[0].name} and {claims[1].name} both seem to have launched {node.node.name}")
-    return _of_operator(node, claims[0], allocated)
+        return _unknown(node, allocated, f"{claims[0].name} and {claims[1].name} both seem to have launched {node.node.name}")
+    return _of_operator(node, claims[0], allocated, triton)
 
 
 def _by_itself(node: LaunchableNode, allocated: Allocated, triton: TritonKernels) -> NodeMemory:
     """Return what a kernel that no operator launched says of itself."""
     uses = kernel_uses(node, allocated.around, triton)
-    if uses.why_unknown:
-        return NodeMemory(why_unknown=f"{node.node.name}: {uses.why_unknown}")
     regions = ((one, allocated.around(one.address)) for one in uses.pointers)
-    return NodeMemory(tuple(Access(*region, one.reads, one.writes, one.evidence) for one, region in regions if region is not None))
+    accesses = tuple(Access(*region, one.reads, one.writes, one.evidence) for one, region in regions if region is not None)
+    return NodeMemory(accesses, f"{node.node.name}: {uses.why_unknown}" if uses.why_unknown else "")
 
 
-def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated) -> NodeMemory:
-    if operator.why_unknown:
-        return NodeMemory(why_unknown=operator.why_unknown)
-    if operator.allocated.stop > len(allocated.made):
-        return NodeMemory(why_unknown=f"the allocator's history does not say what {operator.name} allocated")
-    made = [allocated.made[number] for number in operator.allocated]
-    known = united((*operator.reads, *operator.writes, *made))
-    addresses = pointers_among(node.words, allocated.around)
-    symbol = node.node.symbol
-    if not addresses and not _OWN_KERNELS.match(symbol):
-        return NodeMemory(why_unknown=f"no address was found in the arguments of {node.node.name}")
-    accesses = [
+def _unknown(node: LaunchableNode, allocated: Allocated, why: str) -> NodeMemory:
+    """Return what is known of a node that is not understood: what the addresses in its arguments lead to may be written."""
+    regions = dict.fromkeys(region for one in pointers_among(node.words, allocated.around) if (region := allocated.around(one)) is not None)
+    return NodeMemory(tuple(Access(*one, reads=True, writes=True, evidence=Evidence.POINTER) for one in regions), why)
+
+
+def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated, triton: TritonKernels) -> NodeMemory:
+    made = [allocated.made[number] for number in operator.allocated if number < len(allocated.made)]
+    tensors = [
         *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
         *(Access(*region, reads=True, writes=True, evidence=Evidence.SCHEMA) for region in operator.writes),
-        *(Access(*region, reads=True, writes=True, evidence=Evidence.ALLOCATED) for region in made),
     ]
-    if _PLAIN_KERNELS.match(symbol):
-        named = tuple(one for one in accesses if any(one.start <= address < one.end for address in addresses))
-        if named:
-            return NodeMemory(named)
+    accesses = (
+        *tensors,
+        *(Access(*one, reads=True, writes=True, evidence=Evidence.ALLOCATED) for one in made if not _written(one, operator)),
+    )
+    addresses, symbol = pointers_among(node.words, allocated.around), node.node.symbol
+    known = united((one.start, one.end) for one in accesses)
     beside = (allocated.around(address) for address in addresses if around(known, address) is None)
     others = dict.fromkeys(region for region in beside if region is not None)
-    return NodeMemory((*accesses, *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others)))
+    everything = (*accesses, *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others))
+    if operator.why_unknown:
+        return NodeMemory(everything, operator.why_unknown)
+    if operator.allocated.stop > len(allocated.made):
+        return NodeMemory(everything, f"the allocator's history does not say what {operator.name} allocated")
+    if not addresses and not (operator.trusted and _OWN_KERNELS.match(symbol)):
+        return NodeMemory(everything, f"no address was found in the arguments of {node.node.name}")
+    plain = _PLAIN_KERNELS.match(symbol) is not None
+    if not operator.trusted and not plain:
+        # Its code may use what no argument of the operator shows, so its kernels have to say themselves what they touch.
+        return NodeMemory(everything, _by_itself(node, allocated, triton).why_unknown)
+    if operator.trusted and plain:
+        named = tuple(one for one in accesses if any(one.start <= address < one.end for address in addresses))
+        return NodeMemory(named or everything)
+    return NodeMemory(everything)
+
+
+def _written(region: Region, operator: Operator) -> bool:
+    """Tell whether a tensor that an operator writes covers a piece of memory."""
+    return any(start <= region[0] and region[1] <= end for start, end in operator.writes)

@@ -40,6 +40,8 @@ from streamscope.program.user_line import user_line
 
 Array = npt.NDArray[Any]
 
+CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
 
@@ -210,12 +212,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         state.put_back()
         _restore(before)
 
-    memories = checked_memories(nodes, memories, touched, taken.own, put_back)
+    memories, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, taken.kept, raw)
+    program = _program(title, nodes, described, memories, taken.kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
 
@@ -223,14 +225,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 def _not_captured(title: str, error: Exception) -> StreamscopeError:
     """Return an error of ours for one that a library raised under capture."""
     if "out of memory" in str(error).lower():
-        hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
-        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=MEMORY_HINT)
     refused = what_was_refused(error)
     if refused:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
-    return EngineError(f"{title} cannot be captured: {error}", hint=hint)
+    return EngineError(f"{title} cannot be captured: {error}", hint=CAPTURE_HINT)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -330,6 +330,7 @@ def _program(
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
     raw: RawGraph,
+    notes: Sequence[str],
 ) -> Program:
     """Make a program of the nodes, with what launches each."""
 
@@ -337,7 +338,7 @@ def _program(
         one = nodes[number]
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
-    return program_of(name, described, memories, launch, raw=raw)
+    return program_of(name, described, memories, launch, raw=raw, notes=notes)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

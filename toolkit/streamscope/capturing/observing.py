@@ -31,6 +31,9 @@ _AT_ONCE = 2**16
 """Pieces whose lines are looked through at once."""
 
 _WRONG = "it changed memory that nothing had said it would"
+_UNCHECKED = (
+    "The device had no room to check, node by node, that nothing else is written; free memory and capture again to have it checked."
+)
 
 Found = list[tuple[int, Region]]
 """Changed lines, each row of neighbours with the number of the look that found it."""
@@ -88,19 +91,20 @@ def checked_memories(
     regions: Sequence[Region],
     own: Sequence[Region],
     put_back: Callable[[], None],
-) -> list[NodeMemory]:
-    """Return what nodes touch, as it was claimed; a node that was seen to change something else is not understood.
+) -> tuple[list[NodeMemory], tuple[str, ...]]:
+    """Return what nodes touch, as it was claimed, and notes for the user; a node that was seen to change something else is not understood.
 
-    Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, the claims stand unchecked.
+    Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, the claims stand unchecked, and a note
+    says so.
     """
     try:
         hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
     except libraries().cupy.cuda.memory.OutOfMemoryError:
-        return list(memories)
-    wrong = "it changed memory that nothing had said it would"
-    return [
-        replace(memory, why_unknown=wrong) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
+        return list(memories), (_UNCHECKED,)
+    checked = [
+        replace(memory, why_unknown=_WRONG) if each and memory.understood else memory for memory, each in zip(memories, hidden, strict=True)
     ]
+    return checked, ()
 
 
 def _outside(region: Region, claims: Iterable[Region]) -> list[Region]:

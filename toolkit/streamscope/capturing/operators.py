@@ -49,6 +49,8 @@ class Operator:
         Why its tensors are not all that it touches; empty where they are.
     call : int
         Its number among all calls of operators, those that launch nothing too.
+    trusted : bool
+        Whether its schema says all that it touches; the code of another one may use what no argument shows.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Operator:
     allocated: range
     why_unknown: str = ""
     call: int = 0
+    trusted: bool = True
 
 
 class OperatorLog:
@@ -139,6 +142,7 @@ class OperatorLog:
                     range(counts.allocations, after.allocations),
                     "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided",
                     self._calls,
+                    _is_trusted(function),
                 )
             )
         elif self._places.differentiates:
@@ -243,11 +247,15 @@ def _given(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterat
             yield tensor, written.get(name, True)
 
 
+def _is_trusted(function: Any) -> bool:
+    return function._schema.name.partition("::")[0] in _TRUSTED  # noqa: SLF001 — no public way
+
+
 @cache
 def _written(function: Any) -> dict[str, bool]:
     """Tell for each argument of an operator whether it is written."""
     schema = function._schema  # noqa: SLF001 — no public way
-    trusted = schema.name.partition("::")[0] in _TRUSTED
+    trusted = _is_trusted(function)
     return {
         one.name: not trusted or one.name in _WRITTEN_ANYWAY or (one.alias_info is not None and one.alias_info.is_write)
         for one in schema.arguments

@@ -31,18 +31,44 @@ _NUMBERS = {
     *(f"{base}{count}" for base in _VECTORS for count in (1, 2, 3, 4)),
 }
 _WORDS_OF_NUMBERS = frozenset({"unsigned", "signed", "long", "short", "int", "char", "double"})
-_WIDE = re.compile(r"\b(?:long|u?int64_t|size_t|ptrdiff_t|u?intptr_t|u?longlong\d?|ulong\d?)\b")
-"""Numbers in which an address fits."""
+_KEYWORDS = _NUMBERS | {
+    "const",
+    "volatile",
+    "static",
+    "struct",
+    "__device__",
+    "__global__",
+    "__restrict__",
+    "complex",
+    "CArray",
+    "CIndexer",
+}
+"""Words to which no source may give another meaning."""
+_DECLARED = re.compile(r"\b(?P<where>static|__device__|__constant__)\b(?P<type>[^;{}()=]*)(?P<end>[;{}(=])")
 _DROPPED = re.compile(r"__restrict__|__restrict|\brestrict\b|\bvolatile\b|__grid_constant__|\btypename\b|\bregister\b|alignas\([^)]*\)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_POINTER_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<[^<>]*\*\s*>|\([\w\s:]+\*+\s*\)\s*[\w(*]")
-_HIDDEN = re.compile(r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|<<<|__managed__|\b__nv_ptr|\bcudaLaunch")
-_KNOWN_INCLUDES = (
-    *("cupy/", "cuda/std/", "cub/", "thrust/", "cooperative_groups", "cuda_fp16", "cuda_bf16", "cuda_pipeline", "cuda_awbarrier"),
-    *("cuda_runtime", "vector_types", "curand_kernel", "cuComplex", "mma.h", "math", "cmath", "stdint", "cstdint", "stdio", "cstdio"),
-    *("limits", "climits", "type_traits", "utility", "tuple", "complex", "float.h", "cfloat"),
+_QUALIFIED = r"(?:\s|[*&]|\b(?:const|volatile|__restrict__|__restrict)\b)*"
+_MAKES_POINTERS = re.compile(
+    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|add_pointer\w*)\b"
+    rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
+    re.MULTILINE,
 )
-"""How the headers begin whose variables are constants."""
+"""What may make pointers of others, or of numbers in memory: casts to pointers and references, and what can stand for one."""
+_CUPYS_CASTS = re.compile(
+    r"_type_reduce \*_?sdata = reinterpret_cast<_type_reduce\*>\(_sdata_raw\);"
+    r"|using i_idx_t = decltype\(i\);|= static_cast<const type_mid_in\*>\(_raw_in0\);|= static_cast<type_mid_out\*>\(_raw_out0\);"
+)
+"""What CuPy's own kernels have: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
+_CONDITIONAL = re.compile(r"^\s*#\s*(?P<word>if|ifdef|ifndef|endif)\b")
+_HIDDEN = re.compile(r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|<<<|__managed__|\b__nv_ptr|\bcudaLaunch")
+_KNOWN_FOLDERS = re.compile(r"(?:cupy|cuda/std|cub|thrust|cooperative_groups)/(?!.*\.\.)[\w/.]+")
+_KNOWN_INCLUDES = {
+    *("cooperative_groups.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h", "cuda_awbarrier.h"),
+    *("cuda_awbarrier_primitives.h", "cuda_runtime.h", "cuda_runtime_api.h", "vector_types.h", "curand_kernel.h", "cuComplex.h", "mma.h"),
+    *("math.h", "cmath", "stdint.h", "cstdint", "stdio.h", "cstdio", "limits", "limits.h", "climits", "type_traits", "utility", "tuple"),
+    *("complex", "complex.h", "float.h", "cfloat", "stddef.h", "cstddef"),
+}
+"""The headers whose variables are constants."""
 _OF_LIBRARIES = ("cub::", "thrust::", "at::native::", "at_cuda_detail::", "cuda::std::", "cupy::")
 """Namespaces whose kernels use no variables of their module, as far as these libraries' sources say."""
 
@@ -68,17 +94,20 @@ def roles_in_source(source: str, symbol: str) -> tuple[Role, ...] | str:
     if hidden:
         return hidden
     if symbol.endswith(")"):
-        return _roles_of(symbol)
-    found = {_between(text, one.end()) for one in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(symbol)}\s*\(", text)}
+        return _makes_pointers(text) or _roles_of(symbol)
+    certain = _unconditional(text)
+    found = _prototypes(text, symbol)
     if len(found) != 1:
         return f"the source has {len(found)} prototypes of it"
+    if _prototypes(certain, symbol) != found:
+        return "its prototype depends on the preprocessor"
     (parameters,) = found
+    made = _makes_pointers(text.replace(parameters, " ") if parameters.strip() else text)
+    if made:
+        return made
     # CuPy's own reductions name their arrays so, and give them types inside.
-    declared = list(_parted(re.sub(r"\bvoid\s*\* (_raw_(?:in|out)\d+)", r"char* \1", parameters)))
-    roles = tuple(_role(_renamed(_without_name(one), text)) for one in declared)
-    if _POINTER_CAST.search(text) and any("*" in one and _WIDE.search(one) for one in declared):
-        return "its source makes pointers, perhaps of numbers in memory"
-    return roles
+    declared = _parted(re.sub(r"\bvoid\s*\* (_raw_(?:in|out)\d+)", r"char* \1", parameters))
+    return tuple(_role(_renamed(_without_name(one), text, certain)) for one in declared)
 
 
 @lru_cache(maxsize=4096)
@@ -112,20 +141,60 @@ def _last_bracket(symbol: str) -> str:
 
 
 def _hidden(text: str) -> str:
-    """Return why a source may use memory that no parameter leads to; empty if it does not."""
-    if re.search(r"^\s*#\s*define\s+(?:const|float|int|double|__global__)\b", text, re.MULTILINE):
+    """Return why a source may use memory in a way that its parameters do not tell; empty if it does not."""
+    defined = re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)
+    if _KEYWORDS.intersection(defined):
         return "its source gives other meanings to words of C++"
     if _HIDDEN.search(text):
         return "its source uses textures, surfaces, managed variables or launches kernels"
-    for include in re.findall(r"^\s*#\s*include\s*([<\"][^>\"]+[>\"])", text, re.MULTILINE):
-        if not include[1:].startswith(_KNOWN_INCLUDES):
-            return f"its source includes {include}"
-    for one in re.finditer(r"\b(?P<where>static|__device__|__constant__)\b(?P<type>[^;{}()=]*)(?P<end>[;{}(=])", text):
-        fixed = one["where"] != "__constant__" and re.search(r"\bconst(?:expr)?\b|__constant__", one["type"])
-        variable = one["end"] in ";=" or (one["end"] == "{" and not re.search(r"\b(?:struct|class|namespace)\b", one["type"]))
-        if variable and not fixed:
-            return "its source has variables of its own in device memory"
+    for included in re.findall(r"^\s*#\s*(?:include\w*|import)\b\s*(.*)", text, re.MULTILINE):
+        name = included.strip()[1:-1]
+        if name not in _KNOWN_INCLUDES and not _KNOWN_FOLDERS.fullmatch(name):
+            return f"its source includes {included.strip()}"
+    if any(_is_variable(one, text) for one in _DECLARED.finditer(text)):
+        return "its source has variables of its own in device memory"
     return ""
+
+
+def _makes_pointers(text: str) -> str:
+    """Return that a source, but for a kernel's parameters, may make pointers; empty if it does not."""
+    if _MAKES_POINTERS.search(_CUPYS_CASTS.sub(" ", text)) or _casts_to_parameters(text):
+        return "its source makes pointers, perhaps of others or of numbers in memory"
+    return ""
+
+
+def _is_variable(declared: re.Match[str], text: str) -> bool:
+    """Tell a variable in device memory that is not a constant number."""
+    if declared["end"] in "(}":
+        return declared["end"] == "(" and re.match(r"\s*[-+.\d]", text[declared.end() :]) is not None
+    kind = declared["type"].partition("[")[0]
+    words = [one for one in re.findall(r"[A-Za-z_]\w*", kind) if one not in ("static", "__device__", "inline", "constexpr", "const")]
+    fixed = declared["where"] != "__constant__" and re.search(r"\bconst(?:expr)?\b", kind)
+    return not (fixed and "*" not in kind and "&" not in kind and _is_number(" ".join(words[:-1])))
+
+
+def _casts_to_parameters(text: str) -> bool:
+    """Tell whether something is cast to a parameter of a template, which may be a pointer; ``static_cast`` makes none of numbers."""
+    names = set(re.findall(r"\b(?:typename|class)\s+(\w+)\s*(?=[,>=])", text))
+    number = r"\s*-?[.\d]+[fFuUlL]*\s*[)}]"
+    return any(re.search(rf"\(\s*{name}\s*\)\s*[A-Za-z_(*&]|(?<![\w<]){name}\s*[({{](?!{number})", text) for name in names)
+
+
+def _unconditional(text: str) -> str:
+    """Return the lines that no ``#if`` is around."""
+    depth, kept = 0, []
+    for line in text.split("\n"):
+        found = _CONDITIONAL.match(line)
+        if found is not None:
+            depth += -1 if found["word"] == "endif" else 1
+        elif depth <= 0:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _prototypes(text: str, symbol: str) -> set[str]:
+    """Return the parameters of each declaration of a kernel, as text."""
+    return {_between(text, one.end()) for one in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(symbol)}\s*\(", text)}
 
 
 def _between(text: str, at: int) -> str:
@@ -162,22 +231,27 @@ def _without_name(declared: str) -> str:
     return kept + pointers
 
 
-def _renamed(kind: str, text: str) -> str:
-    """Return a type with names that the source gives to numbers written out."""
+def _renamed(kind: str, text: str, certain: str) -> str:
+    """Return a type with names that the source gives to numbers written out; what is certain is the part that no ``#if`` is around."""
 
     def meaning(match: re.Match[str]) -> str:
         name = match[0]
         if name in _NUMBERS or name in _WORDS_OF_NUMBERS:
             return name
-        defined = {
-            *re.findall(rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;", text),
-            *re.findall(rf"\busing\s+{name}\s*=\s*([\w\s]+?)\s*;", text),
-            *re.findall(rf"^\s*#\s*define\s+{name}\s+([\w ]+?)\s*$", text, re.MULTILINE),
-        }
-        (only,) = defined if len(defined) == 1 else ("",)
+        defined = _meanings(name, text)
+        (only,) = defined if len(defined) == 1 and defined == _meanings(name, certain) else ("",)
         return only if only and _is_number(only) else name
 
     return re.sub(r"\b[A-Za-z_]\w*\b", meaning, kind)
+
+
+def _meanings(name: str, text: str) -> set[str]:
+    """Return what a source gives a name for, of what may be numbers."""
+    return {
+        *re.findall(rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;", text),
+        *re.findall(rf"\busing\s+{name}\s*=\s*([\w\s]+?)\s*;", text),
+        *re.findall(rf"^\s*#\s*define\s+{name}\s+([\w ]+?)\s*$", text, re.MULTILINE),
+    }
 
 
 def _is_number(kind: str) -> bool:

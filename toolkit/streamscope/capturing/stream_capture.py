@@ -24,6 +24,7 @@ from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_thre
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
 
@@ -118,7 +119,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     side, pool = torch.cuda.Stream(), PrivatePool()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     room, products = _room(extra_bytes), CupyProducts()
-    with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)), products.through():
+    with libraries().cupy.cuda.Stream.from_external(ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
             with torch_history() as plain:
@@ -196,13 +197,3 @@ class _RawGraph:
 def _destroy(destroy: Callable[[], object]) -> None:
     with contextlib.suppress(Exception):
         CAPTURES.destroy(destroy)
-
-
-@dataclass(frozen=True)
-class _ForeignStream:
-    """A stream of another library, as CUDA's stream protocol wants it."""
-
-    pointer: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer

@@ -169,7 +169,7 @@ class Comparison(Mapping[str, Run]):
         """The verdict as data, with what it rests on."""
         checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
         found = replace(
-            assess(self.metrics, self.device),
+            assess(self.metrics, self.device, {engine: run.trace.info.plan.get("streams", 0) for engine, run in self._runs.items()}),
             checked=bool(checked),
             not_checked=self.not_checked,
             wrong=tuple(run.engine for run in checked if not run.correct),

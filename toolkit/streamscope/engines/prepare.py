@@ -38,6 +38,7 @@ def prepare(
     device : {"auto", "cuda", "simulated"} or Device
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use; 1 to 128.
+        Of captured code, ``graph-dual`` also tries the graph with the fewest edges, whose branches CUDA places by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     **attributes : object

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ _FOR_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Arguments = dict[str, Any]
 """By the names of the parameters."""
+Mode = tuple[bool | None, str]
+"""Whether the module that is called trains, None where none is; and what autocast computes in, or ``"off"``."""
 
 
 class Calls:
@@ -26,6 +29,8 @@ class Calls:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = name_of(function)
+        inner = getattr(function, "func", getattr(function, "_orig_mod", function))
+        self._owner = getattr(inner, "__self__", inner)
         self._signature = _signature(function)
         parameters = self._signature.parameters.values()
         self._names = tuple(one.name for one in parameters if one.kind in _BY_POSITION)
@@ -55,10 +60,23 @@ class Calls:
     def _ordered(self, arguments: Mapping[str, Any]) -> Arguments:
         return {name: arguments[name] for name in self._signature.parameters if name in arguments}
 
+    def mode(self) -> Mode:
+        """Return what a call depends on besides its arguments, and users switch between calls."""
+        torch = sys.modules.get("torch")
+        casts = str(torch.get_autocast_dtype("cuda")) if torch is not None and torch.is_autocast_enabled() else "off"
+        return getattr(self._owner, "training", None), casts
+
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call a function with arguments that `arguments` named."""
         bound = inspect.BoundArguments(self._signature, self._ordered(arguments))
         return function(*bound.args, **bound.kwargs)
+
+
+def other_mode(captured: Mode, now: Mode) -> str:
+    """Say how a mode differs from the captured one; nothing where it does not."""
+    words = ("the module's 'training'", "autocast")
+    pairs = zip(words, captured, now, strict=True)
+    return next((f"{what} is {new}, and {old} was captured" for what, old, new in pairs if old != new), "")
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
+from streamscope.capturing.allocations import united
+from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
-from streamscope.interrupts import deferred
-from streamscope.kernels.library.libraries import libraries
+from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.calls import Calls, Mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
@@ -70,7 +73,7 @@ class Returned:
     @classmethod
     def of(cls, value: object, arguments: Sequence[Any]) -> tuple[list[Any], Returned]:
         """Return the arrays of what a function returned, and the rest."""
-        arrays, tree = taken_apart(value, is_array)
+        arrays, tree = taken_apart(value, is_array, "its result")
         numbers = {id(argument): number for number, argument in enumerate(arguments)}
         return arrays, cls(tree, {number: numbers[id(array)] for number, array in enumerate(arrays) if id(array) in numbers})
 
@@ -94,6 +97,8 @@ class CapturedCall:
         Whether results are copied, so that the next call does not change them.
     random : RandomNumbers, optional
         Where the function draws random numbers.
+    mode : Mode
+        In which it was captured.
     """
 
     name: str
@@ -104,7 +109,9 @@ class CapturedCall:
     launch: Launch
     fresh: bool = True
     random: RandomNumbers | None = None
+    mode: Mode = (None, "off")
     _last: int | None = None
+    _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)
     _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
@@ -113,6 +120,9 @@ class CapturedCall:
         self._keys = [key(slot.memory) for slot in self.slots]
         self._places = [place(slot.memory) for slot in self.slots]
         self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
+        taken = united([reach for reach in self._extents if reach[0] < reach[1]])
+        self._starts, self._ends = [start for start, _ in taken], [end for _, end in taken]
+        self._changes = frozenset(number for number, slot in enumerate(self.slots) if slot.changed)
         self._tensors = any(map(is_tensor, arrays))
         self._in_place = any(slot.changed or not slot.own for slot in self.slots)
         self._mixed = self._tensors and not all(map(is_tensor, arrays))
@@ -170,14 +180,19 @@ class CapturedCall:
         """
         stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
-            self._follow(stream)
+            done = self._follow(stream)
             places = list(map(place, arrays))
             elsewhere = tuple(number for number, (own, given) in enumerate(zip(self._places, places, strict=True)) if own != given)
-            if self._in_place or self.random is not None:
-                with deferred():
-                    results = self._replaced(stream, arrays, places, elsewhere)
-            else:
-                results = self._run(stream, arrays, places, elsewhere)
+            sources = self._sources(arrays, places, elsewhere) if elsewhere else ()
+            try:
+                if self._in_place or self.random is not None:
+                    with deferred():
+                        results = self._replaced(stream, arrays, sources, elsewhere)
+                else:
+                    self._run(stream, sources, elsewhere)
+                    results = self._results(arrays)
+            finally:
+                done.record(stream)
         return put_together(self.returned.tree, results)
 
     def free_stream(self) -> int:
@@ -196,25 +211,70 @@ class CapturedCall:
             )
         return stream
 
-    def _run(self, stream: int, arrays: Sequence[Any], places: Sequence[Place], elsewhere: tuple[int, ...]) -> list[Any]:
-        """Copy the arrays that lie elsewhere than in the capture's memory, run, and return the results."""
+    def _run(self, stream: int, sources: Sequence[Any], elsewhere: tuple[int, ...]) -> None:
+        """Copy the arrays that lie elsewhere than in the capture's memory, and run."""
         if elsewhere:
-            self._copier(elsewhere)([self._apart(number, arrays[number], places[number]) for number in elsewhere])
+            self._copier(elsewhere)(sources)
         if self.random is not None:
             self.random.draw()
         self.launch(stream)
-        return self._results(arrays)
 
-    def _replaced(self, stream: int, arrays: Sequence[Any], places: Sequence[Place], elsewhere: tuple[int, ...]) -> list[Any]:
+    def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:
         """Run; copy what the function changes back to where it was given, and put back what only lent its memory."""
         kept = self._kept(elsewhere)
-        results = self._run(stream, arrays, places, elsewhere)
-        for number in elsewhere:
-            if self.slots[number].changed:
-                copier([arrays[number]])([self.slots[number].memory])
-        for number, values in kept.items():
-            copier([self.slots[number].memory])([values])
-        return results
+        changed = [(number, source) for number, source in zip(elsewhere, sources, strict=True) if self.slots[number].changed]
+        ran = False
+        try:
+            self._run(stream, sources, elsewhere)
+            ran = True
+            return self._results(arrays)
+        finally:
+            # An argument in a slot's memory gets its values last, by way of its copy: what lent that memory is put back before.
+            if ran:
+                for number, source in changed:
+                    copier([source])([self.slots[number].memory])
+            for number, values in kept.items():
+                copier([self.slots[number].memory])([values])
+            if ran:
+                for number, source in changed:
+                    if source is not arrays[number]:
+                        copier([arrays[number]])([source])
+
+    def _sources(self, arrays: Sequence[Any], places: Sequence[Place], elsewhere: Sequence[int]) -> list[Any]:
+        """Return what is copied into the slots: the arrays or, where one shares memory with a slot, a copy of it.
+
+        Raises
+        ------
+        ProgramError
+            Arguments share memory, and the function changes one of them: captured code has each in memory of its own.
+        """
+        if self._changes and len(arrays) > 1:
+            for group in _groups([self._extent(number, arrays[number], where) for number, where in enumerate(places)]):
+                if not self._changes.isdisjoint(group) and not group.isdisjoint(elsewhere):
+                    names = listed([self.slots[number].path for number in sorted(group)])
+                    raise ProgramError(
+                        f"{self.name}: {names} share memory, the function changes it, and it was captured with other memory",
+                        hint="pass copies (.clone(), .copy()), or call the plain function",
+                    )
+        return [
+            device_arrays.copied(arrays[number])
+            if self._in_a_slot(self._extent(number, arrays[number], places[number]))
+            else arrays[number]
+            for number in elsewhere
+        ]
+
+    def _extent(self, number: int, array: Any, where: Place) -> tuple[int, int]:
+        """Return the extent of an argument; of most it is that of their slot, moved."""
+        start, strides = self._places[number]
+        if strides != where[1]:
+            return device_arrays.extent(array)
+        moved, (low, high) = where[0] - start, self._extents[number]
+        return low + moved, high + moved
+
+    def _in_a_slot(self, reach: tuple[int, int]) -> bool:
+        """Tell whether memory overlaps with a slot's."""
+        first = bisect_right(self._ends, reach[0])
+        return first < len(self._ends) and self._starts[first] < reach[1]
 
     def _kept(self, elsewhere: Sequence[int]) -> dict[int, Any]:
         """Return copies of memory of the user's that a call with other arguments overwrites for a while."""
@@ -238,27 +298,31 @@ class CapturedCall:
             self._copiers[numbers] = copier([self.slots[number].memory for number in numbers])
         return self._copiers[numbers]
 
-    def _apart(self, number: int, array: Any, given: Place) -> Any:
-        """Return an array, or a copy of one that shares memory with the slot that it goes to."""
-        start, end = self._extents[number]
-        return device_arrays.copied(array) if start <= given[0] < end else array
-
-    def _follow(self, stream: int) -> None:
-        """Let a stream wait for the last run, which uses the same memory, where that was put on another one."""
+    def _follow(self, stream: int) -> CudaEvent:
+        """Let a stream wait for the last run, which uses the same memory, and return the event that is to be recorded behind the next."""
         last, self._last = self._last, stream
-        if last is not None and last != stream:
-            runtime, event = libraries().runtime, CudaEvent(timing=False)
-            try:
-                runtime.eventRecord(event.pointer, last)
-            except runtime.CUDARuntimeError:  # The stream has gone.
-                runtime.deviceSynchronize()
-            else:
-                runtime.streamWaitEvent(stream, event.pointer)
+        if self._done is None:
+            self._done = CudaEvent(timing=False)
+            # Who lets this go while it runs, gives the memory to others only when that is over.
+            when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.launch, self.random)))
+        elif last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
+            self._done.hold(stream)
+        return self._done
+
+
+def _let_finish(done: CudaEvent, memory: object) -> None:
+    """Wait for the last run, whose memory is kept until then, from whichever thread, even one that captures."""
+    with suppress(Exception), relaxed_captures():
+        done.synchronize()
 
 
 def overlapping(arrays: Sequence[Any]) -> list[set[int]]:
     """Return groups of arrays, by their numbers, that share memory: each with another one of its group."""
-    reaches = sorted((*device_arrays.extent(array), number) for number, array in enumerate(arrays))
+    return _groups([device_arrays.extent(array) for array in arrays])
+
+
+def _groups(extents: Sequence[tuple[int, int]]) -> list[set[int]]:
+    reaches = sorted((*reach, number) for number, reach in enumerate(extents))
     groups: list[set[int]] = []
     furthest = 0
     for start, end, number in reaches:

@@ -5,27 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
 
 MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
 Place = tuple[int, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class ForeignStream:
-    """A stream of another library, as CUDA's stream protocol wants it."""
-
-    pointer: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer
 
 
 def is_tensor(value: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamscope.capturing.function import CapturedFunction, capture
+from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
@@ -14,9 +14,6 @@ from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
 from streamscope.parallelising.trees import Tree, difference, paths, put_together, taken_apart
 from streamscope.program.user_line import line_of_error
-
-CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
-MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 
 
 @dataclass
@@ -121,7 +118,12 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
 
 
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
-    """Return slots that count as changed, too, where a node may write to them, though the values stayed the same."""
+    """Return slots that count as changed, too, where a node may write to them, though the values stayed the same.
+
+    Where nothing is known of some node, it may write to all of them.
+    """
+    if any(not memory.understood and not memory.accesses for memory in found.memories):
+        return [replace(slot, changed=True) for slot in slots]
     writes = [one for memory in found.memories for one in memory.accesses if one.writes]
 
     def written(slot: Slot) -> bool:

@@ -75,7 +75,7 @@ def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]
             continue
         if kind is cupy.ndarray:
             found = [_of_array(each)]
-        elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter) and each.is_cuda and each.layout is torch.strided:
+        elif torch is not None and issubclass(kind, torch.Tensor) and _has_memory(each):
             # A gradient that nobody has looked at has no object of Python's yet.
             found = [_of_tensor(one) for one in (each, each.grad if each.is_leaf else None) if one is not None]
         else:
@@ -84,6 +84,20 @@ def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]
             if region[0] < region[1] and region not in seen:
                 seen.add(region)
                 yield region, memory
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Tell whether a tensor lies in device memory itself: those that wrap others have none, and the others are found beside them."""
+    torch = sys.modules["torch"]
+    if not tensor.is_cuda or tensor.layout is not torch.strided:
+        return False
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return True
+    try:
+        storage = tensor.untyped_storage()
+        return bool(storage.device.type == "cuda" and storage.data_ptr())
+    except (RuntimeError, NotImplementedError, TypeError):
+        return False
 
 
 def _of_tensor(tensor: Any) -> tuple[Region, Memory]:

@@ -22,7 +22,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
-from streamscope.errors import EngineError, NoDeviceError, ProgramError
+from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
@@ -86,7 +86,7 @@ def parallelise(
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
     streams : int
-        Streams that the order may use, 1 to 128.
+        Streams that orders are laid on, 1 to 128. The graph with the fewest edges is tried, too; CUDA places its branches by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional
@@ -164,15 +164,19 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
     with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
-        state = KeptState()
+        mode = calls.mode()
+        state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
             random, bound = philox(found), found.bound()
             found.clear_outputs()
+        except HungError:
+            hung = True  # To put back is to wait for the device, for ever.
+            raise
         finally:
-            note = state.put_back()
+            note = "" if hung else state.put_back()
         moved = [slot.memory for slot in slots if slot.own] + (found.results if wanted.fresh else [])
         gain = Gain(
             wanted.title,
@@ -189,6 +193,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             note=note,
         )
         call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.mode = mode
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 

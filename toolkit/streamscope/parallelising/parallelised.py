@@ -18,7 +18,7 @@ from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import OutputError, ProgramError
 from streamscope.frames import users_lines_shown
-from streamscope.parallelising.calls import Arguments, Calls
+from streamscope.parallelising.calls import Arguments, Calls, Mode, other_mode
 from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.trees import put_together
@@ -88,16 +88,18 @@ class Parallelised:
         EngineError
             Your stream is being captured.
         """
-        if not keywords and (bare := self._captures[0].call.bare(inputs)) is not None:
-            return self._captures[0].call.run(bare)
+        captures = self._captures  # Read once: other threads may put another one first.
+        mode = self._calls.mode()
+        if not keywords and captures[0].call.mode == mode and (bare := captures[0].call.bare(inputs)) is not None:
+            return captures[0].call.run(bare)
         arguments = self._calls.arguments(inputs, keywords)
-        for capture in self._captures:
-            arrays = capture.call.arrays_of(arguments)
+        for capture in captures:
+            arrays = capture.call.arrays_of(arguments) if capture.call.mode == mode else None
             if arrays is not None:
-                if capture is not self._captures[0]:
+                if capture is not captures[0]:
                     self._used(capture)
                 return capture.call.run(arrays)
-        return self._for_others(arguments)
+        return self._for_others(arguments, mode)
 
     def add(self, arguments: Arguments) -> Capture:
         """Capture the function for arguments, as `ss.parallelise` does."""
@@ -185,11 +187,12 @@ class Parallelised:
         with self._lock:
             self._captures = (capture, *(each for each in self._captures if each is not capture))
 
-    def _for_others(self, arguments: Arguments) -> Any:
+    def _for_others(self, arguments: Arguments, mode: Mode) -> Any:
         """Capture a call that is like no other before, where that is wanted."""
         with users_lines_shown():
             if not self._recaptures:
-                why = self._captures[0].call.why_not(arguments)
+                call = self._captures[0].call
+                why = other_mode(call.mode, mode) or call.why_not(arguments)
                 hint = "call the plain function, or ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
                 raise ProgramError(f"{self.name}: {why}", hint=hint)
             self._captures[0].call.free_stream()

@@ -1,14 +1,17 @@
 """What a function takes and returns, taken apart into its arrays and put together again.
 
-A tree is what is left of a value without its arrays: which tuples, lists, dictionaries and dataclasses hold them, and the other values
+A tree is what is left of a value without its arrays: which tuples, lists, mappings and dataclasses hold them, and the other values
 between them, which are constants. The same array twice is one array, so a tree also tells which arguments were the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from streamscope.arguments import shown
@@ -46,30 +49,33 @@ class Branch:
     names : tuple
         The key, index or field of each part.
     parts : tuple of Tree
+    shell : MutableMapping, optional
+        A copy of a mapping that knows more than its parts, such as a ``defaultdict``, with None for each.
     """
 
     kind: type
     names: tuple[Any, ...]
     parts: tuple[Tree, ...]
+    shell: MutableMapping[Any, Any] | None = None
 
 
 Tree = Array | Constant | Branch
 
 
-def taken_apart(value: object, is_array: IsArray) -> tuple[list[Any], Tree]:
-    """Return the arrays of a value, each once, and its tree.
+def taken_apart(value: object, is_array: IsArray, root: Path = "") -> tuple[list[Any], Tree]:
+    """Return the arrays of a value, each once, and its tree; errors name the value as ``root``.
 
     Raises
     ------
     ProgramError
-        It is too deep, as a list that holds itself.
+        It is too deep, as a list that holds itself, or an object of an unknown class holds arrays.
     """
     arrays: list[Any] = []
-    tree = _apart(value, is_array, arrays, {}, 0)
+    tree = _apart(value, is_array, arrays, {}, root, 0)
     return arrays, tree
 
 
-def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, int], depth: int) -> Tree:
+def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, int], path: Path, depth: int) -> Tree:
     # Not a function inside the one above: it would hold the arrays until the collector comes, and a tensor all that its gradient needs.
     if depth > DEEPEST:
         raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
@@ -80,8 +86,38 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
         return Array(number)
     names = _names(part)
     if names is None:
+        _check_constant(part, is_array, path)
         return Constant(part)
-    return Branch(type(part), names, tuple(_apart(each, is_array, arrays, numbers, depth + 1) for each in _parts(part, names)))
+    kind = type(part)
+    pairs = zip(names, _parts(part, names), strict=True)
+    parts = tuple(_apart(each, is_array, arrays, numbers, _path(path, kind, name), depth + 1) for name, each in pairs)
+    return Branch(kind, names, parts, _shell(part))
+
+
+def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
+    """Check that an object that is no container holds no arrays: others put there later would not be seen.
+
+    What can be called, such as a module, keeps its arrays as a function does.
+    """
+    if callable(value) or isinstance(value, ModuleType):
+        return
+    for name, each in getattr(value, "__dict__", {}).items():
+        inner = each if isinstance(each, list | tuple) else each.values() if isinstance(each, dict) else (each,)
+        if any(map(is_array, inner)):
+            where = path or "the value"
+            raise ProgramError(
+                f"{where} is a {type(value).__name__}, whose {name!r} holds an array, and captured code would not see another one there",
+                hint=f"hand over {where}.{name} itself, make the class a dataclass, or bind the object with functools.partial",
+            )
+
+
+def _shell(value: Any) -> MutableMapping[Any, Any] | None:
+    if type(value) in (dict, OrderedDict) or dataclasses.is_dataclass(value) or not isinstance(value, MutableMapping):
+        return None
+    shell = copy(value)
+    for name in list(shell):
+        shell[name] = None
+    return shell
 
 
 def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
@@ -93,8 +129,12 @@ def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
     parts = [put_together(part, arrays) for part in tree.parts]
     if dataclasses.is_dataclass(tree.kind):
         return tree.kind(**dict(zip(tree.names, parts, strict=True)))
+    if tree.shell is not None:
+        whole = copy(tree.shell)
+        whole.update(zip(tree.names, parts, strict=True))
+        return whole
     if issubclass(tree.kind, Mapping):
-        return tree.kind(zip(tree.names, parts, strict=True))  # type: ignore[call-arg]
+        return tree.kind(dict(zip(tree.names, parts, strict=True)))  # type: ignore[call-arg]
     return tree.kind(*parts) if hasattr(tree.kind, "_fields") else tree.kind(parts)  # type: ignore[call-arg]
 
 
@@ -156,7 +196,7 @@ def _names(value: Any) -> tuple[Any, ...] | None:
     """Return the names of a container's parts; None for what is no container."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value) if field.init)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return tuple(value)
     if isinstance(value, tuple | list):
         return getattr(value, "_fields", None) or tuple(range(len(value)))
@@ -166,7 +206,7 @@ def _names(value: Any) -> tuple[Any, ...] | None:
 def _parts(value: Any, names: Sequence[Any]) -> list[Any]:
     if dataclasses.is_dataclass(value):
         return [getattr(value, name) for name in names]
-    return list(value.values()) if isinstance(value, dict) else list(value)
+    return [value[name] for name in names] if isinstance(value, Mapping) else list(value)
 
 
 def _leaves(tree: Tree, root: Path) -> Iterator[tuple[Path, Tree]]:

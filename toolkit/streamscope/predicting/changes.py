@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -15,10 +15,13 @@ from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.trace import Trace
 
 
-def chosen(tasks: Sequence[Task], source: SpanTable, pattern: str) -> list[bool]:
-    """Tell of each task whether a pattern names it: its name, the kernel's own, or the word "kernel", "copy", "set" or "host".
+def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
+    """Tell of each task whether a pattern names it: its name, the kernel's own, its operator, its label, or a kind.
+
+    A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host".
 
     Raises
     ------
@@ -27,9 +30,10 @@ def chosen(tasks: Sequence[Task], source: SpanTable, pattern: str) -> list[bool]
     """
     if not isinstance(pattern, str):
         raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "*gemm*"')
-    names = [{task.name, *_symbols(task, source)} for task in tasks]
+    spans, known = source.spans, source.origins.words()
+    names = [{task.name, *_symbols(task, spans), *_origins(task, spans, known)} for task in tasks]
     found = [
-        pattern in _kinds(task, source) or (_by_name(task, pattern) and any(fnmatchcase(name, pattern) for name in each))
+        pattern in _kinds(task, spans) or (_by_name(task, pattern) and any(fnmatchcase(name, pattern) for name in each))
         for task, each in zip(tasks, names, strict=True)
     ]
     if not any(found):
@@ -57,6 +61,13 @@ def _instead(tasks: Sequence[Task], names: Sequence[set[str]], pattern: str) -> 
 
 def _symbols(task: Task, source: SpanTable) -> set[str]:
     return {source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0}
+
+
+def _origins(task: Task, source: SpanTable, known: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the operator and the label of a task's operation, as far as they are known."""
+    operation = task.place[0] if task.place[0] >= 0 else int(source.operation[task.rows[0]]) if task.rows else -1
+    words = known[operation] if 0 <= operation < len(known) else {}
+    return {words[name] for name in ("operator", "label") if name in words}
 
 
 def _kinds(task: Task, source: SpanTable) -> set[str]:

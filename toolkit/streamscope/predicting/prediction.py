@@ -76,7 +76,7 @@ class Supposition:
         """Tell of each task whether one of the patterns names it; each names some."""
         if not patterns:
             raise TraceError("no name of kernels is given", hint='for example "relu*"')
-        found = [chosen(self.tasks, self.source.spans, pattern) for pattern in patterns]
+        found = [chosen(self.tasks, self.source, pattern) for pattern in patterns]
         return [any(each) for each in zip(*found, strict=True)]
 
     def scaled(self, picked: Sequence[bool], names: str, factor: float) -> Supposition:
@@ -176,8 +176,9 @@ class Prediction(Trace):
         Parameters
         ----------
         *patterns : str
-            Each a name as the timeline shows it, or a kernel's own, with ``*`` and ``?``; or a kind:
-            "kernel", "copy", "set", "host". ``"*"`` is all that runs on the device.
+            Each a name as the timeline shows it, a kernel's own, an operator of captured code (``"*convolution*"``), or a label or
+            module (``"inception4a*"``), with ``*`` and ``?``; or a kind: "kernel", "copy", "set", "host". ``"*"`` is all that runs on the
+            device.
 
         Raises
         ------

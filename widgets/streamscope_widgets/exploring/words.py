@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking
-from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of
+from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of, streams_words
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
@@ -46,7 +46,7 @@ def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> A
     ----------
     comparison : Comparison
     streams : int
-        How many were allowed.
+        How many were allowed; captured code may use more.
     in_a_row : bool
         Whether each operation of the program needs the one before.
     """
@@ -54,7 +54,8 @@ def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> A
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
     if not changes:
         return Answer("Which engine suits it?", " ".join(filter(None, (found.warning, found.fastest))), found.bound)
-    more = "a second stream" if streams == 2 else f"{streams} streams" if streams > 2 else "one stream"
+    streams = max([streams, *(comparison[found.engine].trace.info.plan.get("streams", 0) for found in changes)])
+    more = streams_words(streams) if streams > 1 else "one stream"
     question = f"{'Do' if streams > 2 else 'Does'} {more} pay here?"
     if streams == 1:
         return Answer(question, "With one stream there is nothing to overlap.", found.fastest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,16 @@ _EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: inside a capture, make an event-record node."""
 
 
+@dataclass(frozen=True)
+class ForeignStream:
+    """A stream of another library, as CUDA's stream protocol wants it."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
 class CudaEvent:
     """A CUDA event; without timing it is cheaper, and cannot be timed."""
 
@@ -32,6 +43,14 @@ class CudaEvent:
     def binding(self) -> Any:
         """The event as cuda-python's type."""
         return libraries().cuda.CUevent(self.pointer)
+
+    def record(self, stream: int) -> None:
+        """Record it on a stream of anybody's, by its address."""
+        libraries().runtime.eventRecord(self.pointer, stream)
+
+    def hold(self, stream: int) -> None:
+        """Let a stream of anybody's wait for the latest record, by its address."""
+        libraries().runtime.streamWaitEvent(stream, self.pointer)
 
     def synchronize(self) -> None:
         """Block the host until the latest record is done."""
