@@ -108,7 +108,10 @@ class Origins:
             object.__setattr__(self, name, values.astype(np.int32, copy=False))
 
     def words(self) -> list[dict[str, str]]:
-        """Return what is known of each operation in words, by what it is: its label, shapes and line; of captured code module, operator, line."""
+        """Return what is known of each operation in words, by what it is: its label, shapes and line.
+
+        Of captured code these are its module, operator and line.
+        """
 
         def said(code: int) -> str:
             return self.texts[code] if code >= 0 else ""
