@@ -14,6 +14,11 @@ from streamscope.devices.cuda.graph_nodes import demangled, short_name
         ("_Z3foov", "foo"),
         ("_ZN2at6native29vectorized_elementwise_kernelILi4EfEEvif", "vectorized_elementwise_kernel"),
         ("void a::b::kernel<4, a::CUDAFunctor_add<float> >(int)", "kernel CUDAFunctor_add"),
+        ("void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::Half, int>(c10::Half const*, int)", "max_pool_forward_nhwc"),
+        ("_ZN2at6native12_GLOBAL__N_14softEv", "soft"),
+        ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_align8>(cutlass_tensorop_f16_align8::Params)", "cutlass_tensorop_f16_align8"),
+        ("void cutlass::Kernel2<a::gemm_nn>(Params)", "gemm_nn"),
+        ("Kernel", "Kernel"),
         ("_Znot a mangled name", "_Znot a mangled name"),
         (
             "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64",

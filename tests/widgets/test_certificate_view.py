@@ -17,6 +17,8 @@ def test_a_long_one_is_short_and_names_nodes_memory_and_reasons():
     assert "4,096 bytes at 0x0, read and written by the first" in page
     assert f"{count - 1 - MOST_SHOWN:,} more are not listed" in page
     assert "no &lt;pointer&gt;" in page
+    assert "nowrap" not in page  # Names of 60 characters in three columns are wider than a notebook.
+    assert page.count("overflow-wrap:anywhere") >= MOST_SHOWN
 
 
 def test_one_of_nothing():

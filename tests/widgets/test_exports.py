@@ -99,6 +99,11 @@ def test_spans_of_all_engines_are_one_table(branches, tmp_path, suffix):
     for engine, run in branches.items():
         wanted = run.trace.to_pandas().astype(dict.fromkeys(("kind", "name", "lane", "basis"), str))
         rows = found[found.engine == engine].drop(columns=["engine", "device"]).reset_index(drop=True)
+        told = [rows.pop(name).astype(object).fillna("").tolist() for name in ("operator", "module", "line")]
+        words = run.trace.origins.words()
+        assert told == [
+            ["" if each < 0 else words[each].get(name, "") for each in rows.operation] for name in ("operator", "module", "line")
+        ]
         rows, wanted = (table.assign(symbol=table.symbol.astype(object)) for table in (rows, wanted))  # unknown in all of them
         pd.testing.assert_frame_equal(rows, wanted, check_dtype=False)
 

@@ -45,6 +45,15 @@ def test_any_graph_is_valid_and_every_node_has_a_box(nodes):
         assert float(frame.get("y")) + float(frame.get("height")) <= height
 
 
+@pytest.mark.parametrize(("count", "cut"), [(3, False), (60, True)])
+def test_a_picture_that_is_cut_off_says_so_and_can_be_made_taller(count, cut):
+    nodes = tuple(
+        GraphNode(NodeKind.KERNEL, f"k{number}", range(number % 2, number, 2)[-1:], (1, 1, 1), (64, 1, 1)) for number in range(count)
+    )
+    html = graph_html(GraphView("graph", 0, nodes))
+    assert ("resize:vertical" in html, "Scroll the picture" in html) == (cut, cut)
+
+
 def test_names_are_escaped():
     node = GraphNode(NodeKind.KERNEL, '<b>&"\x00', grid=(2, 1, 1), block=(64, 1, 1), registers=40)
     html = graph_html(GraphView("<script>", 0, (node,)))

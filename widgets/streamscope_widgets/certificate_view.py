@@ -9,11 +9,13 @@ from streamscope_widgets.show.html import Column, Html, Row, above, block, folde
 MOST_SHOWN = 100
 """Edges that are listed, and nodes that are not understood; the rest is counted."""
 EDGES = (
-    Column("earlier", "The node that comes first, with its operator and line.", "text"),
-    Column("later", "The node that waits for it.", "text"),
-    Column("because", "Memory that both touch, one of them writing, and what says so.", "text"),
+    Column("earlier", "The node that comes first, with its operator and line.", "prose"),
+    Column("later", "The node that waits for it.", "prose"),
+    Column("because", "Memory that both touch, one of them writing, and what says so.", "prose"),
 )
-UNKNOWN = (Column("node", kind="text"), Column("why it is not understood", "It is ordered against all others.", "text"))
+WRAPPED = "overflow-wrap:anywhere"
+"""Names of kernels have no spaces, and three of them beside each other are wider than a notebook."""
+UNKNOWN = (Column("node", kind="prose"), Column("why it is not understood", "It is ordered against all others.", "prose"))
 
 
 def certificate_html(certificate: Certificate) -> Html:
@@ -38,7 +40,7 @@ def certificate_html(certificate: Certificate) -> Html:
         else Html(),
         folded(
             f"{counted(len(unknown), 'node')} not understood",
-            table(UNKNOWN, [Row((certificate.named(number), why)) for number, why in unknown[:MOST_SHOWN]]),
+            table(UNKNOWN, [Row((certificate.named(number), why), style=WRAPPED) for number, why in unknown[:MOST_SHOWN]]),
             _rest(len(unknown)),
         )
         if unknown
@@ -50,7 +52,7 @@ def _edge(certificate: Certificate, pair: OrderedPair) -> Row:
     reasons = [f"node {number} is not understood" for number in (pair.earlier, pair.later) if number in certificate.unknown]
     because = str(pair.shared[0]) if pair.shared else reasons[0]
     more = f", and {len(pair.shared) - 1:,} more" if len(pair.shared) > 1 else ""
-    return Row((certificate.named(pair.earlier), certificate.named(pair.later), because + more))
+    return Row((certificate.named(pair.earlier), certificate.named(pair.later), because + more), style=WRAPPED)
 
 
 def _rest(count: int) -> Html:

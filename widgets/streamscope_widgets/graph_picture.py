@@ -17,7 +17,7 @@ from streamscope.engines.graphs import GraphView
 from streamscope.words import counted, shortened
 from streamscope_widgets.graph_layout import Box, Layout, layout
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Html, fill
+from streamscope_widgets.show.html import Html, fill, small
 from streamscope_widgets.show.svg import data_uri, document, shape, text, words
 
 BOX_WIDTH, BOX_HEIGHT, STRIPE = 248, 26, 5
@@ -30,6 +30,9 @@ CHARACTER = 6.1
 TIP_LINES = 12
 MOST_HEIGHT = 640
 """Pixels of a notebook's output before it scrolls."""
+TALL = "height:{}px;resize:vertical;border-bottom:1px solid #8884"
+SCROLL = "Scroll the picture to see all {:,} px of it, or drag its lower right corner."
+"""Said under a picture that is cut off: many browsers hide the bar until somebody scrolls."""
 
 STYLE = """
 .g { --card: #ffffff; --band: #f4f6f9; --box: #ffffff; --ink: #1f2430; --soft: #5b6472; --rule: #c3cad4; --arrow: #8b93a1; }
@@ -55,10 +58,11 @@ def graph_html(view: GraphView) -> Html:
     picture = _Picture.of(view)
     area = '<area shape="rect" coords="{:.0f},{:.0f},{:.0f},{:.0f}" title="{tip}" alt="{tip}">'
     return fill(
-        '<div style="overflow:auto;max-height:{most}px">'
+        '<div style="overflow:auto;{tall}">'
         '<img src="{source}" alt="{title}" usemap="#{name}" width="{width}" height="{height}" style="max-width:none;border-radius:6px">'
-        '<map name="{name}">{areas}</map></div>',
-        most=MOST_HEIGHT,
+        '<map name="{name}">{areas}</map></div>{hint}',
+        tall=TALL.format(MOST_HEIGHT) if picture.height > MOST_HEIGHT else "",
+        hint=small(SCROLL.format(picture.height)) if picture.height > MOST_HEIGHT else Html(),
         source=Html(data_uri(picture.svg())),
         title=picture.title,
         name=f"graph-{secrets.token_hex(4)}",

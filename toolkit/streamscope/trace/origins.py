@@ -108,15 +108,18 @@ class Origins:
             object.__setattr__(self, name, values.astype(np.int32, copy=False))
 
     def words(self) -> list[dict[str, str]]:
-        """Return what is known of each operation in words, by what it is: its label, its shapes or operator, its line."""
+        """Return what is known of each operation in words, by what it is: its label, shapes and line.
+
+        Of captured code these are its module, operator and line.
+        """
 
         def said(code: int) -> str:
             return self.texts[code] if code >= 0 else ""
 
         found = []
         for label, arguments, line in zip(self.label.tolist(), self.arguments.tolist(), self.line.tolist(), strict=True):
-            shapes = "shapes" if "→" in said(arguments) else "operator"
-            words = {"label": said(label), shapes: said(arguments), "line": said(line)}
+            names = ("module", "operator") if is_operator(said(arguments)) else ("label", "shapes")
+            words = dict(zip((*names, "line"), (said(label), said(arguments), said(line)), strict=True))
             found.append({name: text for name, text in words.items() if text})
         return found
 
@@ -170,6 +173,11 @@ class Origins:
         # Files of earlier versions have waits, and nothing of what came later.
         tables = {name: _rows(stored[name] if name == "waits" else stored.get(name, []), width) for name, width in _WIDTHS.items()}
         return cls(tuple(stored["texts"]), label, line, arguments, complete=stored["complete"], **tables)
+
+
+def is_operator(arguments: str) -> bool:
+    """Return whether what is known of arguments is the operator of captured code, and not shapes."""
+    return bool(arguments) and "→" not in arguments
 
 
 _WIDTHS = {"waits": 4, "launches": 4, "dependencies": 4, "row_waits": 2, "captured": 2}

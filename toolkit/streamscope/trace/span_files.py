@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 SPANS_COLUMNS = frozenset({"engine", "device"})
 """Which columns come first, and tell such a table from a trace."""
+ORIGINS = ("operator", "module", "line")
+"""Which columns come last: where the operation of a span comes from. The first two are known of captured code."""
 
 
 def write_spans(traces: Sequence[Trace], path: Path) -> Path:
     """Write the spans of traces below each other, whole or not at all, and return the path.
 
-    Columns ``engine`` and ``device`` come first: each row says whose it is, and whether its times are simulated.
+    Columns ``engine`` and ``device`` come first: each row says whose it is, and whether its times are simulated. `ORIGINS` come last.
 
     Raises
     ------
@@ -50,7 +52,15 @@ def _tables(traces: Sequence[Trace]) -> Iterator[pa.Table]:
         plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
         columns = [column.cast(field.type) for column, field in zip(table.columns, plain, strict=True)]
         whose = {name: pa.repeat(text, len(table)) for name, text in (("engine", trace.info.engine), ("device", _device(trace.info)))}
-        yield pa.table([*whose.values(), *columns], names=[*whose, *table.column_names])
+        words = _words(trace)
+        yield pa.table([*whose.values(), *columns, *map(pa.array, words.values())], names=[*whose, *table.column_names, *words])
+
+
+def _words(trace: Trace) -> dict[str, list[str]]:
+    """Return a column for each of `ORIGINS`: what is known of the operation of each span, and nothing where nothing is known."""
+    known, nothing = trace.origins.words(), dict[str, str]()
+    found = [known[operation] if 0 <= operation < len(known) else nothing for operation in trace.spans.operation.tolist()]
+    return {name: [each.get(name, "") for each in found] for name in ORIGINS}
 
 
 def _device(info: TraceInfo) -> str:

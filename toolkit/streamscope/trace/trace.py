@@ -283,7 +283,8 @@ class Trace:
     def to_csv(self, path: str | Path) -> Path:
         """Write the spans to one CSV file, by way of a temporary name, and return its path.
 
-        Columns ``engine`` and ``device`` come first, then those of `to_pandas`.
+        Columns ``engine`` and ``device`` come first, then those of `to_pandas`, then ``operator``, ``module`` and ``line``: where the
+        operation comes from. Operator and module are known of captured code.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 import { grouped, micros, prefixed } from "./format.js";
 import { latencyCallOf } from "./join.js";
 import { timeWords } from "./nature.js";
-import { originOf, symbolOf } from "./origins.js";
+import { isOperator, originOf, symbolOf } from "./origins.js";
 import { shortened } from "./text.js";
 
 const KIND_WORDS = {
@@ -36,8 +36,8 @@ export function describeSpan(model, group, span) {
     where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
     symbol: shortened(symbol, LONGEST_NAME),
     rows: [
-      ...(label ? [["label", label]] : []),
-      ...(shapes ? [[shapes.includes("→") ? "shapes" : "operator", shapes]] : []),
+      ...(label ? [[isOperator(shapes) ? "module" : "label", label]] : []),
+      ...(shapes ? [[isOperator(shapes) ? "operator" : "shapes", shapes]] : []),
       ["start", micros(group.start[span])],
       [(!group.thin && DURATION_WORDS[kind]) || "duration", micros(group.duration[span])],
       ...launchRows(model, group, span),

@@ -14,9 +14,20 @@ export function originOf(model, { origins }, operation) {
 /** The kernel's own name, where a span has one that says more than the span's name. */
 export const symbolOf = (model, group, span) => text(model, group.symbol, span);
 
-/** The name of a span with as much of its label and its shapes as fits, the name alone where neither does. */
+/** Whether what is known of arguments is the operator of captured code, and not shapes. */
+export const isOperator = (arguments_) => arguments_ !== "" && !arguments_.includes("→");
+
+/**
+ * The name of a span with as much of its label and its shapes as fits, the name alone where neither does. What was captured is called by its
+ * operator and module: a library's kernels have names that say little.
+ */
 export function fittingName(ctx, model, group, span, name, room) {
   const { label, shapes } = originOf(model, group, group.operation[span]);
+  if (isOperator(shapes)) {
+    const does = shapes.split(".").slice(0, 2).at(-1); // PyTorch's are called "aten.relu.default".
+    const called = label ? `${does} · ${label}` : does;
+    return [`${called} · ${name}`, called].find((words) => ctx.measureText(words).width <= room) ?? does;
+  }
   const named = label ? `${name} · ${label}` : name;
   const longer = [...(shapes ? [`${named} · ${shapes}`] : []), ...(label ? [named] : [])];
   return longer.find((words) => ctx.measureText(words).width <= room) ?? name;

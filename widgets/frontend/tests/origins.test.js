@@ -24,7 +24,7 @@ test("five equal names are told apart by label, shapes and line", () => {
 test("captured code has no shapes, but an operator", () => {
   const texts = [...model.texts, "aten.relu.default"];
   const captured = { ...group, origins: { ...group.origins, arguments: Int32Array.of(3, 3) } };
-  assert.deepEqual(describeSpan({ ...model, texts }, captured, 2).rows[1], ["operator", "aten.relu.default"]);
+  assert.deepEqual(describeSpan({ ...model, texts }, captured, 2).rows.slice(0, 2), [["module", "Attention/scores"], ["operator", "aten.relu.default"]]);
 });
 
 test("what is not known is empty: an operation beyond the program, none at all, an old trace", () => {
@@ -40,6 +40,11 @@ test("a bar shows as much as fits", () => {
   assert.equal(fit(2, 30), "matmul · Attention/scores");
   assert.equal(fit(2, 10), "matmul");
   assert.equal(fit(3, 200), "matmul");
+
+  const captured = { ...group, origins: { ...group.origins, arguments: Int32Array.of(3, 3) } };
+  const called = (span, room) => fittingName(ctx, { ...model, texts: [...model.texts, "aten.relu.default"] }, captured, span, "Kernel", room);
+  assert.deepEqual([90, 25, 9].map((room) => called(2, room)), ["relu · Attention/scores · Kernel", "relu · Attention/scores", "relu"]);
+  assert.equal(called(1, 90), "relu · Kernel");
 });
 
 test("a label is found as a name is, with the calls", () => {

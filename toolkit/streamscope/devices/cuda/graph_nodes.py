@@ -13,6 +13,9 @@ from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.kernels.library.libraries import checked, libraries
 
 LONGEST_NAME = 60
+_NAMELESS = re.compile(r"\(anonymous namespace\)::")
+_WRAPPER = re.compile(r"Kernel2?\Z")
+"""Kernels of CUTLASS, all of one name: the first template argument says which one it is."""
 _KINDS = {
     "KERNEL": NodeKind.KERNEL,
     "MEMCPY": NodeKind.COPY,
@@ -137,9 +140,11 @@ def short_name(name: str) -> str:
     ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(…)`` is
     ``vectorized_elementwise_kernel CUDAFunctor_add``.
     """
-    full = demangled(name).removeprefix("void ")
+    full = _NAMELESS.sub("", demangled(name)).removeprefix("void ")
     head = re.split(r"[<(]", full, maxsplit=1)[0]
     own = head.rsplit("::", 1)[-1].strip() or full
+    if _WRAPPER.match(own) and (which := re.match(r"<([\w:]+)", full[len(head) :])):
+        own = which.group(1).rsplit("::", 1)[-1]
     functor = re.search(r"(\w*[Ff]unctor\w*)", full[len(head) :])
     text = f"{own} {functor.group(1)}" if functor else own
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
