@@ -64,10 +64,10 @@ def _symbols(task: Task, source: SpanTable) -> set[str]:
 
 
 def _origins(task: Task, source: SpanTable, known: Sequence[Mapping[str, str]]) -> set[str]:
-    """Return the operator and the label of a task's operation, as far as they are known."""
+    """Return operator, module and label of a task's operation, as far as they are known."""
     operation = task.place[0] if task.place[0] >= 0 else int(source.operation[task.rows[0]]) if task.rows else -1
     words = known[operation] if 0 <= operation < len(known) else {}
-    return {words[name] for name in ("operator", "label") if name in words}
+    return {words[name] for name in ("operator", "module", "label") if name in words}
 
 
 def _kinds(task: Task, source: SpanTable) -> set[str]:
