@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
-from streamscope.analysis.verdict import TRAITS, classify, difference, fastest, what_differs
+from streamscope.analysis.verdict import TRAITS, classify, difference, fastest, streams_words, what_differs
 from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
@@ -95,8 +95,18 @@ def test_whichever_engines_ran_each_is_told_by_what_it_does():
 )
 def test_more_than_two_streams_are_told_by_their_number(times, said):
     metrics = {name: engine(time) for name, time in times.items()}
-    assert said in assess(metrics, CARD, {"dual": 4, "graph-dual": 3}).text
-    assert assess(metrics, CARD, {"dual": 2, "graph-dual": 1}).text == assess(metrics, CARD).text == verdict(metrics, CARD)
+    several, two = (
+        {name: streams_words({"streams": count}) for name, count in (("dual", dual), ("graph-dual", inside))}
+        for dual, inside in ((4, 3), (2, 1))
+    )
+    assert said in assess(metrics, CARD, several).text
+    assert assess(metrics, CARD, two).text == assess(metrics, CARD).text == verdict(metrics, CARD)
+
+
+def test_a_graph_that_is_on_no_streams_has_branches():
+    several = {"graph-dual": streams_words({"streams": 9, "branches": 9})}
+    judged = assess({"graph": engine(100), "graph-dual": engine(50)}, CARD, several)
+    assert "9 branches inside a graph make it 2.0× faster." in judged.text
 
 
 def test_an_engine_of_unknown_traits_is_told_by_its_name():

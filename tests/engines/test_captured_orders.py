@@ -219,3 +219,9 @@ def test_a_simulated_device_measures_nothing_and_takes_what_is_predicted():
     assert raw.asked == []
     assert plan.order == "fewest edges"
     assert plan.chosen.startswith("taken of 6 orders, as predicted: fewest edges ")
+
+
+@pytest.mark.parametrize(("order", "branches"), [("fewest edges", 8), ("8 streams in program order", None), ("", None)])
+def test_a_trace_tells_the_branches_of_a_graph_that_is_on_no_streams(order, branches):
+    wide = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw()), lambda launch: 1e4)
+    assert replace(wide, order=order).counts.get("branches") == branches

@@ -440,5 +440,5 @@ def test_the_answer_names_the_streams_that_captured_code_was_spread_over():
     comparison = Preview(program).comparison(["graph", "graph-dual"])
     used = comparison["graph-dual"].trace.info.plan["streams"]
     assert used > 2
-    assert words.answer(comparison, 2).question == f"Do {used} streams pay here?"
-    assert f"{used} streams inside a graph make it" in comparison.verdict
+    assert words.answer(comparison, 2).question == f"Do {used} branches pay here?"
+    assert f"{used} branches inside a graph make it" in comparison.verdict

@@ -13,6 +13,7 @@ from streamscope.advising.elimination import paired_ratios
 from streamscope.advising.probes import launch_durations_ns
 from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.analysis.statistics import MedianInterval, median_interval
+from streamscope.analysis.verdict import streams_words
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import CHECKED_RUNS, Case
 from streamscope.engines.plan import Plan
@@ -46,8 +47,8 @@ class Forecast:
         After how many replays the graph has paid for its capture, by the measured makespans; infinite if it never does.
     unfit : dict of str to str
         Engines that do not do what they should with this program, and why.
-    streams : int
-        On how many streams graph-dual spreads it.
+    streams : str
+        On what graph-dual spreads it: ``"a second stream"`` or ``"4 streams"``.
     """
 
     program: str
@@ -59,7 +60,7 @@ class Forecast:
     speedups: dict[str, MedianInterval]
     capture_replays: float
     unfit: dict[str, str]
-    streams: int = 2
+    streams: str = "a second stream"
 
     def predicted_speedup(self, engine: str) -> float:
         """Return the makespan under async over that under an engine, both predicted."""
@@ -100,7 +101,7 @@ def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Fo
         speedups={engine: median_interval(paired_ratios(measured["async"], values)) for engine, values in measured.items()},
         capture_replays=replays_to_pay(costs, len(durations), medians["async"].median - medians["graph"].median),
         unfit={engine: bound.why_not for engine, one in prepared.items() for bound in one.bound if bound.why_not},
-        streams=plans["graph-dual"].streams,
+        streams=streams_words(plans["graph-dual"].counts),
     )
 
 

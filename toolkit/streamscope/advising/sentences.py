@@ -19,7 +19,7 @@ from streamscope.advising.break_even import (
 from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
-from streamscope.analysis.verdict import streams_words
+from streamscope.analysis.verdict import STREAM
 from streamscope.words import format_us, listed
 
 ALIKE = 0.05
@@ -147,9 +147,9 @@ def _second_stream(forecast: Forecast, word: str) -> str:
     inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
     one_by_one = f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×)"
     in_a_graph = f"{_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
-    if forecast.streams <= 2:
+    if forecast.streams == STREAM:
         return f"{one_by_one}, and {in_a_graph}"
-    return f"{one_by_one}; {streams_words(forecast.streams)} should run them {in_a_graph}"
+    return f"{one_by_one}; {forecast.streams} should run them {in_a_graph}"
 
 
 def _times(ratio: float) -> str:

@@ -160,8 +160,8 @@ class Verdict:
         Device memory that was allowed for the choice, in bytes.
     beside : tuple of Beside
         Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
-    streams : dict of str to int
-        On how many streams each engine put kernels, as far as that is known.
+    streams : dict of str to str
+        What `streams_words` says of each engine, as far as its plan is known.
     """
 
     device: DeviceInfo
@@ -178,7 +178,7 @@ class Verdict:
     chosen: str = ""
     memory_limit: int | None = None
     beside: tuple[Beside, ...] = ()
-    streams: Mapping[str, int] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -295,7 +295,7 @@ def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
     return assess(metrics, device).text
 
 
-def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Mapping[str, int] | None = None) -> Verdict:
+def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Mapping[str, str] | None = None) -> Verdict:
     """Judge a comparison of any number of engines.
 
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
@@ -307,8 +307,8 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     ----------
     metrics : dict of str to EngineMetrics
     device : DeviceInfo
-    streams : dict of str to int, optional
-        On how many streams each engine put kernels; more than two are told by their number.
+    streams : dict of str to str, optional
+        What each engine has further streams of, in the words of `streams_words`; ``"a second stream"`` by default.
 
     Raises
     ------
@@ -352,14 +352,14 @@ def _base(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> 
     return near[-1] if near else reference
 
 
-def what_differs(engine: str, base: str, streams: Mapping[str, int] | None = None) -> str:
+def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = None) -> str:
     """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``.
 
     Where an engine put kernels on more than two streams, their number is told: ``"4 streams inside a graph"``.
     """
     if engine not in TRAITS or base not in TRAITS:
         return engine
-    (ours, more), (theirs, others) = ((TRAITS[one], streams_words((streams or {}).get(one, 2))) for one in (engine, base))
+    (ours, more), (theirs, others) = ((TRAITS[one], (streams or {}).get(one, STREAM)) for one in (engine, base))
     added = ours - theirs | ({STREAM} if STREAM in ours & theirs and more != others else frozenset())
     if added == {STREAM}:
         words = f"{more} inside a graph" if GRAPH in ours else f"{more} alone" if not theirs else more
@@ -369,9 +369,13 @@ def what_differs(engine: str, base: str, streams: Mapping[str, int] | None = Non
     return f"{words} in place of {left}" if left else words
 
 
-def streams_words(streams: int) -> str:
-    """Return ``"a second stream"``, or how many there are if those are more."""
-    return counted(streams, "stream") if streams > 2 else STREAM
+def streams_words(plan: Mapping[str, int]) -> str:
+    """Return what a plan's counts say of its streams: ``"a second stream"``, or ``"4 streams"`` if they are more.
+
+    A graph that CUDA places by itself is on no streams: of it, ``"9 branches"`` are told.
+    """
+    streams = plan.get("streams", 0)
+    return counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
 
 
 def classify(metrics: EngineMetrics) -> Bottleneck:

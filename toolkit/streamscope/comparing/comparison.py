@@ -17,7 +17,7 @@ from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import metrics_text
-from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine
+from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine, streams_words
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
@@ -169,7 +169,7 @@ class Comparison(Mapping[str, Run]):
         """The verdict as data, with what it rests on."""
         checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
         found = replace(
-            assess(self.metrics, self.device, {engine: run.trace.info.plan.get("streams", 0) for engine, run in self._runs.items()}),
+            assess(self.metrics, self.device, {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}),
             checked=bool(checked),
             not_checked=self.not_checked,
             wrong=tuple(run.engine for run in checked if not run.correct),

@@ -153,8 +153,9 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a trace tells of the plan: its streams, events and waits."""
-        return {"streams": self.streams, "events": self.events, "waits": self.waits}
+        """What a trace tells of the plan: its streams, events and waits; branches where its lanes are those of a graph on no streams."""
+        counts = {"streams": self.streams, "events": self.events, "waits": self.waits}
+        return counts | {"branches": self.streams} if self.order and not self.order[0].isdigit() else counts
 
     def without_wait(self, index: int) -> Plan:
         """Return the plan without its ``index``-th event wait: a race, for tests to find."""

@@ -109,7 +109,8 @@ class TraceInfo:
         `SCHEMA_VERSION` of the program that wrote it.
     plan : mapping
         How the engine ordered the work: ``streams`` with kernels on them (those for copies come on top), ``events``, and ``waits`` for
-        them by streams and by the host. In a graph, events and waits are edges. Empty where there was no plan of ours.
+        them by streams and by the host. In a graph, events and waits are edges. ``branches`` where lanes are those of a graph that CUDA
+        places by itself. Empty where there was no plan of ours.
     memory : mapping
         Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
         ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is

@@ -54,8 +54,10 @@ def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> A
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
     if not changes:
         return Answer("Which engine suits it?", " ".join(filter(None, (found.warning, found.fastest))), found.bound)
-    streams = max([streams, *(comparison[found.engine].trace.info.plan.get("streams", 0) for found in changes)])
-    more = streams_words(streams) if streams > 1 else "one stream"
+    plans = [{"streams": streams}, *(comparison[found.engine].trace.info.plan for found in changes)]
+    widest = max(plans, key=lambda plan: plan.get("streams", 0))
+    streams = widest.get("streams", 0)
+    more = streams_words(widest) if streams > 1 else "one stream"
     question = f"{'Do' if streams > 2 else 'Does'} {more} pay here?"
     if streams == 1:
         return Answer(question, "With one stream there is nothing to overlap.", found.fastest)
