@@ -21,6 +21,8 @@ from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.words import counted
 
+ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
+"""What is left to do without a GPU."""
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 """What a node leaves for those that come after it: it has no elements."""
 

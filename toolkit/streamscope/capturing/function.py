@@ -17,7 +17,7 @@ import numpy.typing as npt
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind, united
 from streamscope.capturing.bound import upper_bound
-from streamscope.capturing.captured import CapturedProgram, program_of
+from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
@@ -27,7 +27,6 @@ from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
-from streamscope.capturing.saved import ELSEWHERE
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import take
 from streamscope.devices.cuda.raw_graph import RawGraph

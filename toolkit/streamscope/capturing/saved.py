@@ -31,8 +31,6 @@ from streamscope.trace.stored import is_text, read_content, with_digest
 
 SUFFIX = ".captured.json"
 VERSION = 1
-ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
-"""What is left to do without a GPU."""
 MOST_NODES = 20_000
 MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""

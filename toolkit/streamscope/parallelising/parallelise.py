@@ -14,8 +14,8 @@ from streamscope.advising.best import MOST_ROUNDS, Selection
 from streamscope.advising.choice import Choice
 from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
+from streamscope.capturing.captured import ELSEWHERE, CapturedProgram
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.saved import ELSEWHERE, LoadedCapture
 from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
@@ -139,8 +139,8 @@ def parallelise(
 
         fast = ss.parallelise(functools.partial(step, weights=weights), x)
     """
-    if isinstance(function, LoadedCapture):
-        hint = "a file holds no kernels to call; ss.compare(captured) shows what their order brings"
+    if isinstance(function, CapturedProgram):
+        hint = "give the function itself; a file holds no kernels to call; ss.compare(captured) shows what their order brings"
         raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint=hint)
     if not callable(function):
         raise ProgramError(f"ss.parallelise wants a function, not {a_kind(function)}", hint="ss.parallelise(function, *inputs)")
