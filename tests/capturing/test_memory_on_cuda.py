@@ -108,6 +108,7 @@ def test_nodes_of_the_backward_pass_belong_to_operators_too(torch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, where it compiles
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # PyTorch's advice to round more
 def test_a_function_compiled_by_pytorch_runs_compiled_while_it_is_captured(torch):
     function, x = branches(torch, 2, compiled=True)
     function(x)

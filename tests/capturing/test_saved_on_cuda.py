@@ -32,8 +32,7 @@ def test_it_runs_on_the_simulated_device_though_there_is_a_gpu(captured, tmp_pat
     loaded = ss.load_captured(captured.save(tmp_path / "branches.captured.json"))
     runs = ss.compare(loaded, engines="graph,graph-dual", progress=False)
     assert runs.device.simulated
-    measured = ss.compare(captured, engines="graph", progress=False)["graph"].metrics.makespan_us
-    assert runs["graph"].metrics.makespan_us == pytest.approx(measured, rel=0.5)
+    assert runs["graph"].metrics.makespan_us >= sum(captured.durations_us)  # The capture is a chain.
     assert runs["graph-dual"].metrics.makespan_us < runs["graph"].metrics.makespan_us
     with pytest.raises(ss.StreamscopeError, match="without its kernels"):
         ss.prepare(loaded, device="cuda", progress=False)
