@@ -10,6 +10,8 @@ const SLACK_NS = 200;
 /** More lanes than this nobody can see; the rest is told in numbers. A hundred threads leave room for the streams. */
 export const MOST_LANES = 100;
 const MOST_HOST_LANES = 40;
+// A graph that CUDA places by itself has a lane for each of its branches, and most may hold a single kernel: those are then left out.
+const MANY_STREAMS = 32;
 // Multiprocessors are drawn in thin rows, one for each kernel whose blocks they run at one time.
 const MOST_MULTIPROCESSORS = 320;
 const MOST_AT_ONCE = 3;
@@ -42,7 +44,8 @@ function firstLanes(group) {
   const fullest = (indices, most) => indices.sort((a, b) => sizes[b] - sizes[a] || a - b).slice(0, most);
   const [host, streams] = [true, false].map((side) => used.filter((index) => group.lanes[index].host === side));
   const hosts = fullest(host, Math.max(MOST_HOST_LANES, MOST_LANES - streams.length));
-  const drawn = [...hosts, ...fullest(streams, MOST_LANES - hosts.length)].sort((a, b) => a - b);
+  const long = streams.length > MANY_STREAMS ? streams.filter((index) => sizes[index] > 1) : streams;
+  const drawn = [...hosts, ...fullest(long.length ? long : streams, MOST_LANES - hosts.length)].sort((a, b) => a - b);
   const kept = group.thin ? used.slice(0, MOST_MULTIPROCESSORS) : drawn;
   group.lanesLeftOut = used.length - kept.length;
   return kept;

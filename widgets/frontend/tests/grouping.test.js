@@ -44,3 +44,16 @@ test("of a hundred thousand lanes the first are drawn, and the others counted", 
   assert.equal(model.groups[0].lanesLeftOut, 100_000 - MOST_LANES);
   assert.deepEqual(built.map(({ name, rows }) => [name, [...rows[0].spans]])[7], ["lane 7", [7]]);
 });
+
+test("of many branches of a graph those of a single kernel are counted and not drawn", () => {
+  const drawnOf = (branches) => {
+    const lanes = ["main", ...Array.from({ length: branches }, (_, index) => `aux ${index + 1}`)];
+    const spans = lanes.map((_, lane) => ({ kind: "kernel", name: "k", lane, start: lane, end: lane + 5 }));
+    spans.push(...[0, 2].map((lane) => ({ kind: "kernel", name: "k", lane, start: 300 + lane, end: 310 })));
+    const model = makeModel({ "graph-dual": spans }, { lanes });
+    const built = buildLanes(model.groups[0], model.kinds);
+    return [built.length, model.groups[0].lanesLeftOut];
+  };
+  assert.deepEqual(drawnOf(31), [32, 0]);
+  assert.deepEqual(drawnOf(115), [2, 114]);
+});
