@@ -3,8 +3,8 @@
 A process for each tree measures in turns with the other, in processor time, since other work on the machine makes wall clocks useless.
 It gives the least time of each case, and the median ratio of neighbouring turns. The device is simulated; kernels are compiled by NVRTC.
 
-    git archive 7d6485e toolkit | tar -x -C /tmp/base
-    python benchmarks/program_costs.py /tmp/base . [CASES] > costs.json     # CASES: a regular expression, for some of them
+    mkdir base && git archive 7d6485e toolkit | tar -x -C base
+    python benchmarks/program_costs.py base . [CASES] > costs.json     # CASES: a regular expression, for some of them
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.capturing.drawn import captures, closure, conflict
 
 from streamscope.capturing.captured import program_of
 from streamscope.capturing.certificate import Certificate
@@ -17,46 +18,16 @@ from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import RaceError
 
-SPANS = st.tuples(st.integers(0, 12), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1]))
-USES = st.sampled_from([(True, False), (False, True), (True, True)])
-ACCESSES = st.builds(lambda span, use: Access(*span, *use, Evidence.POINTER), SPANS, USES)
-MEMORIES = st.builds(
-    lambda accesses, unknown: NodeMemory(tuple(accesses), "no source" if unknown else ""),
-    st.lists(ACCESSES, max_size=3),
-    st.integers(0, 7).map(lambda number: number == 0),
-)
-
 
 @st.composite
 def certificates(draw):
     """Draw captures, most of them chains, each with the certificate of its true order."""
-    memories = draw(st.lists(MEMORIES, max_size=10))
-    if draw(st.booleans()):
-        return certificate(memories, tuple((number - 1,) if number else () for number in range(len(memories))))
-    edges = [draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set() for number in range(len(memories))]
-    return certificate(memories, tuple(tuple(sorted(one)) for one in edges))
+    return certificate(*draw(captures()))
 
 
 def certificate(memories, capture):
     nodes = [GraphNode(NodeKind.KERNEL, f"kernel_{number}", after, where="model.py:7") for number, after in enumerate(capture)]
     return Certificate("drawn", nodes, memories, true_order(memories, capture))
-
-
-def closure(edges):
-    found = {}
-
-    def before(number):
-        if number not in found:
-            found[number] = set(edges[number]).union(*(before(earlier) for earlier in edges[number]))
-        return found[number]
-
-    return [before(number) for number in range(len(edges))]
-
-
-def conflict(one, other):
-    if one.why_unknown or other.why_unknown:
-        return True
-    return any(max(a.start, b.start) < min(a.end, b.end) and (a.writes or b.writes) for a in one.accesses for b in other.accesses)
 
 
 def needed(drawn):

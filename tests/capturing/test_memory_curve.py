@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.capturing.drawn import closure
 
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.memory_curve import memory_curve
 from streamscope.capturing.true_order import true_order
 
 MIB = 2**20
-
-
-def closure(edges):
-    found = []
-    for before in edges:
-        found.append(set(before).union(*(found[earlier] for earlier in before)))
-    return found
 
 
 @st.composite

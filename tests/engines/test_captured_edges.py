@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.capturing.drawn import closure
 
 from streamscope.engines.graph import plan
 from streamscope.engines.plan import Issue, RecordEvent, Replay, WaitEvent
@@ -23,14 +24,6 @@ def captured(edges):
         operations.append(Operation(number, "kernel", before, (number,), {}, "", (launch,)))
     variables = tuple(Variable(number, f"edge {number}", TOKEN, Place.DEVICE) for number in range(len(edges)))
     return Program("captured", variables, tuple(operations), (), (), captured=tuple(map(tuple, edges)))
-
-
-def closure(edges):
-    """Return for each node all that come before it."""
-    found = []
-    for before in edges:
-        found.append(set(before).union(*(found[earlier] for earlier in before)))
-    return found
 
 
 def order_of(steps):
