@@ -32,7 +32,8 @@ class Knobs:
         TimelineWidget.send = lambda widget, content, buffers=None: self._sent()
         self.explorer = ss.explore(device="simulated")
         names = {"branches": "branches", "length": "length", "size": "size"}
-        offered = self.explorer.controls.knobs.children
+        # A knob stands alone, or in a box with what is told of it.
+        offered = [getattr(each, "children", (each,))[0] for each in self.explorer.controls.knobs.children]
         found = {name: next(each for each in offered if each.description.startswith(label)) for label, name in names.items()}
         self.controls: dict[str, Any] = {**found, "streams": self.explorer.controls.streams}
 

@@ -258,7 +258,7 @@ def _equal(one: float | None, other: float | None) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--hta", required=True)
+    parser.add_argument("--hta", help="the Python that has HTA")
     parser.add_argument("--kernels", type=int, default=100_000)
     parser.add_argument("--many", type=int, default=1_000_000)
     parser.add_argument("--side", choices=("hta", "ours"))
@@ -267,6 +267,8 @@ def main() -> None:
         measured = {"hta": measured_by_hta, "ours": measured_by_us}[options.side]
         print(json.dumps(measured(str(options.files[0]))))
         return
+    if options.hta is None:
+        parser.error("--hta is needed: the Python that has HolisticTraceAnalysis")
     compare(options)
 
 
