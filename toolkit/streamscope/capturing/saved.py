@@ -22,7 +22,7 @@ from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, program_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.cost_model import LARGEST_BLOCK
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -271,6 +271,7 @@ def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
         texts[each] for each in (row.kind, row.name, row.operator, row.module, row.where, row.symbol)
     )
     after = tuple(dict.fromkeys(row.after))
+    name = kernel_name(symbol) if symbol else name  # Older files have shorter names, such as "Kernel".
     return GraphNode(
         _named(NodeKind, kind), name, after, row.grid, row.block, row.registers, row.shared_bytes, row.nbytes,
         operation=number, operator=operator, where=where, symbol=symbol, module=module,
