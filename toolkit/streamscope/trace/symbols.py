@@ -63,11 +63,10 @@ def readable_name(symbol: str) -> str:
     'sm90_xmma_gemm_f16f16_tn'
     """
     name = short_name(symbol)
-    if name == "kernel":
-        name = found[0] if (found := _OF_A_NAMESPACE.search(symbol)) else name
+    whole = found[0] if name == "kernel" and (found := _OF_A_NAMESPACE.search(symbol)) else name
     inside = _NAMELESS.sub("", symbol).partition(">(")[0].partition("<")[2]
     told = (found for found in _QUALIFIED.findall(inside) if found not in _SAY_NOTHING and found != name)
-    return " ".join(filter(None, (name, next(told, ""))))
+    return " ".join(filter(None, (whole, next(told, ""))))
 
 
 def _parted(text: str) -> tuple[str, str]:
