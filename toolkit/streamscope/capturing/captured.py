@@ -146,10 +146,10 @@ class CapturedProgram:
             raise ProgramError(
                 f"the file of {self.name!r} does not say what the capture held in memory", hint="capture it and save it again"
             )
-        model, durations_us, edges = model_of(origin.device), self.durations_us, self.program.captured
+        model, durations_us, edges, capture_us = model_of(origin.device), self.durations_us, self.program.captured, self.capture_us
 
         def speedup(order: Edges) -> float:
-            return upper_bound(durations_us, costs, edges, order, model).speedup
+            return upper_bound(durations_us, costs, edges, order, model, capture_us).speedup
 
         return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup)
 
