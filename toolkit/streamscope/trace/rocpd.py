@@ -17,10 +17,11 @@ from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joi
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.stream_places import Streams
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 
 _KERNELS = "rocpd_kernel_dispatch"
 _COPIES = {
