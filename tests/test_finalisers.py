@@ -8,13 +8,12 @@ from __future__ import annotations
 import gc
 import signal
 import weakref
-from _thread import interrupt_main
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.interrupting import Countdown, profiled
+from tests.interrupting import Countdown, Tripping, profiled
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
@@ -152,12 +151,6 @@ def test_what_is_to_be_done_is_done_once():
     things.clear()
     clean_up()
     assert done == [0, 2]
-
-
-class Tripping:
-    """Lets Ctrl-C wait to be noticed by the next Python code, as one that comes in the middle of C code does."""
-
-    __del__ = interrupt_main
 
 
 @pytest.mark.parametrize("after", [0, 1, 50])
