@@ -220,6 +220,7 @@ class EventsReader:
         found = _decoder(float, self._arguments, shape).decode(text)
         times = np.array([event.ts or 0.0 for event in (found if shape is None else found.traceEvents)], np.float64)
         if (np.abs(times) >= EXACT_BELOW_US).any():
+            del found  # Before it is there once more.
             found = _decoder(Decimal, self._arguments, shape).decode(text)
         events: list[AnyEvent] = found if shape is None else found.traceEvents
         self._check_single_names(events, len(text))
@@ -237,7 +238,7 @@ class EventsReader:
             (b'"correlation"', [each.correlation for each in said]),
         )
         if any(self._text.count(name, 0, end) > len(values) - values.count(None) for name, values in known):
-            json.loads(self._text[:end], object_pairs_hook=without_doubles)
+            json.loads(self._text[:end], object_pairs_hook=_checked)
 
     def _cut(self) -> int:
         """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
@@ -248,6 +249,11 @@ class EventsReader:
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
+
+
+def _checked(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that has one name twice; nothing is kept of it, since all of them take much more memory than their text."""
+    without_doubles(pairs)
 
 
 def _check_decoded_size(text: bytearray, end: int) -> None:
