@@ -10,6 +10,8 @@ import signal
 import weakref
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.interrupting import Countdown, Tripping, profiled
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.cuda.memory import _Owner, _Pool
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
 from streamscope.interrupts import clean_up, deferred, when_gone
@@ -135,6 +138,19 @@ def test_an_engine_that_nobody_closes_ends_its_threads():
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
+
+
+def test_a_temporary_goes_back_to_its_pool_before_the_pool_gives_its_memory_back():
+    for at in MOMENTS:
+        order = []
+        pool = _Pool(SimpleNamespace(free_all_blocks=partial(order.append, "pool")))
+        piece = Thing()
+        weakref.finalize(piece, order.append, "piece")
+        things = [_Owner(piece, pool)]
+        del piece, pool
+        let_go(things, at)
+        clean_up()
+        assert order == ["piece", "pool"], at
 
 
 class Thing:
