@@ -6,7 +6,7 @@ it launched have the same ``stack_id``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -153,5 +153,5 @@ class _Process:
             columns[name] = looked_up(self._tracks["id"], self._tracks[name], columns["track_id"], -1)
         return columns
 
-    def _texts(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    def _texts(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         return self._tables.texts(f"{table}{self._ending}", columns)
