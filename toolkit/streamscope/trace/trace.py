@@ -225,7 +225,8 @@ class Trace:
         engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
             The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
         streams : int, optional
-            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph".
+            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
+            use several, and up to 12 of captured code.
         measured_us : float, optional
             How long the run takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
 

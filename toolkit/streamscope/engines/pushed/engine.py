@@ -17,7 +17,7 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import takes_streams
-from streamscope.engines.plan import checked_streams
+from streamscope.engines.plan import USUAL_STREAMS, checked_streams
 from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, checked_workers, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
 from streamscope.engines.pushed.contents import Contents, Lifetimes
@@ -71,8 +71,9 @@ class Engine:
         By default what the environment variable ``STREAMSCOPE_ENGINE`` says, else ``"async"``.
     device : {"auto", "cuda", "simulated"} or Device
         A simulated device does one thing at a time: its engine's threads take turns.
-    streams : int
-        Compute streams of ``dual`` and ``graph-dual``; operations of priority have one more, of higher priority, in every engine.
+    streams : int, optional
+        Compute streams of ``dual`` and ``graph-dual``: 2 by default, and up to 12 in `run` of captured code. Operations of priority have
+        one more, of higher priority, in every engine.
     workers, priority_workers : int
         The most threads for host operations, and for those with ``priority > 0``.
 
@@ -96,15 +97,21 @@ class Engine:
     """
 
     def __init__(
-        self, name: str | None = None, *, device: str | Device = "auto", streams: int = 2, workers: int = 2, priority_workers: int = 1
+        self,
+        name: str | None = None,
+        *,
+        device: str | Device = "auto",
+        streams: int | None = None,
+        workers: int = 2,
+        priority_workers: int = 1,
     ) -> None:
         self._name = chosen_engine(name)
-        checked_streams(streams)
+        asked = checked_streams(streams)
         checked_workers(workers, priority_workers)
         self._device = open_device(device)
         synchronous = self._name == "sync"
         pools = () if synchronous else two_pools(workers, priority_workers, self._device.use)
-        issuer = Issuer(self._device, synchronous=synchronous, streams=streams if takes_streams(self._name) else 1)
+        issuer = Issuer(self._device, synchronous=synchronous, streams=(asked or USUAL_STREAMS) if takes_streams(self._name) else 1)
         self._issuer = issuer
         self._scheduler = Scheduler(issuer, pools)
         self._catalogue = Catalogue(issuer)
