@@ -8,12 +8,7 @@ from streamscope_widgets.show.html import Column, Html, Row, above, block, lead,
 
 
 def verification_html(found: Verification) -> Html:
-    """Return it as HTML that needs no script, style sheet or network.
-
-    Parameters
-    ----------
-    found : Verification
-    """
+    """Return it as HTML that needs no script, style sheet or network."""
     worst = found.worst
     columns = (
         Column("engine", "How the operations were issued.", "code"),
