@@ -19,7 +19,7 @@ from streamscope.trace.stored import MOST_REPEATS
 X = np.ones((4, 4), np.float32)
 VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]
 SHARED = ["engine", "engines", "device", "streams", "repeats", "progress", "memory_limit"]
-DEFAULTS = {"device": "auto", "streams": 2, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
+DEFAULTS = {"device": "auto", "streams": None, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
 SIMULATED = {"device": "simulated", "progress": False}
 on_simulated = [partial(ss.compare, engines="sync", **SIMULATED), partial(ss.prepare, **SIMULATED), partial(ss.audit, **SIMULATED)]
 

@@ -186,7 +186,7 @@ def audit(
     *inputs: Any,
     engine: str = "async",
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     progress: bool | Progress = True,
     plan: Plan | None = None,
     estimate: Estimate | None = None,
@@ -215,8 +215,8 @@ def audit(
         Whose plan is audited.
     device : {"auto", "cuda", "simulated"} or Device
         For which device it is planned: its cost model estimates durations.
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     plan : Plan, optional
@@ -282,7 +282,13 @@ def audit(
 
 
 def _plan(
-    program: object, inputs: Sequence[Any], attributes: Mapping[str, Any], engine: str, streams: int, plan: Plan | None, estimate: Estimate
+    program: object,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    engine: str,
+    streams: int | None,
+    plan: Plan | None,
+    estimate: Estimate,
 ) -> Plan:
     if isinstance(program, Plan):
         return program

@@ -22,6 +22,7 @@ from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (
     AMOUNT,
@@ -38,7 +39,7 @@ from streamscope.trace.stored import (
     plain,
     with_digest,
 )
-from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
+from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import time_text
 
 if TYPE_CHECKING:

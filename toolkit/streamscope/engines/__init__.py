@@ -16,8 +16,8 @@ from streamscope.program.operation import Program
 class Planner(Protocol):
     """Makes the plan of one engine."""
 
-    def __call__(self, program: Program, estimate: Estimate, streams: int = ...) -> Plan:
-        """Plan a program; ``streams`` is how many compute streams it may use: by default several, if the engine has auxiliary ones."""
+    def __call__(self, program: Program, estimate: Estimate, streams: int | None = ...) -> Plan:
+        """Plan a program; ``streams`` is how many compute streams it may use; with None, engines that have several ask `most_streams`."""
 
 
 PLANNERS: Mapping[str, Planner] = {
@@ -32,8 +32,7 @@ PLANNERS: Mapping[str, Planner] = {
 
 def takes_streams(engine: str) -> bool:
     """Tell whether an engine's plan depends on how many streams are allowed."""
-    allowed: int = signature(PLANNERS[engine]).parameters["streams"].default
-    return allowed > 1
+    return signature(PLANNERS[engine]).parameters["streams"].default is None
 
 
 def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from streamscope.engines.plan import Estimate, Plan, lanes_in_use, main_stream
 from streamscope.program.operation import Program
 
 
-def plan(program: Program, estimate: Estimate, streams: int = 1) -> Plan:
+def plan(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue launches in program order; streams wait for each other by events, and the host only before its own functions."""
     lanes = lanes_in_use(program.operations, main_stream)
     steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))

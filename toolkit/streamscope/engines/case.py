@@ -201,7 +201,7 @@ class Case:
         parts = self.parts(device)
         return engines * max(1, CHECKED_RUNS * parts) + rounds * max(1, engines * parts) + recorded * max(1, parts)
 
-    def prepare(self, engine: str, device: Device, streams: int) -> Checked:
+    def prepare(self, engine: str, device: Device, streams: int | None) -> Checked:
         """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(CHECKED_RUNS):

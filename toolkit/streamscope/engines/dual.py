@@ -10,7 +10,7 @@ from streamscope.engines.scheduling import best_plan, may_open_scopes, on_stream
 from streamscope.program.operation import Operation, Program
 
 
-def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
+def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Plan:
     """Spread launches over at most so many compute streams, ordered by events; with one, this is the asynchronous engine.
 
     Raises
@@ -22,6 +22,6 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
         lanes = lanes_in_use(operations, stream_of)
         steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))
-        return Plan("dual", program, lanes.names, tuple(steps), events, scopes=streams > 1 and may_open_scopes(program))
+        return Plan("dual", program, lanes.names, tuple(steps), events, scopes=streams != 1 and may_open_scopes(program))
 
     return best_plan(program, estimate, streams, on_streams, make)

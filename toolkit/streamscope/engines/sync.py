@@ -7,7 +7,7 @@ from streamscope.program.launch import HostCall
 from streamscope.program.operation import Program
 
 
-def plan(program: Program, estimate: Estimate, streams: int = 1) -> Plan:
+def plan(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue every launch on one stream and synchronise it before the next. No events: nothing is ever pending."""
     steps: list[Step] = []
     for operation in program.operations:

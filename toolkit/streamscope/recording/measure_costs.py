@@ -20,7 +20,7 @@ from streamscope.recording.kernel_sweep import START, fitted_rates, kernel_steps
 from streamscope.recording.launch_times import LaunchTimer
 from streamscope.recording.product_sweep import product_steps, table
 from streamscope.recording.program_times import ProgramTimes, program_times
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Stream

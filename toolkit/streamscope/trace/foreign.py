@@ -13,12 +13,13 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 __all__ = ["Activities", "counted", "foreign_trace", "joined"]
 

@@ -224,6 +224,7 @@ class EventsReader:
         us = np.array([event.ts for event in events], np.float64)  # NaN, which JSON does not have, where there is none
         self._check_single_names(events, int(np.count_nonzero(us == us)), len(text))  # noqa: PLR0124 — NaN
         if (np.abs(us) >= EXACT_BELOW_US).any():
+            del events, found  # Before they are there once more.
             found = _decoder(Decimal, self._arguments, shape).decode(text)
             events = found if shape is None else found.traceEvents
         return events
@@ -238,7 +239,7 @@ class EventsReader:
         joins = len([1 for each in said if each.correlation is not None])
         for name, known in ((b'"ts"', starts), (b'"dur"', lengths), (b'"correlation"', joins)):
             if _most(self._text, name, end) > known and self._text.count(name, 0, end) > known:
-                json.loads(self._text[:end], object_pairs_hook=without_doubles)
+                json.loads(self._text[:end], object_pairs_hook=_checked)
 
     def _cut(self) -> int:
         """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
@@ -249,6 +250,11 @@ class EventsReader:
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
+
+
+def _checked(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that has one name twice; nothing is kept of it, since all of them take much more memory than their text."""
+    without_doubles(pairs)
 
 
 def _check_decoded_size(text: bytearray, end: int) -> None:

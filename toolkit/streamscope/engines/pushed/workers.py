@@ -154,3 +154,8 @@ class Workers:
         if not last:
             self._tasks.put(None)
         return True
+
+
+def two_pools(most: int, most_of_priority: int, prepare: Task) -> tuple[Workers, Workers]:
+    """Return the pools for ordinary host operations and for those of priority."""
+    return Workers("streamscope worker", most, prepare), Workers("streamscope priority worker", most_of_priority, prepare)
