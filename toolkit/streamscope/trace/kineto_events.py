@@ -240,6 +240,7 @@ class EventsReader:
         for name, known in ((b'"ts"', starts), (b'"dur"', lengths), (b'"correlation"', joins)):
             if _most(self._text, name, end) > known and self._text.count(name, 0, end) > known:
                 json.loads(self._text[:end], object_pairs_hook=_checked)
+                return
 
     def _cut(self) -> int:
         """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
