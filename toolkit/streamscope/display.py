@@ -54,7 +54,7 @@ RENDERERS = {
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},
     "Tuning": {"html": "tuning_view:tuning_html"},
-    "Verification": {"html": "verification_view:verification_html"},
+    "Verification": {"html": "prediction_view:verification_html"},
 }
 """For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""
 

@@ -11,12 +11,7 @@ from streamscope.capturing.memory import Region
 
 
 class Workspaces:
-    """Notes what each operator of a plain call allocates besides its results.
-
-    Parameters
-    ----------
-    counts : TorchCounts
-    """
+    """Notes what each operator of a plain call allocates besides its results."""
 
     def __init__(self, counts: TorchCounts) -> None:
         self._counts = counts

@@ -23,6 +23,7 @@ from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (
     AMOUNT,
@@ -39,7 +40,7 @@ from streamscope.trace.stored import (
     plain,
     with_digest,
 )
-from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
+from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import time_text
 
 if TYPE_CHECKING:

@@ -20,12 +20,7 @@ Mode = tuple[bool | None, str]
 
 
 class Calls:
-    """Names the arguments of calls of one function.
-
-    Parameters
-    ----------
-    function : callable
-    """
+    """Names the arguments of calls of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = name_of(function)

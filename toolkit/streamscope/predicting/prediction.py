@@ -22,8 +22,9 @@ from streamscope.predicting.changes import chosen, fused, scaled, without
 from streamscope.predicting.foreign import is_foreign, tasks_of_foreign
 from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import Task, tasks_of_program
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}

@@ -23,8 +23,9 @@ from streamscope.engines.prepared import Prepared
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.recorders import recorder_of
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import MOST_REPEATS
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction
 from streamscope.words import aligned, format_us
 

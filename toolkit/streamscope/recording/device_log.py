@@ -14,8 +14,9 @@ from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 
 @dataclass(frozen=True)

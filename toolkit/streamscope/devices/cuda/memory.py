@@ -120,7 +120,4 @@ class _Owner:
     """Keeps a piece of memory, and its pool for longer."""
 
     def __init__(self, pointer: Any, pool: _Pool) -> None:
-        self.pointer, self.pool = pointer, pool
-
-    def __del__(self) -> None:
-        del self.pointer  # Before the pool, which then has it back.
+        when_gone(self, [pool, pointer].pop)  # The piece goes before the pool, which then has it back.
