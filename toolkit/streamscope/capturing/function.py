@@ -36,7 +36,7 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 from streamscope.words import a_kind
 
 Array = npt.NDArray[Any]
