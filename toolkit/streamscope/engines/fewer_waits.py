@@ -1,6 +1,6 @@
 """Fewer waits between streams: where it takes no time, a stream waits once for the last of several operations of another stream.
 
-In a graph, each wait between branches costs the branch that waits and the one that is waited for. A schedule has many of them. Say a stream
+In a graph on an H200, a kernel that waits for another branch too starts about 2 µs later than in a chain. A schedule has many such waits. Say a stream
 prepares ten small buffers, and another one uses one after the other. Then ten waits can be one, if the tenth buffer is there in time.
 """
 
