@@ -116,14 +116,17 @@ def test_a_module_uses_its_parameters_where_they_are(torch, x):
     assert torch.equal(fast(input=x + 1), model(x + 1))
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_what_is_made_in_inference_mode_is_called_in_it_and_outside(torch, x, inside):
+def test_what_is_made_without_gradients_is_called_without_them_in_either_mode_and_refused_or_captured_anew_with_them(torch, x):
     model = torch.nn.Linear(64, 8).cuda()
     with torch.inference_mode():
-        fast = parallelise(model, x)
-    with torch.inference_mode(inside):
-        found = fast(x + 1)
-    assert torch.equal(found, model(x + 1))
+        fast, anew = parallelise(model, x), parallelise(model, x, shapes="recapture")
+    for mode in (torch.inference_mode, torch.no_grad):
+        with mode():
+            assert torch.equal(fast(x + 1), model(x + 1))
+    with pytest.raises(ProgramError, match=r"torch.is_grad_enabled\(\) is True, and False was captured"):
+        fast(x)
+    assert torch.equal(anew(x + 1), model(x + 1))
+    assert anew.captures == 2
 
 
 def test_partial_functions_and_methods(torch, x):

@@ -90,6 +90,8 @@ class _Stored(msgspec.Struct):
     texts: list[str]
     nodes: Annotated[list[_Node], msgspec.Meta(min_length=1, max_length=MOST_NODES)]
     replay_us: Time | None = None
+    notes: list[str] = []
+    """What its certificate says beside: for example that nobody could check the claims."""
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -215,7 +217,8 @@ def _stored(captured: CapturedProgram) -> _Stored:
             )
         )
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes, captured.capture_us)
+    notes = list(captured.certificate().notes)
+    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes, captured.capture_us, notes)
 
 
 def _loaded(stored: _Stored) -> LoadedCapture:
@@ -230,7 +233,7 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
     if stored.version < 1:
         raise ValueError(f"it has version {stored.version}, and there is none before 1")
-    if not all(map(is_text, (*stored.texts, stored.name, stored.device, stored.date))):
+    if not all(map(is_text, (*stored.texts, *stored.notes, stored.name, stored.device, stored.date))):
         raise ValueError("a text in it is too long, or none that UTF-8 can express")
     _check_texts(stored)
     nodes, memories = [], []
@@ -245,7 +248,8 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         for row in stored.nodes
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
-    program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    sources = [stored.texts[row.source] for row in stored.nodes]
+    program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, stored.notes)
     program = replace(program, measured_on=stored.device)
     return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date, stored.replay_us)
 
@@ -257,13 +261,14 @@ def without_kernels(
     costs: Sequence[Cost],
     kinds: Sequence[LaunchKind],
     sources: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Program:
     """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
 
     def launch(number: int, after: tuple[int, ...]) -> Launch:
         return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
 
-    return program_of(name, nodes, memories, launch, sources)
+    return program_of(name, nodes, memories, launch, sources, notes=notes)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:

@@ -16,7 +16,7 @@ from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import Calls, Mode
+from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
@@ -109,7 +109,7 @@ class CapturedCall:
     launch: Launch
     fresh: bool = True
     random: RandomNumbers | None = None
-    mode: Mode = (None, "off")
+    mode: Mode = PLAIN_MODE
     _last: int | None = None
     _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)

@@ -94,7 +94,7 @@ def parallelise(
     memory_limit : int or str, optional
         Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
-        What happens in a call with other shapes, dtypes or constants: an error, or a further capture (8 are kept).
+        What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
     outputs : {"fresh", "static"}
         Whether results are copies of your own, or the memory of the capture, which the next call overwrites.
     check : int
@@ -130,8 +130,8 @@ def parallelise(
         x = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.half)
         with torch.no_grad():
             fast = ss.parallelise(model, x)
+            y = fast(x)            # as model(x), on your current stream
 
-        y = fast(x)                # as model(x), on your current stream
         print(fast.verdict)        # before, after, and what that rests on
         ss.compare(fast)           # every engine on the captured kernels
 
