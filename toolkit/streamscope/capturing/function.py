@@ -6,7 +6,7 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -89,7 +89,7 @@ class CapturedFunction(CapturedProgram):
         for start, end in _regions([result for result in self.results if _is_one_piece(result)]):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
-        _restore(self._before)
+        restore(self._before)
         runtime.deviceSynchronize()
 
     @property
@@ -183,14 +183,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
     note_sources()
-    before = [(one, _copy(one)) for one in inputs if _on_device(one)]
+    before = [(one, copy_of(one)) for one in inputs if _on_device(one)]
     for _ in range(WARM_RUNS):
-        _restore(before)
+        restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
     try:
-        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(_restore, before))
+        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(restore, before))
     except StreamscopeError:
         raise
     except Exception as error:
@@ -202,7 +202,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     pieces = [one for one in results if _is_one_piece(one)]
     words = (word for node in nodes for word in node.words)
     state = found_state(words, taken.own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
-    _restore(before)
+    restore(before)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
@@ -211,7 +211,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 
     def put_back() -> None:
         state.put_back()
-        _restore(before)
+        restore(before)
 
     memories, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
@@ -277,11 +277,12 @@ def _on_device(value: Any) -> bool:
     return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
 
 
-def _copy(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
+    """Return a copy of a CuPy array or CUDA tensor."""
     return value.detach().clone() if _is_tensor(value) else value.copy()
 
 
-def _restore(before: Sequence[tuple[Any, Any]]) -> None:
+def restore(before: Iterable[tuple[Any, Any]]) -> None:
     """Put back what inputs held before the function ran."""
     for value, copy in before:
         if _is_tensor(value):
