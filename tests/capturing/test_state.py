@@ -76,7 +76,7 @@ def test_all_moves_are_parts_of_one_launch(wanted):
         for (clears, at, size), target in zip(wanted, targets, strict=True)
     ]
     lib = SimpleNamespace(cupy=SimpleNamespace(asarray=np.asarray))
-    with mock.patch.object(state, "libraries", lambda: lib), mock.patch.object(state, "_moving", lambda: moved):
+    with mock.patch.object(state, "libraries", return_value=lib), mock.patch.object(state, "_moving", return_value=moved):
         state.Moves(pairs).run()
     for (clears, at, size), target in zip(wanted, targets, strict=True):
         inside = np.zeros(size, np.uint8) if clears else memory[at : at + size]

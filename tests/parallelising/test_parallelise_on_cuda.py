@@ -276,6 +276,29 @@ def test_random_numbers_are_fresh_in_each_call_and_those_of_a_plain_call(torch, 
     assert torch.equal(fast(x + 1)[0], found[0])
 
 
+def test_generators_of_ones_own_draw_as_in_plain_calls_beside_pytorchs(torch, x):
+    generators = [torch.Generator("cuda") for _ in range(2)]
+
+    def noisy(y):
+        first = torch.rand(y.shape, device="cuda", generator=generators[0])
+        return (
+            y + first,
+            torch.empty_like(y).normal_(generator=generators[1]),
+            torch.rand_like(y),
+            torch.rand(7, device="cuda", generator=generators[0]),
+        )
+
+    fast = parallelise(noisy, x)
+    rounds = []
+    for call in (noisy, fast):
+        torch.cuda.manual_seed(7)
+        for number, generator in enumerate(generators):
+            generator.manual_seed(11 + number)
+        rounds.append([each for _ in range(3) for each in call(x)])
+    assert all(torch.equal(one, other) for one, other in zip(*rounds, strict=True))
+    assert not torch.equal(rounds[1][0], rounds[1][4])
+
+
 def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
     generator = torch.cuda.default_generators[0]
     torch.manual_seed(11)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region
+from streamscope.capturing.memory import NodeMemory, Region, united
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator, OperatorLog
 from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
@@ -127,6 +127,8 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 with listening(workspaces.run):
                     function(*inputs)
             workspaces.learn(plain.made)
+            for generator in workspaces.generators:
+                graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
             threads = stack.enter_context(product_threads(side)) if apart else None
             torch.cuda.synchronize()
@@ -148,7 +150,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, side, log.kept, log.from_outside, products]
+    kept = [graph, pool, side, log.kept, log.from_outside, products, *workspaces.generators]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
 
 

@@ -32,7 +32,7 @@ from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
 from streamscope.parallelising.proving import Proof, prove
-from streamscope.parallelising.random_numbers import philox
+from streamscope.parallelising.random_numbers import drawing
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
@@ -173,9 +173,10 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
-            random, bound = philox(found), found.bound()
+            random, bound = drawing(found), found.bound()
             found.clear_outputs()
         except HungError:
             hung = True  # To put back is to wait for the device, for ever.

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.allocations import united
 from streamscope.capturing.function import CapturedFunction, copy_of, on_host, restore
-from streamscope.capturing.memory import Evidence, NodeMemory, Region, around
+from streamscope.capturing.memory import Evidence, NodeMemory, Region, around, united
 from streamscope.capturing.state import Copies, Moves
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
