@@ -19,7 +19,7 @@ from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region, united
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
@@ -27,6 +27,9 @@ from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
+
+CAPTURES_AT_MOST = 3
+"""How often a function is captured, if another thread runs beside its operators."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,34 @@ def take(
         Puts back what the inputs held, before the function is called again.
     """
     through = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
-    taken, nodes, memories = _understood(through(function, inputs, extra_bytes))
+
+    def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
+        taken = undisturbed(lambda: through(function, inputs, extra_bytes, apart), restore)
+        nodes = read_nodes(taken.graph)
+        return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+
+    taken, nodes, memories = understood(())
     apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
     if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
         return taken, nodes, memories
     del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
     restore()
-    return _understood(through(function, inputs, extra_bytes, apart))
+    return understood(apart)
 
 
-def _understood(taken: Taken) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
-    nodes = read_nodes(taken.graph)
-    return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> Taken:
+    """Return a capture during whose operators no other thread ran or, where one always does, the last of a few.
+
+    A thread that runs by chance has most often nothing to do with the capture, and does not come again.
+    """
+    taken = through()
+    for _ in range(CAPTURES_AT_MOST - 1):
+        if all(one.why_unknown != BESIDE for one in taken.operators):
+            break
+        del taken  # As in `take`.
+        restore()
+        taken = through()
+    return taken
 
 
 def _uses_torch(arrays: Sequence[Any]) -> bool:
