@@ -34,6 +34,7 @@ RENDERERS = {
         "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
+    "CapturedProgram": {"html": "capture_view:capture_html"},
     "Certificate": {"html": "certificate_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {

@@ -235,6 +235,7 @@ def comparison_of(
         settings=settings or {},
         checked_against=case.checked_against,
         not_checked=case.unchecked,
+        capture=None if case.facts is None else case.facts(),
     )
 
 
