@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,14 +17,13 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
-from streamscope.capturing.bound import upper_bound
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
+from streamscope.capturing.facts import CaptureOrigin
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region, united
-from streamscope.capturing.memory_curve import CurvePoint, memory_curve
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
@@ -31,12 +31,12 @@ from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
-from streamscope.devices.measured_models import model_of
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
+from streamscope.trace.info import library_versions
 from streamscope.words import a_kind
 
 Array = npt.NDArray[Any]
@@ -67,6 +67,7 @@ class CapturedFunction(CapturedProgram):
     _expected: list[Array]
     _before: list[tuple[Any, Any]]
     _state: State
+    _origin: CaptureOrigin
     _own: list[Region] = field(default_factory=list)
 
     def __reduce__(self) -> str:
@@ -109,27 +110,9 @@ class CapturedFunction(CapturedProgram):
         raw = self.program.raw
         return None if raw is None else float(raw.times_us([raw.edges])[0])
 
-    def measured_on(self) -> str:
-        """Return the name of the GPU that it was captured on."""
-        runtime = libraries().runtime
-        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
-
-    def memory_curve(self) -> list[CurvePoint]:
-        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
-
-        Examples
-        --------
-        You need a GPU to capture anything::
-
-            for extra_mib, speedup in ss.capture(model, image).memory_curve():
-                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
-        """
-        costs = [launch.cost for launch in self.program.launches()]
-        model, durations_us, edges = model_of(self.measured_on()), self.durations_us, self.program.captured
-        results = list(map(device_address, self.results))
-        return memory_curve(
-            self.memories, edges, self.memory.pieces, results, lambda order: upper_bound(durations_us, costs, edges, order, model).speedup
-        )
+    def origin(self) -> CaptureOrigin:
+        """Return where and when it was captured, with which versions, and what it holds in memory."""
+        return self._origin
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
@@ -224,7 +207,20 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
-    return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
+    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
+
+
+def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
+    """Return the GPU, the time, and the versions of Streamscope, of the frameworks that may have launched something, and of the driver."""
+    runtime, versions = libraries().runtime, {"streamscope": library_versions().get("streamscope", "")}
+    for name in ("torch", "cupy", "triton", "numba"):
+        if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
+            versions[name] = str(version)
+    driver = runtime.driverGetVersion()
+    versions["CUDA driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
+    device = str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+    starts = tuple(map(device_address, results))
+    return CaptureOrigin(device, datetime.now(UTC).isoformat(timespec="seconds"), versions, memory, starts)
 
 
 def _state_and_memories(

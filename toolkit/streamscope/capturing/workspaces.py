@@ -14,10 +14,6 @@ from streamscope.capturing.memory import Region
 class Workspaces:
     """Notes what each operator of a plain call allocates besides its results, and which generators of the user's operators draw from.
 
-    Parameters
-    ----------
-    counts : TorchCounts
-
     Attributes
     ----------
     generators : list of torch.Generator

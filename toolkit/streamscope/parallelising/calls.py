@@ -22,12 +22,7 @@ PLAIN_MODE: Mode = (None, "off", True)
 
 
 class Calls:
-    """Names the arguments of calls of one function.
-
-    Parameters
-    ----------
-    function : callable
-    """
+    """Names the arguments of calls of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = name_of(function)

@@ -54,7 +54,7 @@ class Wanted:
     """How a function is to be parallelised."""
 
     title: str
-    streams: int
+    streams: int | None
     memory_limit: int | None
     fresh: bool
     check: int
@@ -65,7 +65,7 @@ def parallelise(
     function: Callable[..., Any],
     /,
     *inputs: Any,
-    streams: int = 12,
+    streams: int | None = None,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
     shapes: Literal["refuse", "recapture"] = "refuse",
@@ -87,8 +87,9 @@ def parallelise(
     *inputs : object
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
-    streams : int
-        Streams that orders are laid on, 1 to 128. The graph with the fewest edges is tried, too; CUDA places its branches by itself.
+    streams : int, optional
+        Streams that orders are laid on, 1 to 128; up to 12 by default. The graph with the fewest edges is tried, too; CUDA places its
+        branches by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional

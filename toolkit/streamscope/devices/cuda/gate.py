@@ -27,10 +27,6 @@ class Watchdog:
 
     One thread watches all of them, from the first on; it sleeps while there are none. Arming and disarming take well below a microsecond
     each, so that every launch that is timed can be guarded, which a `threading.Timer` for each would delay by a hundred.
-
-    Parameters
-    ----------
-    limit_s : float
     """
 
     def __init__(self, limit_s: float) -> None:
