@@ -29,8 +29,9 @@ from streamscope.recording.passes import (
     steps_of,
 )
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
 HOST_LANE = "host"
