@@ -21,10 +21,10 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import RecordingError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import stamps
-from streamscope.recording.events import Placed
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
 from streamscope.recording.pieces import Piece
-from streamscope.recording.stamps import STAGGER_NS, StampRecorder, apart, between, stamp_excess_ns
+from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
+from streamscope.recording.stamps import StampRecorder, stamp_excess_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -275,6 +275,14 @@ def test_what_comes_first_on_a_branch_begins_late_unless_it_takes_much_longer_th
     assert between({0: []}, {}, {0: 0}, {0: 9_000}, {0: 4_000}, 5, forks=[0]) == {0: (0, 9_000)}
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5, forks=[1]) == {1: (500, 900)}
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5) == {1: (15, 900)}
+
+
+def test_a_kernel_waits_until_those_ahead_of_it_have_handed_out_their_blocks():
+    known, ends, alone = {0: (0, 1_000)}, {1: 1_200}, {1: 300}
+    assert between({0: [], 1: []}, known, {1: 100}, ends, alone, 5, filling=[(0, 850)]) == {1: (850, 1_200)}
+    behind = between({0: [], 1: []}, known, {1: 100}, ends, alone, 5, filling=[(200, 850)])
+    assert behind == {1: (100, 1_200)}  # The other one began when this one could already have.
+    assert between({0: [], 1: []}, known, {1: 100}, ends, alone, 5, filling=[(0, 850)], copies={1}) == {1: (900, 1_200)}
 
 
 def test_a_copy_is_as_long_as_alone():
