@@ -37,7 +37,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import StreamscopeError
 from streamscope.files import written_whole
 from streamscope.recording.recorders import recorder_of
-from streamscope.recording.stamps import Recording, StampRecorder
+from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
 from streamscope.recording.subscription import WORK, subscription
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.trace import Trace
@@ -157,10 +157,11 @@ def by_profiler(prepared: Prepared, inputs: Sequence[Any]) -> list[Kernels]:
 
 
 class Watched(Recording):
-    """A recording by stamps that notes when each pass ran, on CUPTI's clock."""
+    """A recording by stamps that notes when each pass ran, on CUPTI's clock; its kernels are the stamped ones, as CUPTI sees them."""
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
         super().__init__(recorder, prepared)
+        self.excess_ns = [excess + stamping_ns(slots.blocks) for excess, slots in zip(self.excess_ns, self.slots, strict=True)]
         self.windows: list[tuple[int, int, int]] = []  # makespan, start, end
 
     def _natural(self, reload: Any) -> Any:
@@ -179,6 +180,7 @@ def on_the_same_run(device: Any, prepared: Prepared, reload: Any) -> tuple[Trace
     _, begin, end = windows[len(windows) // 2]  # of the pass that the trace shows
     work = found[0].work
     work = work[(work["start_ns"] > begin - NEAR_NS) & (work["end_ns"] < end + NEAR_NS)]
+    work = work[np.argsort(work["start_ns"], kind="stable")][-len(trace.spans.of_kind(DEVICE_KINDS)) :]
     kernels = work[work["code"] == SpanKind.KERNEL]
     names = tuple(demangled(found[0].texts[name]).removesuffix("_stamped") for name in kernels["name"].tolist())
     return trace, Kernels(names, kernels["start_ns"], kernels["end_ns"], len(work) - len(kernels))

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.gates import held, reference_call
+from streamscope.devices.gates import held, primer_call, reference_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, Replay, Step
@@ -168,7 +168,8 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
     """
     device, launches = prepared.device, launches_of(steps)
     pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches}
-    primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
+    streams = {bound.stream for bound in steps if bound.stream is not None}
+    primers, known = ({stream: call(device, stream) for stream in streams} for call in (primer_call, reference_call))
     references: list[tuple[Event, Event]] = []
     places = Counter(launches[place * len(launches) // REFERENCES] for place in range(REFERENCES)) if launches else Counter[int]()
 
@@ -186,7 +187,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
             primer, launch = primers[bound.stream], bound.step.launch
             for _ in range(places[index]):
                 references.append((device.event(timing=True), device.event(timing=True)))
-                timed(bound.stream, references[-1], primer, "the reference kernel", [primer])
+                timed(bound.stream, references[-1], known[bound.stream], "the reference kernel", [primer])
             # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
             first = [*([primer] if launch.kind is LaunchKind.KERNEL else []), *([before[index]] if index in before else [])]
             timed(bound.stream, pairs[index], bound.call, launch.name, first)

@@ -119,8 +119,10 @@ def between(
     """Return starts and ends of a graph's launches that have no stamps, between those that have.
 
     A kernel begins when all that it depends on has ended, and a gap later. A GPU hands out the blocks of one kernel before those of the
-    next, so a kernel also waits until the last block has begun of those that began before it was ready. A copy shares its way with few
-    others, so it takes as long as alone. Nothing is shorter than alone, unless what has stamps leaves no more room.
+    next, so a kernel also waits until the last block has begun of those that began before it was ready. So does a mark: while blocks are
+    handed out, a mark behind a kernel does not tell its end, and the kernel takes as long as alone; a mark ahead of a kernel that depends
+    on none does not tell its start, and the kernel begins with them. A copy shares its way with few others, so it takes as long as alone.
+    Nothing is shorter than alone, unless what has stamps leaves no more room.
 
     Parameters
     ----------
@@ -142,15 +144,20 @@ def between(
     """
     times = dict(known)
     latest: dict[int, float] = {}
+    crowded = [(first, last) for first, last in filling if last - first > STAGGER_NS]
     for index, (start, _) in known.items():
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
             late = ends[index] - alone[index]
-            ready = max((times[other][1] + gap for other in earlier if other in times), default=begins.get(index, late))
+            ended = [times[other][1] + gap for other in earlier if other in times]
+            ready, end = max(ended) if ended else begins.get(index, late), ends[index]
             if index not in copies:
-                ready = max([ready, *(last for first, last in filling if first <= ready)])
+                waits = [last if ended else first for first, last in crowded if first <= ready < last]
+                ready = max([ready, *waits]) if ended else min([ready, *waits])
+                if any(first <= ready + alone[index] < last for first, last in crowded):
+                    end = ready + alone[index]  # The mark waited for room.
             start = max(ready, late) if index in copies or (index in forks and late - ready <= STAGGER_NS) else ready
-            end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
+            end = min(max(end, start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)
     return {index: time for index, time in times.items() if index not in known}

@@ -43,12 +43,17 @@ AGREEMENT_NS = 200.0
 
 
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
-    """Return how much longer a kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
+    """Return how much longer a stamped kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
     Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 16,384 blocks, in arithmetic and in memory
     (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
     """
-    return 630 + 200 * math.log10(max(1.0, blocks / 66)) + 120 * in_graph
+    return 630 + 210 * math.log10(max(1.0, blocks / 33)) + 120 * in_graph
+
+
+def stamping_ns(blocks: int) -> float:
+    """Return how much longer stamps make a kernel of so many blocks; measured as above, beside the plain kernel."""
+    return 30 + 60 * math.log10(max(1.0, blocks / 33))
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class StampRecorder:
 
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
     stamp and ends a little after its last, half of `stamp_excess_ns` each; events around each launch alone check that on other GPUs. What
+    stamps cost is taken off (`stamping_ns`). What
     has no stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
     outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could.
 
@@ -134,7 +140,7 @@ class Recording:
     missing : list of str
         Names of launches, one for each kernel of theirs that left no stamps.
     excess_ns : list of float
-        How much longer each kernel takes than from its first stamp to its last, by its slot.
+        How much longer each kernel takes without stamps than from its first stamp to its last, by its slot.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
@@ -151,7 +157,7 @@ class Recording:
         self.missing: list[str] = []
         self.slots: list[Slots] = list(self.memory.slots)
         inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
-        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
+        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) - stamping_ns(slots.blocks) for slots in self.slots]
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
         self.stream = cast("CudaStream", self.twin.streams[0])
