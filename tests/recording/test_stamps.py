@@ -275,6 +275,7 @@ def test_nothing_is_shorter_than_alone_unless_a_stamped_launch_comes_next():
 def test_what_comes_first_on_a_branch_begins_late_unless_it_takes_much_longer_than_alone():
     assert between({0: []}, {}, {0: 0}, {0: 5_500}, {0: 4_000}, 5, forks=[0]) == {0: (1_500, 5_500)}
     assert between({0: []}, {}, {0: 0}, {0: 9_000}, {0: 4_000}, 5, forks=[0]) == {0: (0, 9_000)}
+    assert between({0: []}, {}, {0: 0}, {0: 17_000}, {0: 4_000}, 5, forks=[0]) == {0: (13_000, 17_000)}  # not four times as slow
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5, forks=[1]) == {1: (500, 900)}
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5) == {1: (15, 900)}
 

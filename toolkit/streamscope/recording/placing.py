@@ -14,6 +14,8 @@ from streamscope.trace.spans import Basis
 
 STAGGER_NS = 2_000.0
 """By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
+SLOWEST = 4.0
+"""How many times as long as alone a kernel may take beside others."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def between(
         Between a launch and one that depends on it.
     forks, copies : collection of int
         Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
-        comes first and seems to take longer than alone by no more than that began late.
+        comes first and seems to take longer than alone by no more than that began late. So did what seems to take `SLOWEST` times as long.
     filling : sequence of (float, float)
         Of each stamped kernel, when its first block began and when its last one did.
     """
@@ -157,7 +159,8 @@ def between(
                 ready = max([ready, *waits]) if ended else min([ready, *waits])
                 if any(first <= ready + alone[index] < last for first, last in crowded):
                     end = ready + alone[index]  # The mark waited for room.
-            start = max(ready, late) if index in copies or (index in forks and late - ready <= STAGGER_NS) else ready
+            slowed = STAGGER_NS < late - ready <= (SLOWEST - 1) * alone[index]
+            start = max(ready, late) if index in copies or (index in forks and not slowed) else ready
             end = min(max(end, start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)
     return {index: time for index, time in times.items() if index not in known}
