@@ -37,7 +37,7 @@ def compare(
     settings: Settings = None,
     engines: Annotated[str | None, shared(options.ENGINES)] = None,
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
-    streams: Annotated[int, shared(options.STREAMS)] = int(options.STREAMS.default or 1),
+    streams: Annotated[int | None, shared(options.STREAMS)] = None,
     repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
     memory_limit: Annotated[str | None, shared(options.MEMORY_LIMIT)] = None,
     recorder: Annotated[str, shared(options.RECORDER)] = str(options.RECORDER.default),

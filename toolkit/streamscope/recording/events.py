@@ -19,8 +19,9 @@ from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, NaturalPass, alone_ns, gated_pass, graph_ends_pass, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
 from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
 HOST_LANE = "host"

@@ -110,8 +110,8 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, without.
 
     ``plain`` is what runs without, by default the same; ``untimed`` are indices of steps that get no event.
-    Both that are timed begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs,
-    and on a host that has: a library's call takes a third longer where other code ran before it.
+    Both that are timed begin on an idle device that has just done the same, so the ratio of their makespans is the cost of recording. The
+    host has just done the same, too: a library's call takes a third longer where other code ran before it.
     """
     device = prepared.device
     steps = steps_of(prepared)

@@ -31,8 +31,9 @@ from streamscope.recording.passes import GatedPass, NaturalPass, alone_ns, gated
 from streamscope.recording.pieces import Piece, in_graph
 from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
 Stamps = npt.NDArray[np.int64]

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.foreign_waits import EventWaits
-from streamscope.trace.joins import looked_up
+from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 __all__ = ["Activities", "counted", "foreign_trace", "joined"]
 
@@ -194,7 +195,7 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     on_device = found.is_kind(DEVICE_KINDS)
     host = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
     kind, correlation = found.kind.copy(), np.where(found.is_kind([SpanKind.RANGE]), -1, found.correlation)
-    launched = np.unique(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
+    launched, _ = distinct(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
     launches = host & np.isin(correlation, launched)
     kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
     rows = np.flatnonzero(np.isin(kind, _LAUNCHES) & (correlation != -1))
@@ -233,10 +234,9 @@ def _few_enough(found: Activities, said: list[str]) -> Activities:
 def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...]]:
     """Return each row's lane, and the names of all lanes: each thread with its ranges, then the streams."""
     family = _LANE_OF_KIND[found.kind]
-    places, place = np.unique(found.place, return_inverse=True)
-    group = ((family >= _WORK) * len(places) + place.reshape(-1)) * len(_LANES) + family
-    groups, group = np.unique(group, return_inverse=True)
-    group = group.reshape(-1).astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
+    places, place = distinct(found.place)
+    groups, group = distinct(((family >= _WORK) * len(places) + place) * len(_LANES) + family)
+    group = group.astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
     order = np.argsort(group, kind="stable")
     track = np.zeros(len(found), np.int64)
     spilled = {_RANGES: 0, _WORK: 0, _GRAPHS: 0}
@@ -248,14 +248,14 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     for kind, what, owner in ((_RANGES, "range", "thread"), (_WORK, "device span", "stream")):
         if spilled[kind]:
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
-    lanes, lane = np.unique(group.astype(np.int64) * MOST_TRACKS + track, return_inverse=True)
+    lanes, lane = distinct(group.astype(np.int64) * MOST_TRACKS + track)
     texts = []
     for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
         at, kind = divmod(int(groups[which]), len(_LANES))
         identity = int(places[at % len(places)])
         text = _LANES[kind].format(printable(found.places.get(identity, str(identity)))[:200])
         texts.append(f"{text} · {number + 1}" if number else text)
-    return lane.reshape(-1), tuple(texts)
+    return lane, tuple(texts)
 
 
 def _side_by_side(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -296,7 +296,7 @@ def _nested(start_ns: IntArray, end_ns: IntArray) -> IntArray:
 
 def _named(found: Activities, said: list[str]) -> tuple[IntArray, IntArray, tuple[str, ...]]:
     """Return each row's name and symbol as indices, and the texts, cut where they are too long."""
-    used, code = np.unique(found.name, return_inverse=True)
+    used, code = distinct(found.name)
     texts = [found.names[index] for index in used.tolist()]
     cut = sum(len(text) > LONGEST_NAME for text in texts)
     if cut:
