@@ -27,7 +27,8 @@ def one_after_the_other(order, streams, needed):
     """Return what each operation comes directly after, with the order of its stream."""
     last, place, after = {}, {number: at for at, number in enumerate(order)}, []
     for number in order:
-        after.append(sorted({place[one] for one in needed[number]} | {place[last[streams[number]]] for _ in [0] if streams[number] in last}))
+        ahead = [last[streams[number]]] if streams[number] in last else []
+        after.append(sorted({place[one] for one in (*needed[number], *ahead)}))
         last[streams[number]] = number
     edges = [()] * len(order)
     for number, earlier in zip(order, without_implied(after), strict=True):
