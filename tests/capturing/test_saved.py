@@ -37,10 +37,10 @@ COSTS = st.builds(
 )
 
 
-def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None):
+def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None, notes=()):
     """Return captured code without kernels, as a file holds it."""
     kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
-    program = without_kernels("sample", nodes, memories, costs, kinds, sources)
+    program = without_kernels("sample", nodes, memories, costs, kinds, sources, notes)
     return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22", replay_us)
 
 
@@ -61,9 +61,9 @@ def captures(draw):
         )  # fmt: skip
     memories = [NodeMemory(tuple(draw(st.lists(ACCESSES, max_size=3))), draw(TEXTS)) for _ in nodes]
     kinds = [draw(st.sampled_from(LaunchKind)) for _ in nodes]
-    sources, replay_us = [draw(TEXTS) for _ in nodes], draw(st.none() | st.floats(0.1, 1e6))
+    sources, replay_us, notes = [draw(TEXTS) for _ in nodes], draw(st.none() | st.floats(0.1, 1e6)), draw(st.lists(TEXTS, max_size=2))
     held = draw(st.none() | st.builds(MemoryHeld, SIZES, st.sets(st.integers(0, 9)).map(lambda at: tuple((n, n + 1) for n in sorted(at)))))
-    made = captured_of(nodes, memories, [draw(COSTS) for _ in nodes], kinds, sources, replay_us)
+    made = captured_of(nodes, memories, [draw(COSTS) for _ in nodes], kinds, sources, replay_us, notes)
     return replace(made, versions=draw(st.dictionaries(TEXTS, TEXTS, max_size=2)), memory=held, results=draw(st.lists(SIZES).map(tuple)))
 
 
@@ -87,6 +87,7 @@ def test_what_was_saved_is_what_loads(folder, captured):
         ]
     assert loaded.program.captured == captured.program.captured
     assert loaded.certificate().to_dict() == captured.certificate().to_dict()
+    assert loaded.certificate().sentences == captured.certificate().sentences
 
 
 def kernel(number, name="kernel", after=None, module=""):

@@ -96,6 +96,8 @@ class _Stored(msgspec.Struct):
     plain_bytes: Number | None = None
     pieces: list[tuple[Number, Number]] = []
     results: list[Number] = []
+    notes: list[str] = []
+    """What its certificate says beside: for example that nobody could check the claims."""
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -243,6 +245,7 @@ def _stored(captured: CapturedProgram) -> _Stored:
         plain_bytes=None if held is None else held.plain_bytes,
         pieces=[] if held is None else [(start, end - start) for start, end in held.pieces],
         results=list(origin.results),
+        notes=list(captured.certificate().notes),
     )
 
 
@@ -258,7 +261,8 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
     if stored.version < 1:
         raise ValueError(f"it has version {stored.version}, and there is none before 1")
-    if not all(map(is_text, (*stored.texts, stored.name, stored.device, stored.date, *itertools.chain(*stored.versions.items())))):
+    versions = itertools.chain(*stored.versions.items())
+    if not all(map(is_text, (*stored.texts, *stored.notes, stored.name, stored.device, stored.date, *versions))):
         raise ValueError("a text in it is too long, or none that UTF-8 can express")
     _check_texts(stored)
     nodes, memories = [], []
@@ -273,7 +277,8 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         for row in stored.nodes
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
-    program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    sources = [stored.texts[row.source] for row in stored.nodes]
+    program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, stored.notes)
     program = replace(program, measured_on=stored.device)
     pieces = tuple(sorted((start, start + nbytes) for start, nbytes in stored.pieces))
     if any(end > start for (_, end), (start, _) in itertools.pairwise(pieces)):
@@ -290,13 +295,14 @@ def without_kernels(
     costs: Sequence[Cost],
     kinds: Sequence[LaunchKind],
     sources: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Program:
     """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
 
     def launch(number: int, after: tuple[int, ...]) -> Launch:
         return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
 
-    return program_of(name, nodes, memories, launch, sources)
+    return program_of(name, nodes, memories, launch, sources, notes=notes)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
