@@ -71,6 +71,15 @@ def run(call, arguments):
     return call.run(arrays)
 
 
+def test_what_may_be_changed_is_not_copied_back_to_an_array_that_repeats_its_elements():
+    """As where some node is not understood: nobody could have written there, neither the function nor we."""
+    call = made({"x": filled(1)})
+    call = replace(call, slots=[replace(call.slots[0], changed=True)])
+    expanded = Like(np.broadcast_to(np.float64(3), 4))  # NumPy refuses to write to it.
+    assert run(call, {"x": expanded})[0].values.tolist() == [3.0] * 4
+    assert run(call, {"x": filled(5)})[0].values.tolist() == [5.0] * 4
+
+
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=3), st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), max_size=4))
 def test_calls_read_their_arguments_and_write_to_no_others(first, rounds):
     arguments = {str(number): filled(value) for number, value in enumerate(first)}

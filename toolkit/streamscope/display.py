@@ -34,6 +34,7 @@ RENDERERS = {
         "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
+    "CapturedProgram": {"html": "capture_view:capture_html"},
     "Certificate": {"html": "certificate_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
@@ -53,7 +54,7 @@ RENDERERS = {
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},
     "Tuning": {"html": "tuning_view:tuning_html"},
-    "Verification": {"html": "verification_view:verification_html"},
+    "Verification": {"html": "prediction_view:verification_html"},
 }
 """For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""
 

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import TimelineGroup, Trace, TraceInfo
+from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words

@@ -14,8 +14,8 @@ from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
-from streamscope.trace.trace import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us
 
 if TYPE_CHECKING:

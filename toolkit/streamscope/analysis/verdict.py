@@ -9,7 +9,7 @@ from typing import Literal
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 from streamscope.words import capitalised, counted, format_mib, format_us, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
 from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -76,6 +77,8 @@ class Case:
         How far each element of the outputs may be from what is expected; see `tolerance.py`.
     plain : Program, optional
         The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected.
+    facts : callable, optional
+        What is known of captured code beside its times.
     """
 
     program: Program
@@ -84,6 +87,7 @@ class Case:
     captured: CapturedFunction | None = None
     allowed: Sequence[Array | None] | None = None
     plain: Program | None = None
+    facts: Callable[[], CaptureFacts] | None = None
 
     @classmethod
     def of(
@@ -111,10 +115,10 @@ class Case:
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
             found = function.expected()
-            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
+            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found], facts=function.facts)
         if isinstance(function, CapturedProgram):
             check_captured(caller, function, inputs)
-            return cls(function.trace(), (), None)
+            return cls(function.trace(), (), None, facts=function.facts)
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
@@ -201,7 +205,7 @@ class Case:
         parts = self.parts(device)
         return engines * max(1, CHECKED_RUNS * parts) + rounds * max(1, engines * parts) + recorded * max(1, parts)
 
-    def prepare(self, engine: str, device: Device, streams: int) -> Checked:
+    def prepare(self, engine: str, device: Device, streams: int | None) -> Checked:
         """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(CHECKED_RUNS):

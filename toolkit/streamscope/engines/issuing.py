@@ -184,8 +184,8 @@ def _repeating(work: Sequence[_Work], lanes: int, first_event: int) -> tuple[lis
     """Return steps that may follow themselves, and the number of events.
 
     The work is issued several times in a row, until two rounds have the same waits; the last round's steps are the plan. A wait for an item
-    of the round before takes the event of the same item of this round, whose latest record, at the time of the call, is that of the round
-    before (in the first run there is none, and so nothing to wait for).
+    of the round before takes the event of the same item of this round. Its latest record, at the time of the call, is that of the round
+    before. In the first run there is none, and so nothing to wait for.
     """
     tracker = HazardTracker(lanes)
     items = Counter(lane for _, lane, _, _ in work)

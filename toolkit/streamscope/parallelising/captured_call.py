@@ -10,14 +10,14 @@ from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
-from streamscope.capturing.allocations import united
+from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import Calls, Mode
-from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
+from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
+from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place, repeats
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
@@ -109,7 +109,7 @@ class CapturedCall:
     launch: Launch
     fresh: bool = True
     random: RandomNumbers | None = None
-    mode: Mode = (None, "off")
+    mode: Mode = PLAIN_MODE
     _last: int | None = None
     _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)
@@ -222,7 +222,8 @@ class CapturedCall:
     def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:
         """Run; copy what the function changes back to where it was given, and put back what only lent its memory."""
         kept = self._kept(elsewhere)
-        changed = [(number, source) for number, source in zip(elsewhere, sources, strict=True) if self.slots[number].changed]
+        moved = zip(elsewhere, sources, strict=True)
+        changed = [(number, source) for number, source in moved if self.slots[number].changed and not repeats(arrays[number])]
         ran = False
         try:
             self._run(stream, sources, elsewhere)

@@ -23,8 +23,9 @@ from streamscope.engines.prepared import Prepared
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.recorders import recorder_of
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import MOST_REPEATS
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction
 from streamscope.words import aligned, format_us
 
@@ -155,7 +156,7 @@ def verify(
     /,
     *inputs: Any,
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     repeats: int = 30,
     progress: bool | Progress = True,
     **attributes: Any,
@@ -173,8 +174,8 @@ def verify(
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
     repeats : int
         Timed runs of each engine; a simulated device, which repeats itself exactly, is run once.
     progress : bool or callable
@@ -235,7 +236,7 @@ def verify(
     return Verification(case.program.name, opened.info, source, found)
 
 
-def _streams(engine: str, allowed: int) -> int | None:
+def _streams(engine: str, allowed: int | None) -> int | None:
     return allowed if engine.endswith("dual") else None
 
 

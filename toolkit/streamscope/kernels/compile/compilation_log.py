@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
