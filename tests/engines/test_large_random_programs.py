@@ -105,6 +105,7 @@ def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
 class Walked(tuple):
     """Operations that count how often somebody goes through all of them."""
 
+    __slots__ = ()
     walks = 0
 
     def __iter__(self):
