@@ -53,7 +53,7 @@ class Parallelised(display.Shown):
     the kernels run on your current stream; and you get the results as the function returns them, without gradients. What the function
     changes in place, such as parameters or a cache, it changes in place here, too.
 
-    Shown in a notebook, it is the verdict with times, the certificate and, once `comparison` has recorded them, both orders on one axis.
+    Shown in a notebook, it is the verdict with times, both orders on one axis, which are recorded then, and the certificate.
 
     Attributes
     ----------
@@ -145,12 +145,6 @@ class Parallelised(display.Shown):
         """Both orders, as captured and as it runs, measured and recorded; takes a moment when you first ask for it."""
         with users_lines_shown():
             return self._captures[0].comparison
-
-    @property
-    def recorded(self) -> Comparison | None:
-        """The `comparison`, where somebody has asked for it before."""
-        found: Comparison | None = vars(self._captures[0]).get("comparison")
-        return found
 
     def timeline(self) -> TimelineWidget:
         """Return the live timelines of both orders on one time axis (a notebook widget)."""

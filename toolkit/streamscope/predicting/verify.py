@@ -213,7 +213,7 @@ def verify(
         moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
         steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
-        with opened.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             prepared: dict[str, Prepared] = {}
             for engine in PLANNERS:
                 steps.begin(f"preparing {engine}", parts)
