@@ -46,7 +46,7 @@ class Capture:
         return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=REPEATS, progress=False, name=self.gain.name)
 
 
-class Parallelised:
+class Parallelised(display.Shown):
     """A function whose kernels run side by side wherever they may; see `ss.parallelise`, which makes it.
 
     Call it like the function. Arguments are copied into the memory of the capture, but for those that are that memory (see `inputs`);
@@ -173,9 +173,6 @@ class Parallelised:
 
     def __str__(self) -> str:
         return str(self.gain)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def _used(self, capture: Capture) -> None:
         with self._lock:
