@@ -22,7 +22,7 @@ from typing import Any
 
 from peers_hta import generated
 
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 
 PEAK = """
 def peak_mib():  # What getrusage says is at least what the parent had.

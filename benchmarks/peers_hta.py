@@ -273,7 +273,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    from streamscope.trace.trace import library_versions
+    from streamscope.trace.info import library_versions
 
     with tempfile.TemporaryDirectory() as folder:
         files = options.files or sorted((ROOT / "tests" / "data" / "kineto").glob("*.json.gz"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamscope.devices.protocol import Device
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 
 
 def provenance(device: Device, **versions: str) -> dict[str, Any]:

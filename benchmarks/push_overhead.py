@@ -22,7 +22,7 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope.files import written_whole
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 PUSHES, SIZE, ROUNDS, BULK = 300, 4096, 100, 16
 """A push is a launch and an event; a stream's queue holds about 1,024, and nothing may wait for room."""

@@ -31,8 +31,9 @@ sys.path[:0] = [str(ROOT / "toolkit"), str(ROOT / "widgets"), str(ROOT)]
 
 from hatch_build import build_bundle  # noqa: E402
 
+from streamscope.trace.info import DeviceInfo, TraceInfo  # noqa: E402
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable  # noqa: E402
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo  # noqa: E402
+from streamscope.trace.trace import Trace  # noqa: E402
 from streamscope_widgets.payload import as_groups, bundle_source, encode  # noqa: E402
 
 COUNTS = (10_000, 100_000, 1_000_000)

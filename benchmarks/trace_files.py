@@ -23,7 +23,7 @@ import numpy as np
 
 import streamscope as ss
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 
 STREAMS, NAMES = 4, 40
 REPEATS = 3

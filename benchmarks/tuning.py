@@ -18,7 +18,7 @@ import numpy as np
 import streamscope as ss
 from streamscope.files import written_whole
 from streamscope.kernels.form import DEFAULT, Variant
-from streamscope.trace.trace import library_versions
+from streamscope.trace.info import library_versions
 
 NAMES = ("abs", "relu", "sqrt", "exp", "tanh", "sigmoid", "log1p", "sin", "erf", "gamma")
 SIZES = (2**20, 2**27)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from _thread import interrupt_main
 from contextlib import contextmanager
 
 
@@ -66,3 +67,9 @@ def profiled(calls):
         yield
     finally:
         sys.setprofile(before)
+
+
+class Tripping:
+    """Lets Ctrl-C wait to be noticed by the next Python code, as one that comes in the middle of C code does, when it is let go."""
+
+    __del__ = interrupt_main

@@ -8,16 +8,18 @@ from __future__ import annotations
 import gc
 import signal
 import weakref
-from _thread import interrupt_main
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.interrupting import Countdown, profiled
+from tests.interrupting import Countdown, Tripping, profiled
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.cuda.memory import _Owner, _Pool
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
 from streamscope.interrupts import clean_up, deferred, when_gone
@@ -138,6 +140,19 @@ def test_an_engine_that_nobody_closes_ends_its_threads():
             assert not thread.is_alive()
 
 
+def test_a_temporary_goes_back_to_its_pool_before_the_pool_gives_its_memory_back():
+    for at in MOMENTS:
+        order = []
+        pool = _Pool(SimpleNamespace(free_all_blocks=partial(order.append, "pool")))
+        piece = Thing()
+        weakref.finalize(piece, order.append, "piece")
+        things = [_Owner(piece, pool)]
+        del piece, pool
+        let_go(things, at)
+        clean_up()
+        assert order == ["piece", "pool"], at
+
+
 class Thing:
     """Can be let go."""
 
@@ -152,12 +167,6 @@ def test_what_is_to_be_done_is_done_once():
     things.clear()
     clean_up()
     assert done == [0, 2]
-
-
-class Tripping:
-    """Lets Ctrl-C wait to be noticed by the next Python code, as one that comes in the middle of C code does."""
-
-    __del__ = interrupt_main
 
 
 @pytest.mark.parametrize("after", [0, 1, 50])

@@ -8,7 +8,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.recorders import recorder_of
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("simulated", True), ("cuda", False)])

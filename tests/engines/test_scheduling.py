@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines.conftest import PROGRAMS, RUNS
 
+from streamscope.capturing.saved import load_captured
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.cost_model import CostModel
@@ -30,6 +32,7 @@ from streamscope.tracing import program
 from streamscope.workloads import WORKLOADS
 
 MODEL = CostModel.load()
+RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
 STREAMED = ("dual", "graph-dual")
 
 
@@ -160,7 +163,7 @@ def test_one_stream_makes_the_plan_of_the_engine_without_auxiliary_streams(name,
     assert (one.lanes, one.steps, one.events, one.scopes) == (other.lanes, other.steps, other.events, other.scopes)
 
 
-@pytest.mark.parametrize("streams", [0, -1, 129, 2.5, "two", None])
+@pytest.mark.parametrize("streams", [0, -1, 129, 2.5, "two"])
 def test_a_number_of_streams_that_is_none_is_refused(streams):
     made, inputs = traced("elementwise-chain", length=2, size=8)
     for engine in STREAMED:
@@ -199,6 +202,26 @@ def test_independent_operations_are_spread_over_the_streams_that_were_asked_for_
     made, _ = traced("branches", branches=4, length=8, size=64)
     assert PLANNERS[engine](made, SimulatedDevice().estimate_ns, 4).streams == 4
     assert PLANNERS[engine](made, SimulatedDevice().estimate_ns, 2).streams == 2
+
+
+@pytest.mark.parametrize("engine", STREAMED)
+def test_where_nobody_asks_for_streams_two_are_used_and_of_captured_code_as_many_as_are_fastest(engine):
+    made, _ = traced("branches", branches=4, length=8, size=64)
+    assert PLANNERS[engine](made, long).steps == PLANNERS[engine](made, long, 2).steps
+    code, device = load_captured(RECORDED / "mixture_of_experts.captured.json").program, SimulatedDevice()
+
+    def streams_and_ns(streams):
+        prepared = prepare_traced(code, engine, device, streams=streams)
+        prepared.capture()
+        start_ns = device.now_ns()
+        prepared.run()
+        prepared.wait()
+        return prepared.plan.streams, device.now_ns() - start_ns
+
+    found = {streams: streams_and_ns(streams) for streams in (None, 2, 12)}
+    assert 2 <= found[None][0] <= 12
+    assert found[None][1] <= 1.01 * min(found[2][1], found[12][1])
+    assert found[2][0] == 2
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

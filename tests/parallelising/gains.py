@@ -10,7 +10,7 @@ from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.parallelising.gain import Gain
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 CARD = DeviceInfo("cuda", "NVIDIA H200")
 

@@ -22,8 +22,8 @@ from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.interrupts import deferred
 from streamscope.recording import record as module
 from streamscope.recording import subscription as subscribing
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.trace import DeviceInfo
 
 TEXTS: list[ctypes.Array] = []
 

@@ -9,8 +9,8 @@ from tests.recording.fake_cupti import Runtime
 
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.recorded_trace import Block, recorded_trace
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
-from streamscope.trace.trace import DeviceInfo
 
 START = 1_795_362_426_785_105_217
 END = START + 1_000_000

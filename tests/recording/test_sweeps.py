@@ -112,3 +112,14 @@ def test_calls_cost_on_the_simulated_device_what_its_model_says():
         assert times.issue_ns("graph", count) == pytest.approx(H200.graph_launch_ns(count), abs=1)
     waiting = H200.launch_latency_ns + H200.synchronize_return_ns
     assert times.waiting_ns(H200.launch_ns, H200.working_kernel_ns) == pytest.approx(waiting, rel=0.02)
+
+
+def test_the_costs_of_another_host_are_found():
+    """A model of one host is that of another, once what its calls cost there stands in it."""
+    slower = replace(H200, launch_ns=6000.0, matmul_launch_ns=19_000.0, convolution_launch_ns=18_000.0, synchronize_return_ns=5000.0)
+    found = replace(H200, **program_times(SimulatedDevice(slower)).host_costs(H200.working_kernel_ns))
+    for name in ("launch_ns", "matmul_launch_ns", "convolution_launch_ns", "synchronize_return_ns"):
+        assert getattr(found, name) == pytest.approx(getattr(slower, name), abs=1)
+    assert found.launch_latency_ns == pytest.approx(H200.launch_latency_ns, rel=0.05)
+    assert found.graph_launch_latency_ns == pytest.approx(H200.graph_launch_latency_ns, rel=0.05)
+    assert found.graph_launch_points == H200.graph_launch_points

@@ -171,6 +171,23 @@ def test_what_would_take_more_memory_than_room_is_told_before_it_is_decoded(tmp_
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(("unit", "most"), [(b'{"args":{"ts":1}},', 14_000), (b'{"ts":1234567890123456.5},', 32_000)])
+def test_looking_twice_at_events_takes_little_memory(tmp_path, monkeypatch, unit, most):
+    """Names inside of arguments count, too, so all is looked through; times of many digits are decoded a second time."""
+    limit = 1 << 20
+    monkeypatch.setattr(kineto_events, "PIECE_BYTES", limit)
+    monkeypatch.setattr(kineto_events, "MOST_PIECE_BYTES", limit)
+    monkeypatch.setattr(kineto_events, "MOST_DECODED_BYTES", 4 * limit)
+    text = b'{"streamscope":{},"traceEvents":[' + unit * most + b"{}]}"
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(text))
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "t.json.gz", "is damaged|none of the formats|cannot read")
+        assert tracemalloc.get_traced_memory()[1] < 2 * 4 * limit
+    finally:
+        tracemalloc.stop()
+
+
 def test_compressed_data_that_are_damaged_are_told(tmp_path):
     data = bytearray(gzip.compress(GOOD.encode()))
     data[-6] ^= 1  # its checksum
@@ -272,9 +289,21 @@ def test_a_text_that_many_rows_share_is_not_read_for_each(tmp_path, monkeypatch)
     assert len(read(path).spans)
     monkeypatch.setattr(database, "MOST_TEXT", 1_000_000)
     tracemalloc.start()
-    refused(path, "its texts have more than 1,000,000 characters")
+    refused(path, "its texts take more than 1,000,000 bytes")
     assert tracemalloc.get_traced_memory()[1] < 4_000_000
     tracemalloc.stop()
+
+
+def test_many_short_texts_take_no_more_memory_than_long_ones(tmp_path, monkeypatch):
+    path = nsight(tmp_path / "t.sqlite")
+    changed(path, f"INSERT INTO StringIds {ENDLESS} x + 1000, 'a' || x FROM n LIMIT 100000")
+    monkeypatch.setattr(database, "MOST_TEXT", 1_000_000)
+    tracemalloc.start()
+    try:
+        refused(path, "its texts take more than 1,000,000 bytes")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_long_text_in_the_place_of_a_number_is_not_read(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.trace.joins import call_rows, looked_up
+from streamscope.trace.joins import call_rows, distinct, looked_up
 from streamscope.trace.spans import SpanTable
 
 keys = st.lists(st.one_of(st.integers(-2, 12), st.sampled_from([-(2**62), 2**31 - 1, 2**62])), max_size=12)
@@ -20,6 +20,17 @@ def test_it_is_what_a_dictionary_says(having, wanted):
         first.setdefault(key, value)
     found = looked_up(np.array(having, np.int64), np.array(values, np.int64), np.array(wanted, np.int64), -7)
     assert found.tolist() == [first.get(key, -7) for key in wanted]
+
+
+@given(keys, st.integers(-(2**50), 2**50))
+def test_different_values_are_those_of_numpy(values, by):
+    """Dense and sparse numbers go two ways."""
+    for moved in (values, [value + by for value in values if abs(value) < 2**40]):
+        numbers = np.array(moved, np.int64)
+        used, code = distinct(numbers)
+        assert used.dtype == numbers.dtype
+        assert used.tolist() == sorted(set(moved))
+        assert used[code].tolist() == moved
 
 
 def test_work_without_a_correlation_has_no_call():

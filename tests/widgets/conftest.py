@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

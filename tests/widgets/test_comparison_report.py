@@ -14,8 +14,8 @@ from streamscope.analysis.verdict import PLAIN_CALL
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison, Run, load_comparison
 from streamscope.errors import OutputError
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope.trace.trace import DeviceInfo
 from streamscope.words import time_text
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import comparison_view as module

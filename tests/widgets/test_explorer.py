@@ -134,7 +134,7 @@ def test_a_run_is_checked_kept_and_compared(explorer):
     assert "slower under async" in said(explorer)
     assert said(explorer, "because") == "Run 2 has length 16 instead of 8."
     assert [title for title, _ in explorer.one.options[1:]] == [
-        "1 · branches: 2 streams, simulated", "2 · branches: length 16, 2 streams, simulated",
+        "1 · branches: simulated", "2 · branches: length 16, simulated",
     ]  # fmt: skip
     labels = [group.label for group in explorer.timeline.groups]
     assert labels[:4] == ["async · run 1", "async · run 2", "dual · run 1", "dual · run 2"]
@@ -432,13 +432,28 @@ def test_the_answer_in_every_case(alone, inside, sentence):
     changes = [
         Change(engine, base, ranking, 2.0) for (engine, base), ranking in zip(words.OF_STREAMS, (alone, inside), strict=True) if ranking
     ]
-    assert words.streams_sentence(changes, "a second stream") == sentence
+    assert words.streams_sentence(changes, dict.fromkeys(("dual", "graph-dual"), "a second stream")) == sentence
 
 
-def test_the_answer_names_the_streams_that_captured_code_was_spread_over():
-    program = ss.load_captured(RECORDED / "mixture_of_experts.captured.json").program
-    comparison = Preview(program).comparison(["graph", "graph-dual"])
+def test_the_answer_says_what_each_engine_spread_captured_code_over():
+    comparison = Preview(captured("mixture_of_experts")).comparison(["async", "dual", "graph", "graph-dual"])
     used = comparison["graph-dual"].trace.info.plan["streams"]
     assert used > 2
-    assert words.answer(comparison, 2).question == f"Do {used} branches pay here?"
-    assert f"{used} branches inside a graph make it" in comparison.verdict
+    assert words.answer(comparison, None).question == "Do further streams pay here?"
+    assert words.answer(comparison, None).sentence.startswith(f"Only inside a CUDA graph: there {used} streams make it")
+    assert f"{used} streams inside a graph make the graph" in comparison.verdict
+    inside = Preview(captured("unet")).comparison(["graph", "graph-dual"])
+    branches = inside["graph-dual"].trace.info.plan["branches"]
+    assert words.answer(inside, None).question == f"Do {branches} branches pay here?"
+    assert words.answer(inside, None).sentence.startswith(f"Yes: {branches} branches inside a CUDA graph make it")
+
+
+def test_the_forecast_of_captured_code_takes_the_order_that_a_comparison_takes():
+    found = Preview(captured("googlenet")).comparison(["graph-dual"])["graph-dual"].trace
+    compared = ss.compare(ss.load_captured(RECORDED / "googlenet.captured.json"), engines="graph-dual", progress=False)["graph-dual"].trace
+    assert found.info.plan["streams"] == compared.info.plan["streams"] <= 12
+    assert "branches" not in found.info.plan
+
+
+def captured(name):
+    return ss.load_captured(RECORDED / f"{name}.captured.json").program

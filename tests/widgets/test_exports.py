@@ -14,8 +14,8 @@ from streamscope.analysis.table import device_words
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope.trace.trace import DeviceInfo
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets.show import browser, palette
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import TraceError
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanBuilder, SpanKind
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope_widgets.payload import TimelineGroup, as_groups, compare_makespans, encode
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamscope.arguments import shown
@@ -67,7 +68,7 @@ REPEATS = Option(
     least=1,
     most=200_000,
 )
-STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
+STREAMS = Option("--streams", None, "Compute streams that dual and graph-dual may use, 1 to 128; 2 by default.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
 RECORDER = Option(
@@ -87,6 +88,17 @@ REPORT = Option("--report", None, "Write the report to this file, as HTML that w
 
 COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""
+
+
+def setting_values(settings: Iterable[str] | None, wrong: Callable[[str], Exception]) -> dict[str, str]:
+    """Return settings of a workload by name, from ``NAME=VALUE``; where one lacks its name or the sign, raise what ``wrong`` returns."""
+    values = {}
+    for setting in settings or ():
+        name, sign, value = setting.partition("=")
+        if not sign or not name.strip():
+            raise wrong(f"{setting!r} is not NAME=VALUE")
+        values[name.strip()] = value.strip()
+    return values
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

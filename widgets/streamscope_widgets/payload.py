@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from streamscope.analysis import Activity
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import TimelineGroup, Trace, TraceInfo
+from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.levels import host_lanes

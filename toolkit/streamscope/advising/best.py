@@ -37,7 +37,7 @@ def best(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
     **attributes: Any,
@@ -58,8 +58,8 @@ def best(
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas.
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the choice.
     memory_limit : int or str, optional
@@ -106,7 +106,7 @@ def best(
     with showing("choosing an engine", progress=progress) as said:
         steps = Steps(said, case.reference_steps + case.measuring_steps(opened, len(names), rounds=rounds))
         selection = Selection(case.with_reference(steps), opened, limit)
-        with opened.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             selection.prepare(names, allowed, steps)
             return selection.run(steps)
 
@@ -133,7 +133,7 @@ class Selection:
     admitted: dict[str, Checked] = field(default_factory=dict)
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
 
-    def prepare(self, engines: Iterable[str], streams: int, steps: Steps) -> None:
+    def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps) -> None:
         """Prepare engines and admit each, unless something speaks against it."""
         for engine in simplest_first(engines):
             steps.begin(f"preparing {engine}", CHECKED_RUNS * self.case.parts(self.device))

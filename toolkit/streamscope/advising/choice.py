@@ -14,8 +14,8 @@ from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
-from streamscope.trace.trace import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, repr=False)
-class Choice:
+class Choice(display.Shown):
     """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
 
     Shown in a notebook, it is the reason and the table of candidates.
@@ -132,9 +132,6 @@ class Choice:
     def __str__(self) -> str:
         rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
         return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON values.

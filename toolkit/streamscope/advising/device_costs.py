@@ -18,7 +18,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.points import Points, interpolate
 from streamscope.devices.protocol import Device
 from streamscope.errors import DeviceError
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 Array = npt.NDArray[np.float64]
 

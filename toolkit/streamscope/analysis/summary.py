@@ -37,9 +37,10 @@ from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
 from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
 from streamscope.errors import printable
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, format_us, percent, shortened
 
 STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")

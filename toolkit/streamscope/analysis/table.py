@@ -18,7 +18,7 @@ from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
 from streamscope.errors import printable
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 from streamscope.words import capitalised, counted, format_mib, format_us, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
@@ -376,11 +376,6 @@ def streams_words(plan: Mapping[str, int]) -> str:
     """
     streams = plan.get("streams", 0)
     return counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
-
-
-def classify(metrics: EngineMetrics) -> Bottleneck:
-    """Name the bottleneck of one engine's run, by the shares and thresholds that `assess` states."""
-    return shares_of(metrics).bottleneck
 
 
 def shares_of(metrics: EngineMetrics) -> Shares:

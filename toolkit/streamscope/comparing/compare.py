@@ -42,7 +42,7 @@ def compare(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     repeats: int = 30,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
@@ -67,8 +67,9 @@ def compare(
         Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
         on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; they use fewer where more are not expected to pay.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12, as many as
+        are the fastest.
         Of captured code, ``graph-dual`` also tries the graph with the fewest edges, whose branches CUDA places by itself.
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
@@ -204,7 +205,7 @@ def comparison_of(
     case: Case,
     device: Device,
     compared: Compared,
-    streams: int,
+    streams: int | None,
     repeats: int,
     *,
     progress: bool | Progress = True,
@@ -224,7 +225,7 @@ def comparison_of(
             said, case.reference_steps + case.measuring_steps(device, engines, rounds=count, recorded=engines * recording.runs(device))
         )
         case = case.with_reference(steps)
-        with device.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), device.watched(lambda launch: steps.part(launch.name)):
             runs, choice = _measured(case, device, compared, streams, count, steps, recording, recorded)
     return Comparison(
         title or case.program.name,
@@ -234,6 +235,7 @@ def comparison_of(
         settings=settings or {},
         checked_against=case.checked_against,
         not_checked=case.unchecked,
+        capture=None if case.facts is None else case.facts(),
     )
 
 
@@ -241,7 +243,7 @@ def _measured(
     case: Case,
     device: Device,
     compared: Compared,
-    streams: int,
+    streams: int | None,
     count: int,
     steps: Steps,
     recording: Recorded,

@@ -17,9 +17,10 @@ from typing import Any
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.files import check_ordinary
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.parquet import decoded_trace, trace_bytes
 from streamscope.trace.stored import read_content
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 
 FILE_NAME = "comparison.json"
 TRACES = "traces"

@@ -29,7 +29,7 @@ def explore(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     repeats: int = 30,
     recorder: str = "auto",
     **attributes: Any,
@@ -50,8 +50,8 @@ def explore(
         Which engines are compared at first; all but ``sync`` by default. A string may name several, with commas.
     device : {"auto", "cuda", "simulated"} or Device
         Where Run runs.
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128; by default 2, and of captured code up to 12.
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
     recorder : {"auto", "events", "stamps", "cupti"}

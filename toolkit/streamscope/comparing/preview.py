@@ -10,9 +10,9 @@ import numpy as np
 from streamscope.advising.simulation import without_data
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS, takes_streams
+from streamscope.engines import takes_streams
 from streamscope.engines.plan import checked_streams
-from streamscope.engines.prepared import Prepared
+from streamscope.engines.prepared import Prepared, planned
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of
@@ -31,16 +31,16 @@ class Preview:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._runs: dict[tuple[str, int], Run] = {}
+        self._runs: dict[tuple[str, int | None], Run] = {}
 
-    def comparison(self, engines: Sequence[str], *, streams: int = 2) -> Comparison:
+    def comparison(self, engines: Sequence[str], *, streams: int | None = None) -> Comparison:
         """Return the runs of some engines.
 
         Parameters
         ----------
         engines : sequence of str
-        streams : int
-            Compute streams that engines may use that take several, as ``dual`` does.
+        streams : int, optional
+            Compute streams that engines may use that take several, as ``dual`` does; see `most_streams`.
 
         Raises
         ------
@@ -53,15 +53,15 @@ class Preview:
         runs = [self._run(engine, allowed if takes_streams(engine) else 1) for engine in engines]
         return Comparison(self.program.name, runs[0].trace.info.device, runs)
 
-    def _run(self, engine: str, streams: int) -> Run:
+    def _run(self, engine: str, streams: int | None) -> Run:
         if (engine, streams) not in self._runs:
             self._runs[engine, streams] = _run(self.program, engine, streams)
         return self._runs[engine, streams]
 
 
-def _run(program: Program, engine: str, streams: int) -> Run:
+def _run(program: Program, engine: str, streams: int | None) -> Run:
     device = SimulatedDevice()
-    plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
+    plan = planned(program, engine, device, streams)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded = DeviceLogRecorder(device, device.log).record(prepared)

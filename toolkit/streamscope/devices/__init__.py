@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from streamscope.arguments import shown
 from streamscope.errors import DeviceError, NoDeviceError
 from streamscope.program.launch import LaunchKind
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device

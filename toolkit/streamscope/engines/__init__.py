@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Protocol
 
 from streamscope.arguments import shown
-from streamscope.engines import asynchronous, dual, graph, graph_dual, sync
+from streamscope.engines import graph_dual, planners
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.errors import EngineError
 from streamscope.program.operation import Program
@@ -16,15 +16,15 @@ from streamscope.program.operation import Program
 class Planner(Protocol):
     """Makes the plan of one engine."""
 
-    def __call__(self, program: Program, estimate: Estimate, streams: int = ...) -> Plan:
-        """Plan a program; ``streams`` is how many compute streams it may use: by default several, if the engine has auxiliary ones."""
+    def __call__(self, program: Program, estimate: Estimate, streams: int | None = ...) -> Plan:
+        """Plan a program; ``streams`` is how many compute streams it may use; with None, engines that have several ask `most_streams`."""
 
 
 PLANNERS: Mapping[str, Planner] = {
-    "sync": sync.plan,
-    "async": asynchronous.plan,
-    "dual": dual.plan,
-    "graph": graph.plan,
+    "sync": planners.synchronous,
+    "async": planners.asynchronous,
+    "dual": planners.dual,
+    "graph": planners.graph,
     "graph-dual": graph_dual.plan,
 }
 """The engines by name, from the simplest on: by how much there is to understand, and by the memory that they hold at least."""
@@ -32,8 +32,7 @@ PLANNERS: Mapping[str, Planner] = {
 
 def takes_streams(engine: str) -> bool:
     """Tell whether an engine's plan depends on how many streams are allowed."""
-    allowed: int = signature(PLANNERS[engine]).parameters["streams"].default
-    return allowed > 1
+    return signature(PLANNERS[engine]).parameters["streams"].default is None
 
 
 def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from math import inf
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, checked_streams, own_branches
+from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
 from streamscope.order.graph import without_implied
@@ -18,11 +18,11 @@ from streamscope.words import listed, time_text
 
 TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
 """On how many streams captured code is spread, as far as that many are allowed, to see which order is the fastest."""
-SIMULATED = 4
+SIMULATED = 6
 """How many orders the simulated device runs of those that the model takes for the fastest; a run takes it 80 µs for each node."""
 
 
-def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
+def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Plan:
     """Capture each segment with at most so many compute streams; with one, this is the graph engine.
 
     Captured code takes the order that memory asks for: on some of these streams, or with the fewest edges, or its own where that is faster;
@@ -36,22 +36,22 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     """
 
     def make(operations: Sequence[Operation], stream_of: StreamOf, edges: Edges | None = None) -> Plan:
-        scopes = streams > 1 and may_open_scopes(program)
+        scopes = streams != 1 and may_open_scopes(program)
         return captured_plan("graph-dual", program, operations, stream_of, scopes=scopes, edges=edges)
 
     if program.certificate is None and program.raw is None:
         return best_plan(program, estimate, streams, in_a_graph, make)
-    streams = checked_streams(streams)
+    most = most_streams(program, streams)
     operations, needed = program.operations, tuple(operation.reads for operation in program.operations)
     own = make(operations, own_branches(operations, program.captured), program.captured)
     own = replace(own, order="the capture's own order")
-    if streams == 1 or without_implied(needed) == without_implied(program.captured):
+    if most == 1 or without_implied(needed) == without_implied(program.captured):
         return own
     widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
     others: dict[Edges | None, Plan] = {}
-    counts = sorted({*(count for count in TRIED_STREAMS if count < streams), streams})
-    for name, schedule in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
-        spread = make([operations[position] for position in schedule.order], schedule.stream_of)
+    counts = sorted({*(count for count in TRIED_STREAMS if count < most), most})
+    for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
+        spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
     return replace(widest, others=(*others.values(), own))
 

@@ -19,6 +19,8 @@ COPY_IN = "copy in"
 COPY_OUT = "copy out"
 COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
 MOST_STREAMS = 128
+USUAL_STREAMS, CAPTURED_STREAMS = 2, 12
+"""Compute streams where nobody says how many: of programs of our own, and at most of captured code; see `most_streams`."""
 
 Estimate = Callable[[Launch], float]
 """How long a launch is expected to run, in ns."""
@@ -240,15 +242,27 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
     return lambda launch: streams.get(launch.operation, 0)
 
 
-def checked_streams(streams: int) -> int:
-    """Return a number of compute streams.
+def checked_streams(streams: int | None) -> int | None:
+    """Return a number of compute streams that was asked for; None leaves it to `most_streams`.
 
     Raises
     ------
     EngineError
-        It is not a whole number from 1 to `MOST_STREAMS`.
+        It is neither None nor a whole number from 1 to `MOST_STREAMS`.
     """
-    return whole_number("streams", streams, 1, MOST_STREAMS)
+    return None if streams is None else whole_number("streams", streams, 1, MOST_STREAMS)
+
+
+def most_streams(program: Program, streams: int | None) -> int:
+    """Return how many compute streams a plan may use: as many as were asked for, else 2, and up to 12 of captured code.
+
+    Raises
+    ------
+    EngineError
+        It is not a number of streams.
+    """
+    asked = checked_streams(streams)
+    return asked or (CAPTURED_STREAMS if program.captured else USUAL_STREAMS)
 
 
 def _auxiliary_names(count: int) -> list[str]:

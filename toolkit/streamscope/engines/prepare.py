@@ -21,7 +21,7 @@ def prepare(
     *inputs: Any,
     engine: str = "async",
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     progress: bool | Progress = True,
     **attributes: Any,
 ) -> Prepared:
@@ -36,8 +36,8 @@ def prepare(
         program takes its inputs or none.
     engine : {"sync", "async", "dual", "graph", "graph-dual"}
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use; 1 to 128.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
         Of captured code, ``graph-dual`` also tries the graph with the fewest edges, whose branches CUDA places by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.

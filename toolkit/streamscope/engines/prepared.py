@@ -62,7 +62,7 @@ class Prepared:
     bound: list[Bound] = field(default_factory=list)
     streams: dict[int, Stream] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    compute_streams: int = 2
+    compute_streams: int | None = None
     graph_counts: GraphCounts = field(default_factory=GraphCounts)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _calls: list[Call] = field(default_factory=list)
@@ -368,7 +368,9 @@ class Prepared:
         return lanes
 
 
-def prepare_traced(program: Program, engine: str, device: str | Device, *, streams: int = 2, progress: Progress | None = None) -> Prepared:
+def prepare_traced(
+    program: Program, engine: str, device: str | Device, *, streams: int | None = None, progress: Progress | None = None
+) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
     Parameters
@@ -377,8 +379,8 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
         What ``trace`` of a program function returns.
     engine : str
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
     progress : callable, optional
         Is told how far it is.
 
@@ -400,7 +402,7 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
     return Prepared(planned(program, name, opened, allowed), opened, compute_streams=allowed, progress=progress)
 
 
-def planned(program: Program, engine: str, device: Device, streams: int) -> Plan:
+def planned(program: Program, engine: str, device: Device, streams: int | None) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
     plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
     return fastest(plan, device) if plan.others else plan

@@ -9,10 +9,11 @@ everything, is a resource like a stream. Several schedules are made in this way,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.plan import Estimate, Plan, StreamOf, checked_streams, main_stream
+from streamscope.engines.fewer_waits import with_fewer_waits
+from streamscope.engines.plan import Edges, Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -78,11 +79,14 @@ def in_a_graph(model: CostModel) -> OrderingCosts:
     return OrderingCosts(model.graph_node_gap_ns, 0.0)
 
 
-def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts], make: MakePlan) -> Plan:
+def best_plan(
+    program: Program, estimate: Estimate, streams: int | None, costs: Callable[[CostModel], OrderingCosts], make: MakePlan
+) -> Plan:
     """Return the plan with the shortest predicted makespan of those that use the most of ``streams`` compute streams.
 
     The user asked for streams in order to see what they do, slower or faster, so they are used wherever the program has independent
-    work. Of plans that are as good (see `WORTH`) it is the one with the fewest waits.
+    work. Where nobody asked, captured code takes as many as are the fastest, at least two. Of plans that are as good (see `WORTH`) it is
+    the one with the fewest waits.
 
     Tried are one stream and then two, four and so on, each with the operations in program order and by rank. With two streams or more,
     auxiliary scopes are on an auxiliary stream in all of them.
@@ -92,7 +96,7 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     EngineError
         ``streams`` is not a whole number from 1 to `MOST_STREAMS`.
     """
-    most = checked_streams(streams)
+    most = most_streams(program, streams)
     if most == 1:
         return make(program.operations, main_stream)
     model = reference_model()
@@ -100,23 +104,34 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
     times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
     widest = max(plan.streams for plan in plans)
-    asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams == widest]
+    least = min(2, widest) if streams is None else widest
+    asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams >= least]
     enough_ns = min(time_ns for _, time_ns in asked) * (1 + WORTH)
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
-def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule]]:
-    """Yield schedules on at most so many compute streams, two or more, each with what it is called: by rank, and in program order."""
-    found = in_a_graph(reference_model())
+def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule, Edges]]:
+    """Yield schedules of captured code on at most so many compute streams, two or more: by rank, and in program order.
+
+    Each comes with what it is called and with the edges of its graph, which has the fewest waits between streams that take no time.
+    """
+    model = reference_model()
+    found = in_a_graph(model)
 
     def launch_ns(launch: Launch) -> float:
         return estimate(launch) + found.gap_ns
 
-    graph = DependencyGraph(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
+    needed = tuple(operation.reads for operation in program.operations)
+    launches = [next(iter(operation.launches)) for operation in program.operations]
+    durations_ns = [estimate(launch) for launch in launches]
+    graph = DependencyGraph(program.operations, [duration_ns + found.gap_ns for duration_ns in durations_ns])
     orders = {"": tuple(graph.by_rank()), " in program order": tuple(range(len(program.operations)))}
     for count in counts:
         for name, order in orders.items():
-            yield f"{count} streams{name}", _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
+            made = _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
+            streams = [made.stream_of(launch) for launch in launches]
+            spread = with_fewer_waits(made.order, streams, needed, durations_ns, found.gap_ns, found.gap_ns + model.graph_crossing_ns)
+            yield f"{count} streams{name}", replace(made, order=spread.order), spread.edges
 
 
 def may_open_scopes(program: Program) -> bool:

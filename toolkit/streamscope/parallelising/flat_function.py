@@ -120,9 +120,9 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
     """Return slots that count as changed, too, where a node may write to them, though the values stayed the same.
 
-    Where nothing is known of some node, it may write to all of them.
+    A node that is not understood may write to all of them: an address in device memory, as in arrays of pointers, leads to any.
     """
-    if any(not memory.understood and not memory.accesses for memory in found.memories):
+    if not all(memory.understood for memory in found.memories):
         return [replace(slot, changed=True) for slot in slots]
     writes = [one for memory in found.memories for one in memory.accesses if one.writes]
 

@@ -11,7 +11,7 @@ from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.parallelising.proving import Proof
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
 
 CAPTURED, PARALLEL = "graph", "graph-dual"

@@ -32,7 +32,7 @@ from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
 from streamscope.parallelising.proving import Proof, prove
-from streamscope.parallelising.random_numbers import philox
+from streamscope.parallelising.random_numbers import drawing
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
@@ -54,7 +54,7 @@ class Wanted:
     """How a function is to be parallelised."""
 
     title: str
-    streams: int
+    streams: int | None
     memory_limit: int | None
     fresh: bool
     check: int
@@ -65,7 +65,7 @@ def parallelise(
     function: Callable[..., Any],
     /,
     *inputs: Any,
-    streams: int = 12,
+    streams: int | None = None,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
     shapes: Literal["refuse", "recapture"] = "refuse",
@@ -87,14 +87,15 @@ def parallelise(
     *inputs : object
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
-    streams : int
-        Streams that orders are laid on, 1 to 128. The graph with the fewest edges is tried, too; CUDA places its branches by itself.
+    streams : int, optional
+        Streams that orders are laid on, 1 to 128; up to 12 by default. The graph with the fewest edges is tried, too; CUDA places its
+        branches by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional
         Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
-        What happens in a call with other shapes, dtypes or constants: an error, or a further capture (8 are kept).
+        What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
     outputs : {"fresh", "static"}
         Whether results are copies of your own, or the memory of the capture, which the next call overwrites.
     check : int
@@ -130,8 +131,8 @@ def parallelise(
         x = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.half)
         with torch.no_grad():
             fast = ss.parallelise(model, x)
+            y = fast(x)            # as model(x), on your current stream
 
-        y = fast(x)                # as model(x), on your current stream
         print(fast.verdict)        # before, after, and what that rests on
         ss.compare(fast)           # every engine on the captured kernels
 
@@ -173,9 +174,10 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
-            random, bound = philox(found), found.bound()
+            random, bound = drawing(found), found.bound()
             found.clear_outputs()
         except HungError:
             hung = True  # To put back is to wait for the device, for ever.

@@ -22,8 +22,9 @@ from streamscope.predicting.changes import chosen, fused, scaled, without
 from streamscope.predicting.foreign import is_foreign, tasks_of_foreign
 from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import Task, tasks_of_program
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
@@ -46,7 +47,7 @@ class Supposition:
     host : Host
         What the source tells of its host.
     engine : str
-    streams : int
+    streams : int, optional
     changes : tuple of str
         What was changed, in words.
     notes : tuple of str
@@ -61,7 +62,7 @@ class Supposition:
     tasks: tuple[Task, ...]
     host: Host
     engine: str
-    streams: int
+    streams: int | None
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     recorded: tuple[Task, ...] = ()
@@ -371,19 +372,19 @@ def makespan_ns(trace: Trace) -> float:
     return float(trace.info.ledger.get("unrecorded_ns", 0.0)) or float(span_ns(trace.spans))
 
 
-def _engine(engine: str, streams: int | None) -> tuple[str, int]:
-    """Return the engine that is meant, and how many streams it may use."""
+def _engine(engine: str, streams: int | None) -> tuple[str, int | None]:
+    """Return the engine that is meant, and how many streams it may use; None leaves it to the engine."""
     if not isinstance(engine, str):
         raise EngineError(f"{engine!r} is not the name of an engine", hint=f"choose from {', '.join(PLANNERS)}")
     (name,) = engine_names([engine])
-    if streams is None:
-        return name, 2 if takes_streams(name) else 1
     allowed = checked_streams(streams)
+    if allowed is None:
+        return name, None if takes_streams(name) else 1
     return (_MORE_STREAMS.get(name, name) if allowed > 1 else name), allowed
 
 
-def _check_streams(trace: Trace, streams: int) -> None:
-    if streams > 1 and is_foreign(trace):
+def _check_streams(trace: Trace, streams: int | None) -> None:
+    if streams != 1 and is_foreign(trace):
         raise EngineError(
             f"{trace.info.program!r} does not say which of its kernels depend on each other, so more streams cannot be predicted",
             hint="a trace of ss.compare or ss.capture does; engine='graph' keeps the order that was recorded",

@@ -108,7 +108,7 @@ def _work(task: Task, operation: int, part: int, position: int) -> Launch | Host
     )  # fmt: skip
 
 
-def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, host: Host) -> Trace:
+def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | None, host: Host) -> Trace:
     """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
 
     Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's.

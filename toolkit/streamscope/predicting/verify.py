@@ -23,8 +23,9 @@ from streamscope.engines.prepared import Prepared
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.recorders import recorder_of
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import MOST_REPEATS
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction
 from streamscope.words import aligned, format_us
 
@@ -65,7 +66,7 @@ class Verified:
         return self.prediction.predicted_ns / self.measured_ns - 1
 
 
-class Verification(Mapping[str, Verified]):
+class Verification(Mapping[str, Verified], display.Shown):
     """What `ss.verify` found: for each engine its prediction and its runs, by name.
 
     Attributes
@@ -134,9 +135,6 @@ class Verification(Mapping[str, Verified]):
     def _headline(self) -> str:
         return f"predictions are off by {self.median_error:.1%} in the median, {abs(self.worst.error):.1%} at most ({self.worst.engine})"
 
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
-
 
 def ran_heading(device: DeviceInfo) -> str:
     """Return what heads the times of runs: those of a simulated device are not measured."""
@@ -155,7 +153,7 @@ def verify(
     /,
     *inputs: Any,
     device: str | Device = "auto",
-    streams: int = 2,
+    streams: int | None = None,
     repeats: int = 30,
     progress: bool | Progress = True,
     **attributes: Any,
@@ -173,8 +171,8 @@ def verify(
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128.
+    streams : int, optional
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
     repeats : int
         Timed runs of each engine; a simulated device, which repeats itself exactly, is run once.
     progress : bool or callable
@@ -215,7 +213,7 @@ def verify(
         moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
         steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
-        with opened.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             prepared: dict[str, Prepared] = {}
             for engine in PLANNERS:
                 steps.begin(f"preparing {engine}", parts)
@@ -235,7 +233,7 @@ def verify(
     return Verification(case.program.name, opened.info, source, found)
 
 
-def _streams(engine: str, allowed: int) -> int | None:
+def _streams(engine: str, allowed: int | None) -> int | None:
     return allowed if engine.endswith("dual") else None
 
 

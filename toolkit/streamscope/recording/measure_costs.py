@@ -19,8 +19,8 @@ from streamscope.recording.cost_probes import MULTIPLY_ADDS, Call, Probes, slope
 from streamscope.recording.kernel_sweep import START, fitted_rates, kernel_steps
 from streamscope.recording.launch_times import LaunchTimer
 from streamscope.recording.product_sweep import product_steps, table
-from streamscope.recording.program_times import COUNTS, ProgramTimes, program_times
-from streamscope.trace.trace import library_versions
+from streamscope.recording.program_times import ProgramTimes, program_times
+from streamscope.trace.info import library_versions
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Stream
@@ -222,20 +222,19 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
 def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
     names = ("event_record_ns", "stream_wait_ns", "event_query_ns", "event_create_ns")
     yield {name: _whole(r[name]) for name in names}, "measured: least of 7 rounds of 900 calls"
-    times: ProgramTimes = r["programs"]
-    calls = {"launch_ns": "kernels", "matmul_launch_ns": "products", "convolution_launch_ns": "convolutions"}
-    each = {name: times.each_ns(kind) for name, kind in calls.items()}
+    found = cast("ProgramTimes", r["programs"]).host_costs(r["working"])
     turns = "measured: programs run in turns, medians"
-    yield {name: _whole(ns) for name, ns in each.items()}, turns + "; by how much issuing takes longer for each call more"
-    yield {"library_launch_ns": _whole(each["matmul_launch_ns"])}, "assumed: as a call of cuBLAS"
-    points = [[count, _whole(times.issue_ns("graph", count))] for count in COUNTS]
-    yield {"graph_launch_points": points}, turns
-    wait, both = times.wait_ns, times.waiting_ns(each["launch_ns"], r["working"])
-    yield {"synchronize_return_ns": _whole(wait)}, turns + "; a wait for what is done"
-    how = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls, kernels and returns"
-    yield {"launch_latency_ns": _whole(max(1.0, both - wait))}, how
-    latency = times.makespan_ns("graph", 1) - points[0][1] - r["working"] - wait
-    yield {"graph_launch_latency_ns": _whole(max(1.0, latency))}, "derived: replay of one node, less call, kernel and return"
+    each = f"{turns}; by how much issuing takes longer for each call more"
+    alone = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls, kernels and returns"
+    how = {
+        **dict.fromkeys(("launch_ns", "matmul_launch_ns", "convolution_launch_ns"), each),
+        "library_launch_ns": "assumed: as a call of cuBLAS",
+        "graph_launch_points": turns,
+        "synchronize_return_ns": f"{turns}; a wait for what is done",
+        "launch_latency_ns": alone,
+        "graph_launch_latency_ns": "derived: replay of one node, less call, kernel and return",
+    }
+    yield from (({name: value}, how[name]) for name, value in found.items())
     yield {"graph_instantiate_points": r["graph_instantiate"]}, "measured: end of capture, instantiation and upload, median of 5"
 
 

@@ -14,9 +14,9 @@ from streamscope.engines.prepared import Prepared
 from streamscope.order.graph import dependencies_of_work
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.trace.spans import IntArray
-from streamscope.trace.trace import TraceInfo
 from streamscope.words import shortened
 
 Place = tuple[int, int]

@@ -67,12 +67,44 @@ class ProgramTimes:
         steps = (self.makespan_ns("synchronous", MANY) - self.makespan_ns("synchronous", FEW)) / (MANY - FEW)
         return max((alone + steps - launch_ns - kernel_ns) / 2, 2.0)
 
+    def host_costs(self, working_ns: float) -> dict[str, Any]:
+        """Return the numbers of a cost model that are of the host, as it is now; ``working_ns`` is the model's shortest working kernel.
+
+        Hosts of one GPU differ by a factor of two, and so does one host under other load.
+        """
+        launch, product, convolution = (round(self.each_ns(what)) for what in ("kernels", "products", "convolutions"))
+        one = self.issue_ns("graph", 1)
+        return {
+            "launch_ns": launch,
+            "matmul_launch_ns": product,
+            "convolution_launch_ns": convolution,
+            "library_launch_ns": product,  # assumed
+            "graph_launch_points": [[count, round(self.issue_ns("graph", count))] for count in COUNTS],
+            "synchronize_return_ns": round(self.wait_ns),
+            "launch_latency_ns": round(max(1.0, self.waiting_ns(launch, working_ns) - self.wait_ns)),
+            "graph_launch_latency_ns": round(max(1.0, self.makespan_ns("graph", 1) - one - working_ns - self.wait_ns)),
+        }
+
+
+class HostPrograms:
+    """The programs, prepared once; `times` runs them as often as one wants to know how fast the host is."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._prepared = {key: _warm(device, *made) for key, made in _programs().items()}
+
+    def times(self, rounds: int = ROUNDS) -> ProgramTimes:
+        """Run all programs in turns."""
+        return _in_turns(self._device, self._prepared, 1 if self._device.info.exact else rounds)
+
 
 def program_times(device: Device) -> ProgramTimes:
     """Run all programs in turns."""
-    prepared = {key: _warm(device, *made) for key, made in _programs().items()}
+    return HostPrograms(device).times()
+
+
+def _in_turns(device: Device, prepared: Mapping[tuple[str, int], Prepared], rounds: int) -> ProgramTimes:
     order, random = list(prepared), np.random.default_rng(0)
-    rounds = 1 if device.info.exact else ROUNDS
     times = {key: np.array([(0, 0)] * rounds, np.float64) for key in order}
     waits = []
     for number in range(rounds):

@@ -17,7 +17,8 @@ from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.recorded_trace import Block, recorded_trace
 from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscription
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.trace import Trace
 
 KINDS = (*WORK, *CALLS, "SYNCHRONIZATION", "CUDA_EVENT", "OVERHEAD", "MARKER")
 TAKEN_OVER = "another profiler took CUPTI over while this recorded: what ran from then on is missing"

@@ -15,10 +15,11 @@ from streamscope.trace.activities import ON_DEVICE, Activities, joined, name_wai
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.stream_places import Streams
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
 Array = npt.NDArray[Any]

@@ -1,9 +1,10 @@
 """Traces: spans in columns, what is needed to read them, and the files that hold them."""
 
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace, TraceInfo
+from streamscope.trace.trace import TimelineGroup, Trace
 
 __all__ = [
     "Basis",

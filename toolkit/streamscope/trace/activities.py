@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
-from streamscope.trace.joins import looked_up
+from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
 from streamscope.trace.stored import MOST_NS
 
@@ -100,7 +100,7 @@ def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
         There is no work of a GPU, or not of the wanted one.
     """
     rows = activities.is_kind(ON_DEVICE)
-    gpus, which = np.unique(activities.gpu[rows], return_inverse=True)
+    gpus, which = distinct(activities.gpu[rows])
     if not len(gpus):
         raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
     if wanted is None:

@@ -21,7 +21,9 @@ MOST_STEPS = 3_000_000_000
 """Of SQLite's machine for all queries; a row takes about as many as it has columns."""
 MOST_VALUE_BYTES = 1 << 22
 MOST_TEXT = 1 << 28
-"""Characters and bytes of all values that are no numbers: many rows may share one place in the file, so its length limits nothing."""
+"""Bytes that texts and blobs may take: many rows may share one place in the file, so its length limits nothing."""
+_OBJECT_BYTES = 64
+"""That the shortest of them takes."""
 _AT_ONCE = 1 << 16
 _STEPS_BETWEEN = 1 << 20
 _LIMITS = {
@@ -82,11 +84,10 @@ class Tables:
         found = {name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64) for name, arrays in parts.items()}
         return {name: found[name] if name in found else np.full(rows, missing, np.int64) for name, missing in columns.items()}
 
-    def texts(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the rows of columns whose values may be anything; none where the table or one of the columns is missing."""
-        if not self.columns(table).issuperset(columns):
-            return []
-        return list(self._counted(self._connection.execute(_query(table, map(_quoted, columns))), table))
+    def texts(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of columns whose values may be anything; none where the table or one of the columns is missing."""
+        if self.columns(table).issuperset(columns):
+            yield from self._counted(self._connection.execute(_query(table, map(_quoted, columns))), table)
 
     def _some(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of columns of numbers, many at a time; a text or bytes, which may be long, are replaced by ``""``."""
@@ -104,9 +105,9 @@ class Tables:
     def _counted(self, cursor: sqlite3.Cursor, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield rows one by one until there are too many, or too much text in them."""
         for count, row in enumerate(cursor, 1):
-            self._text += sum(len(value) for value in row if isinstance(value, str | bytes))
+            self._text += sum(_OBJECT_BYTES + len(value) for value in row if isinstance(value, str | bytes))
             if self._text > MOST_TEXT:
-                raise ValueError(f"its texts have more than {MOST_TEXT:,} characters")
+                raise ValueError(f"its texts take more than {MOST_TEXT:,} bytes")
             if count > MOST_ROWS:
                 raise ValueError(f"its table {table!r} has more than {MOST_ROWS:,} rows")
             yield row

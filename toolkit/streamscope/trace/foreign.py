@@ -13,12 +13,13 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.foreign_waits import EventWaits
-from streamscope.trace.joins import looked_up
+from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 __all__ = ["Activities", "counted", "foreign_trace", "joined"]
 
@@ -26,7 +27,6 @@ LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
 MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
-_LAUNCHES = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
@@ -123,7 +123,7 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     A file of several streams without a wait says nothing: the default stream waits without a call, and profilers drop calls of the driver.
     """
     device = np.flatnonzero(found.is_kind(DEVICE_KINDS))
-    launch = np.flatnonzero(found.is_kind(_LAUNCHES) & (found.correlation >= 0))
+    launch = np.flatnonzero(found.is_kind(CALL_KINDS) & (found.correlation >= 0))
     launched = looked_up(found.correlation[launch], launch, found.correlation[device], -1)
     launch_ns = np.where(launched >= 0, found.start_ns[launched], found.start_ns[device])
     rows = np.zeros((0, 2), np.int32) if waits is None else waits.rows(found.place[device], launch_ns, device)
@@ -194,17 +194,17 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     on_device = found.is_kind(DEVICE_KINDS)
     host = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
     kind, correlation = found.kind.copy(), np.where(found.is_kind([SpanKind.RANGE]), -1, found.correlation)
-    launched = np.unique(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
+    launched, _ = distinct(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
     launches = host & np.isin(correlation, launched)
     kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
-    rows = np.flatnonzero(np.isin(kind, _LAUNCHES) & (correlation != -1))
+    rows = np.flatnonzero(np.isin(kind, CALL_KINDS) & (correlation != -1))
     rows = rows[np.lexsort((found.start_ns[rows] - found.end_ns[rows], correlation[rows]))]
     inner = rows[1:][correlation[rows[1:]] == correlation[rows[:-1]]]  # the driver's call inside of the runtime's
     launchers = correlation[rows]
     kind[inner] = SpanKind.API
     correlation[inner] = -1
-    correlation[host & ~np.isin(kind, _LAUNCHES)] = -1
-    empty = int((np.isin(kind, _LAUNCHES) & ~np.isin(correlation, launched)).sum())
+    correlation[host & ~np.isin(kind, CALL_KINDS)] = -1
+    empty = int((np.isin(kind, CALL_KINDS) & ~np.isin(correlation, launched)).sum())
     if empty:
         said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set in the file")
     unjoined = int((on_device & ~np.isin(correlation, launchers)).sum())
@@ -219,7 +219,7 @@ def _launching(found: Activities, said: list[str]) -> Activities:
 
 def _few_enough(found: Activities, said: list[str]) -> Activities:
     """Leave out ranges, the shortest first, and then calls that launch nothing, where there are more spans than a trace may hold."""
-    for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(_LAUNCHES), "call")):
+    for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(CALL_KINDS), "call")):
         extra = len(found) - MOST_FOREIGN_SPANS
         rows = np.flatnonzero(found.is_kind(kinds))
         if extra <= 0 or not len(rows):
@@ -234,10 +234,9 @@ def _few_enough(found: Activities, said: list[str]) -> Activities:
 def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...]]:
     """Return each row's lane, and the names of all lanes: each thread with its ranges, then the streams."""
     family = _LANE_OF_KIND[found.kind]
-    places, place = np.unique(found.place, return_inverse=True)
-    group = ((family >= _WORK) * len(places) + place.reshape(-1)) * len(_LANES) + family
-    groups, group = np.unique(group, return_inverse=True)
-    group = group.reshape(-1).astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
+    places, place = distinct(found.place)
+    groups, group = distinct(((family >= _WORK) * len(places) + place) * len(_LANES) + family)
+    group = group.astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
     order = np.argsort(group, kind="stable")
     track = np.zeros(len(found), np.int64)
     spilled = {_RANGES: 0, _WORK: 0, _GRAPHS: 0}
@@ -249,14 +248,14 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     for kind, what, owner in ((_RANGES, "range", "thread"), (_WORK, "device span", "stream")):
         if spilled[kind]:
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
-    lanes, lane = np.unique(group.astype(np.int64) * MOST_TRACKS + track, return_inverse=True)
+    lanes, lane = distinct(group.astype(np.int64) * MOST_TRACKS + track)
     texts = []
     for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
         at, kind = divmod(int(groups[which]), len(_LANES))
         identity = int(places[at % len(places)])
         text = _LANES[kind].format(printable(found.places.get(identity, str(identity)))[:200])
         texts.append(f"{text} · {number + 1}" if number else text)
-    return lane.reshape(-1), tuple(texts)
+    return lane, tuple(texts)
 
 
 def _side_by_side(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -297,7 +296,7 @@ def _nested(start_ns: IntArray, end_ns: IntArray) -> IntArray:
 
 def _named(found: Activities, said: list[str]) -> tuple[IntArray, IntArray, tuple[str, ...]]:
     """Return each row's name and symbol as indices, and the texts, cut where they are too long."""
-    used, code = np.unique(found.name, return_inverse=True)
+    used, code = distinct(found.name)
     texts = [found.names[index] for index in used.tolist()]
     cut = sum(len(text) > LONGEST_NAME for text in texts)
     if cut:

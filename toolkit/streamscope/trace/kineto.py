@@ -19,13 +19,14 @@ from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
-from streamscope.trace.joins import looked_up
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.stream_places import Streams
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 
 _DEVICE = {
     "kernel": SpanKind.KERNEL, "gpu_memcpy": SpanKind.COPY, "gpu_memset": SpanKind.SET, "memcpy": SpanKind.COPY, "memset": SpanKind.SET,
@@ -129,9 +130,9 @@ class _ForeignSpans:
         columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
         columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
         if is_call:
-            used, code = np.unique(columns["name"], return_inverse=True)
+            used, code = distinct(columns["name"])
             texts = list(self._names)
-            columns["kind"] = call_kinds([texts[each] for each in used.tolist()])[code.reshape(-1)]
+            columns["kind"] = call_kinds([texts[each] for each in used.tolist()])[code]
         else:
             columns["kind"] = np.full(len(timed), SpanKind.RANGE if device is None else device, np.uint8)
         if device is None:

@@ -23,6 +23,8 @@ MOST_DECODED_BYTES = 4 * MOST_PIECE_BYTES
 """That a piece may take as Python's objects."""
 _OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 64}
 """About what each of these characters stands for: a number, half of a text, a list, an event or a dictionary."""
+_STRIDE = 1 << 17
+"""Bytes that are counted at once: they stay in the processor's cache."""
 MOST_EVENTS = 50_000_000
 EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
@@ -218,26 +220,27 @@ class EventsReader:
         """Decode events, and once more with all digits of their times if a double does not hold them."""
         _check_decoded_size(self._text, len(text))
         found = _decoder(float, self._arguments, shape).decode(text)
-        times = np.array([event.ts or 0.0 for event in (found if shape is None else found.traceEvents)], np.float64)
-        if (np.abs(times) >= EXACT_BELOW_US).any():
-            found = _decoder(Decimal, self._arguments, shape).decode(text)
         events: list[AnyEvent] = found if shape is None else found.traceEvents
-        self._check_single_names(events, len(text))
+        us = np.array([event.ts for event in events], np.float64)  # NaN, which JSON does not have, where there is none
+        self._check_single_names(events, int(np.count_nonzero(us == us)), len(text))  # noqa: PLR0124 — NaN
+        if (np.abs(us) >= EXACT_BELOW_US).any():
+            del events, found  # Before they are there once more.
+            found = _decoder(Decimal, self._arguments, shape).decode(text)
+            events = found if shape is None else found.traceEvents
         return events
 
-    def _check_single_names(self, events: Sequence[AnyEvent], end: int) -> None:
+    def _check_single_names(self, events: Sequence[AnyEvent], starts: int, end: int) -> None:
         """Refuse an event that has a number twice: which of the two is right, nobody can say.
 
         Names are counted in the text, which is quick. Where there are more than there should be, all is looked through.
         """
         said = [event.args for event in events if event.args is not None]
-        known = (
-            (b'"ts"', [event.ts for event in events]),
-            (b'"dur"', [event.dur for event in events]),
-            (b'"correlation"', [each.correlation for each in said]),
-        )
-        if any(self._text.count(name, 0, end) > len(values) - values.count(None) for name, values in known):
-            json.loads(self._text[:end], object_pairs_hook=without_doubles)
+        lengths = len([1 for event in events if event.dur is not None])
+        joins = len([1 for each in said if each.correlation is not None])
+        for name, known in ((b'"ts"', starts), (b'"dur"', lengths), (b'"correlation"', joins)):
+            if _most(self._text, name, end) > known and self._text.count(name, 0, end) > known:
+                json.loads(self._text[:end], object_pairs_hook=_checked)
+                return
 
     def _cut(self) -> int:
         """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
@@ -250,10 +253,26 @@ class EventsReader:
             width *= 16
 
 
+def _checked(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object that has one name twice; nothing is kept of it, since all of them take much more memory than their text."""
+    without_doubles(pairs)
+
+
 def _check_decoded_size(text: bytearray, end: int) -> None:
     """Refuse JSON that would take much more memory than it takes room: ``[[],[],[]...`` takes thirty times as much."""
-    if sum(nbytes * text.count(character, 0, end) for character, nbytes in _OBJECT_BYTES.items()) > MOST_DECODED_BYTES:
+    count = dict.fromkeys(_OBJECT_BYTES, 0)
+    for start in range(0, end, _STRIDE):
+        some = np.frombuffer(text, np.uint8, min(_STRIDE, end - start), start)
+        for character in count:
+            count[character] += int(np.count_nonzero(some == ord(character)))
+    if sum(nbytes * count[character] for character, nbytes in _OBJECT_BYTES.items()) > MOST_DECODED_BYTES:
         raise ValueError(f"it has too many lists, events or values in {end:,} bytes of JSON, more than any profiler writes")
+
+
+def _most(text: bytearray, name: bytes, end: int) -> int:
+    """Return how often the first four bytes of a name stand in a text: four bytes are compared at once, five times as fast as `count`."""
+    first = np.frombuffer(name, np.uint32, 1)
+    return sum(int(np.count_nonzero(np.frombuffer(text, np.uint32, (end - at) // 4, at) == first)) for at in range(4) if end >= at + 4)
 
 
 @cache

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.kineto_events import AnyEvent, OwnArguments
 from streamscope.trace.kineto_format import CATEGORIES
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 _KINDS = {kind.name.lower(): int(kind) for kind in SpanKind}
 _ON_DEVICE = {category: int(kind) for kind, category in CATEGORIES.items() if kind in (SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET)}

@@ -20,10 +20,11 @@ from streamscope.trace.calls import call_kinds, call_name
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.stream_places import Streams
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 
 _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
     f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")

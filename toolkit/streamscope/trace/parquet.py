@@ -22,12 +22,13 @@ import numpy.typing as npt
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, listed_texts, opened, parsed, told, with_digest
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa

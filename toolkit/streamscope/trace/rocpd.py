@@ -6,7 +6,7 @@ it launched have the same ``stack_id``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joi
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.stream_places import Streams
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import Trace
 
 _KERNELS = "rocpd_kernel_dispatch"
 _COPIES = {
@@ -152,5 +153,5 @@ class _Process:
             columns[name] = looked_up(self._tracks["id"], self._tracks[name], columns["track_id"], -1)
         return columns
 
-    def _texts(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    def _texts(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         return self._tables.texts(f"{table}{self._ending}", columns)

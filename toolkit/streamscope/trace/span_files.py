@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamscope.files import suffix_of, written_whole
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.info import TraceInfo
+from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.trace.joins import distinct
+
 _BITS = 40
 """A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
 
@@ -28,9 +30,13 @@ class Streams:
 
     def places(self, streams: npt.NDArray[Any], *owners: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return the places of streams; one whose owners are all unknown, -1, is taken for one of the first owner."""
-        keys, which = np.unique(np.stack(owners), axis=1, return_inverse=True)
-        numbers = [1 if set(key) == {-1} else self._owners.setdefault(tuple(key), len(self._owners) + 1) for key in keys.T.tolist()]
-        owner = np.array(numbers, np.int64)[which.reshape(-1)]
+        keys, which = [()], np.zeros(len(streams), np.int64)
+        for column in owners:
+            used, code = distinct(column)
+            both, which = distinct(which * len(used) + code)
+            keys = [(*keys[each // len(used)], int(used[each % len(used)])) for each in both.tolist()]
+        numbers = [1 if set(key) == {-1} else self._owners.setdefault(key, len(self._owners) + 1) for key in keys]
+        owner = np.array(numbers, np.int64)[which]
         plain = (streams >= 0) & (streams < 1 << _BITS)
         return np.where(plain, streams + (owner << _BITS), streams).astype(np.int64)
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import importlib
 import math
-import platform
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope import display
-from streamscope.arguments import Kinds, check_kinds, given_path
+from streamscope.arguments import given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanTable
-from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,153 +23,8 @@ if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
-    return dict(_library_versions())
-
-
-@cache
-def _library_versions() -> Mapping[str, str]:
-    versions = {"python": platform.python_version(), "platform": sys.platform}
-    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """What a device is called and whether its times are real.
-
-    Attributes
-    ----------
-    kind : {"cuda", "hip", "simulated"}
-        Times from a simulated device are never shown without this word.
-    name : str
-        For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
-    details : mapping
-        Multiprocessors, driver version, cost model and the like, as JSON values.
-
-    Raises
-    ------
-    TraceError
-        A field is not what it should be.
-    """
-
-    kind: Literal["cuda", "hip", "simulated"]
-    name: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_kinds("DeviceInfo", _DEVICE_FIELDS, self.kind, self.name, self.details, error=TraceError)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the times come from a model. Wherever such a time is shown, the word stands beside it."""
-        return self.kind == "simulated"
-
-    @property
-    def exact(self) -> bool:
-        """Whether the times have no error and repeat, so that measuring once is enough."""
-        return self.simulated
-
-
-@dataclass(frozen=True)
-class TraceInfo:
-    """Where a trace comes from and what its numbers rest on.
-
-    Attributes
-    ----------
-    engine, program : str
-        Name of the engine and of the program.
-    device : DeviceInfo
-    recorder : str
-        ``"events"``, ``"stamps"``, ``"cupti"``, ``"device log"``, ``"prediction"``; the format where another tool recorded.
-    calibration : mapping
-        What the recorder subtracted and how it was found (JSON values, times in ns).
-    ledger : mapping
-        What recording cost, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
-        where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so). Where records were lost,
-        ``lost_records`` (a count: at least so many).
-    notes : tuple of str
-        What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
-    versions : mapping
-        Versions of Python, Streamscope and the libraries that took part.
-    created : str
-        ISO 8601, UTC.
-    schema : int
-        `SCHEMA_VERSION` of the program that wrote it.
-    plan : mapping
-        How the engine ordered the work: ``streams`` with kernels on them (those for copies come on top), ``events``, and ``waits`` for
-        them by streams and by the host. In a graph, events and waits are edges. ``branches`` where lanes are those of a graph that CUDA
-        places by itself. Empty where there was no plan of ours.
-    memory : mapping
-        Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
-        ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
-        given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
-
-    Raises
-    ------
-    TraceError
-        A field is not what it should be.
-    """
-
-    engine: str
-    program: str
-    device: DeviceInfo
-    recorder: str = "events"
-    calibration: Mapping[str, Any] = field(default_factory=dict)
-    ledger: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=library_versions)
-    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    schema: int = SCHEMA_VERSION
-    plan: Mapping[str, int] = field(default_factory=dict)
-    memory: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
-
-    @classmethod
-    def from_dict(cls, stored: Any) -> TraceInfo:
-        """Return what `dataclasses.asdict` made a dict of; fields of later versions are left out.
-
-        Raises
-        ------
-        LookupError, TypeError, ValueError, TraceError
-            It is something else.
-        """
-        if not isinstance(stored, dict):
-            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-        values = {name: value for name, value in stored.items() if name in _FIELDS}
-        return cls(**{**values, "device": DeviceInfo(**values["device"]), "notes": listed_texts(values["notes"])})
-
-
-_DEVICE_FIELDS: Kinds = {
-    "kind": (lambda value: isinstance(value, str) and value in ("cuda", "hip", "simulated"), "'cuda', 'hip' or 'simulated'"),
-    "name": TEXT,
-    "details": JSON,
-}
-_FIELDS: Kinds = {
-    "engine": TEXT,
-    "program": TEXT,
-    "device": (lambda value: isinstance(value, DeviceInfo), "a DeviceInfo"),
-    "recorder": TEXT,
-    "calibration": JSON,
-    "ledger": TIMES,
-    "notes": TEXTS,
-    "versions": VERSIONS,
-    "created": TEXT,
-    "schema": (lambda value: is_count(value) and 1 <= value <= SCHEMA_VERSION, f"a schema from 1 to {SCHEMA_VERSION}"),
-    "plan": COUNTS,
-    "memory": COUNTS,
-}
-
-
 @dataclass(frozen=True, repr=False)
-class Trace:
+class Trace(display.Shown):
     """A table of spans with what is needed to read it.
 
     Attributes
@@ -239,9 +88,6 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
@@ -376,7 +222,8 @@ class Trace:
         engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
             The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
         streams : int, optional
-            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph".
+            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
+            use several, and up to 12 of captured code.
         measured_us : float, optional
             How long the run takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
 

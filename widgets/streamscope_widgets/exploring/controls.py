@@ -14,8 +14,8 @@ from streamscope.options import RECORDER
 from streamscope_widgets.exploring.runs import Asked
 from streamscope_widgets.exploring.subjects import FLOATS, Knob, Subject
 
-STREAMS = (1, 2, 3, 4, 6, 8)
-AS_WRITTEN = "as written"
+STREAMS = (1, 2, 3, 4, 6, 8, 12)
+AS_WRITTEN, AUTO = "as written", "auto"
 DEVICES = ("auto", "simulated", "cuda")
 SIZE, COPIES = "size", "copies"
 """Settings that have a look of their own: below one stands how long a kernel runs, the other one is a tick."""
@@ -30,7 +30,9 @@ class Controls:
         What can be explored; the first one is chosen.
     engines : sequence of str
         Those that are chosen at first.
-    streams, repeats : int
+    streams : int, optional
+        Chosen at first; None lets the engines choose.
+    repeats : int
     device : str or Device
         Chosen at first.
     recorder : str
@@ -44,7 +46,7 @@ class Controls:
         offered: Sequence[Subject],
         *,
         engines: Sequence[str],
-        streams: int,
+        streams: int | None,
         repeats: int,
         device: str | Device,
         recorder: str,
@@ -54,7 +56,7 @@ class Controls:
         self._subject = offered[0]
         self._knobs: dict[str, Any] = {}
         self.program = w.Dropdown(description="program", options=_named(offered), value=self._subject)
-        self.streams = w.SelectionSlider(description="streams", options=sorted({*STREAMS, streams}), value=streams)
+        self.streams = w.SelectionSlider(description="streams", options=_stream_options(streams), value=streams or 0)
         self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
         opened = [] if isinstance(device, str) else [(device.info.name, device)]
         self.device = w.Dropdown(description="run on", options=[*opened, *((name, name) for name in DEVICES)], value=device)
@@ -77,7 +79,8 @@ class Controls:
         dtype = None if self.dtype.value == AS_WRITTEN else self.dtype.value
         engines = tuple(name for name, chip in self.engines.items() if chip.value)
         values = {name: int(knob.value) for name, knob in self._knobs.items()}
-        return Asked(self._subject, values, dtype, engines, self.streams.value, self._repeats, self.device.value, self.recorder.value)
+        streams = self.streams.value or None
+        return Asked(self._subject, values, dtype, engines, streams, self._repeats, self.device.value, self.recorder.value)
 
     def offer(self, offered: Sequence[Subject]) -> None:
         """Offer other programs; the one that is chosen stays so, if it is still there."""
@@ -116,6 +119,11 @@ class Controls:
         self.knobs.children = tuple(
             w.VBox([knob, self.kernel_length]).add_class("ss-x-with-told") if name == SIZE else knob for name, knob in self._knobs.items()
         )
+
+
+def _stream_options(streams: int | None) -> list[tuple[str, int]]:
+    """Return what the number of streams can be set to, with what the slider says; 0 where the engines choose."""
+    return [(AUTO, 0), *((str(count), count) for count in sorted({*STREAMS, *([streams] if streams else [])}))]
 
 
 def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:

@@ -323,7 +323,7 @@ def explorer(
     *,
     engines: Sequence[str] | None,
     device: str | Device,
-    streams: int,
+    streams: int | None,
     repeats: int,
     recorder: str,
 ) -> Explorer:

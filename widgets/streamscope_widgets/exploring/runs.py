@@ -38,7 +38,9 @@ class Asked:
     dtype : str, optional
         Of floating-point inputs; as they are by default.
     engines : tuple of str
-    streams, repeats : int
+    streams : int, optional
+        None lets the engines choose.
+    repeats : int
     device : str or Device
     recorder : str
         What records the run on a GPU.
@@ -48,7 +50,7 @@ class Asked:
     values: Mapping[str, int]
     dtype: str | None
     engines: tuple[str, ...]
-    streams: int
+    streams: int | None
     repeats: int
     device: str | Device
     recorder: str
@@ -57,7 +59,7 @@ class Asked:
     def settings(self) -> dict[str, str]:
         """All that another run may have otherwise, in words."""
         values = {name: f"{value:,}" for name, value in self.values.items()}
-        return {"program": self.subject.name, **values, "dtype": self.dtype or "as written", "streams": str(self.streams)}
+        return {"program": self.subject.name, **values, "dtype": self.dtype or "as written", "streams": str(self.streams or "auto")}
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +89,8 @@ class Past:
         usual = {knob.name: knob.value for knob in self.asked.subject.knobs}
         values = [f"{name} {value:,}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
-        parts = [*values, counted(self.asked.streams, "stream"), *filter(None, [self.asked.dtype]), device]
+        streams = counted(self.asked.streams, "stream") if self.asked.streams else None
+        parts = [*values, *filter(None, [streams, self.asked.dtype]), device]
         return f"{self.number} · {self.asked.subject.name}: {', '.join(parts)}"
 
     def __repr__(self) -> str:
@@ -117,11 +120,6 @@ class BackgroundRun:
     """A comparison that runs in a thread.
 
     Times are measured there as in the main thread, as long as no cell runs meanwhile.
-
-    Parameters
-    ----------
-    asked : Asked
-    screen : Screen
     """
 
     def __init__(self, asked: Asked, screen: Screen) -> None:

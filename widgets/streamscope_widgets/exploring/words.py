@@ -39,14 +39,14 @@ class Answer:
         return (("question", self.question), ("answer", self.sentence), ("because", self.because))
 
 
-def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> Answer:
+def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = False) -> Answer:
     """Say whether further streams pay or, where the engines that would tell did not run, which engine is the fastest.
 
     Parameters
     ----------
     comparison : Comparison
-    streams : int
-        How many were allowed; captured code may use more.
+    streams : int, optional
+        How many were allowed; programs may use fewer, and captured code more.
     in_a_row : bool
         Whether each operation of the program needs the one before.
     """
@@ -54,38 +54,46 @@ def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> A
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
     if not changes:
         return Answer("Which engine suits it?", " ".join(filter(None, (found.warning, found.fastest))), found.bound)
-    plans = [{"streams": streams}, *(comparison[found.engine].trace.info.plan for found in changes)]
-    widest = max(plans, key=lambda plan: plan.get("streams", 0))
-    streams = widest.get("streams", 0)
-    more = streams_words(widest) if streams > 1 else "one stream"
-    question = f"{'Do' if streams > 2 else 'Does'} {more} pay here?"
     if streams == 1:
-        return Answer(question, "With one stream there is nothing to overlap.", found.fastest)
+        return Answer("Does one stream pay here?", "With one stream there is nothing to overlap.", found.fastest)
+    more = {one.engine: streams_words(comparison[one.engine].trace.info.plan) for one in changes}
+    said = streams_words({"streams": streams}) if streams else more[changes[0].engine] if len({*more.values()}) == 1 else "further streams"
+    question = f"{_with_verb(said, 'Do', 'Does')} {said} pay here?"
     sentence = streams_sentence(changes, more)
     paid = [found for found in changes if found.ranking is Ranking.FASTER]
     reason = f"{_overlap(metrics[paid[-1].engine])} {found.fastest}" if paid else _why_not(metrics, changes, in_a_row=in_a_row)
     return Answer(question, " ".join(filter(None, (found.warning, sentence))), reason)
 
 
-def streams_sentence(changes: list[Change], more: str) -> str:
-    """Say what further streams do: with kernels launched one by one, and inside a graph."""
+def streams_sentence(changes: list[Change], more: Mapping[str, str]) -> str:
+    """Say what further streams do: with kernels launched one by one, and inside a graph; ``more`` says how many each engine has."""
     alone = next((one for one in changes if one.base == "async"), None)
     inside = next((one for one in changes if one.base == "graph"), None)
-    make = "make" if more[0].isdigit() else "makes"
     if alone is None or inside is None:
         only = alone or inside
         assert only is not None
         where = " inside a CUDA graph" if only is inside else ""
-        return f"{_yes(only)}: {more}{where} {make} it {_words(only)}."
+        return f"{_yes(only)}: {_made(more[only.engine], only, where)}."
+    as_many = more[alone.engine] == more[inside.engine]
+    both = f"inside a CUDA graph {_words(inside)}" if as_many else _made(more[inside.engine], inside, " inside a CUDA graph")
     if alone.ranking is Ranking.FASTER and inside.ranking is Ranking.FASTER:
-        return f"Yes: {more} {make} it {alone.words}, and inside a CUDA graph {inside.words}."
+        return f"Yes: {_made(more[alone.engine], alone)}, and {both}."
     if inside.ranking is Ranking.FASTER:
-        return f"Only inside a CUDA graph: there {more} {make} it {inside.words}. Launched one by one, it is {_words(alone)}."
+        return f"Only inside a CUDA graph: there {_made(more[inside.engine], inside)}. Launched one by one, it is {_words(alone)}."
     if alone.ranking is Ranking.FASTER:
-        return f"Only without a CUDA graph: there {more} {make} it {alone.words}. Inside a graph, it is {_words(inside)}."
+        return f"Only without a CUDA graph: there {_made(more[alone.engine], alone)}. Inside a graph, it is {_words(inside)}."
     if not alone.told and not inside.told:
-        return f"No: {more} {make} it neither faster nor slower, with a CUDA graph or without."
-    return f"No: {more} {make} it {_words(alone)}, and inside a CUDA graph {_words(inside)}."
+        said = more[alone.engine] if as_many else "further streams"
+        return f"No: {said} {_with_verb(said, 'make', 'makes')} it neither faster nor slower, with a CUDA graph or without."
+    return f"No: {_made(more[alone.engine], alone)}, and {both}."
+
+
+def _made(more: str, found: Change, where: str = "") -> str:
+    return f"{more}{where} {_with_verb(more, 'make', 'makes')} it {_words(found)}"
+
+
+def _with_verb(more: str, many: str, one: str) -> str:
+    return one if more.startswith("a ") else many
 
 
 def _yes(found: Change) -> str:

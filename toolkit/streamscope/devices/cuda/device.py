@@ -35,7 +35,7 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_f
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 Array = npt.NDArray[Any]
 Call = Callable[[], None]

@@ -23,7 +23,7 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, 
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
-from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.info import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device

@@ -44,6 +44,12 @@ def checked_count(argument: str, count: object, hint: str) -> int:
     return count
 
 
+def checked_workers(workers: object, priority_workers: object) -> None:
+    """Check the numbers of threads, as `checked_count` does."""
+    for argument, count in (("workers", workers), ("priority_workers", priority_workers)):
+        checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
+
+
 def checked_place(place: object) -> Place:
     """Return where a variable is to lie.
 

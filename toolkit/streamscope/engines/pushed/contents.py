@@ -86,7 +86,7 @@ class Lifetimes:
 
 
 class Contents:
-    """Fills variables and reads them.
+    """Fills variables, reads them, and waits for them.
 
     To and from the device it copies through page-locked memory of its own, on the copy streams, so that nothing else waits.
     """
@@ -140,6 +140,19 @@ class Contents:
         self._scheduler.wait(copied, write=False)
         with self._issuer.lock:
             return self._issuer.device.read(copied.memory())
+
+    def wait(self, variable: PushedVariable, *, write: bool) -> None:
+        """Block the host until a variable can be read, or written, by anybody."""
+        state = self._pusher.state_of(variable)
+        self._pusher.flush()
+        self._scheduler.wait(state, write=write)
+
+    def delete(self, variable: PushedVariable) -> None:
+        """Delete a variable after all that was pushed before."""
+        state = self._pusher.state_of(variable)
+        self._pusher.flush()
+        with self._issuer.lock, deferred():
+            self._lifetimes.delete(state)
 
     def _read_host(self, variable: PushedVariable, state: VariableState, title: str) -> Array:
         copies: list[Array] = []

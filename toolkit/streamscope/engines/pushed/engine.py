@@ -17,8 +17,8 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import takes_streams
-from streamscope.engines.plan import checked_streams
-from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
+from streamscope.engines.plan import USUAL_STREAMS, checked_streams
+from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, checked_workers, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
 from streamscope.engines.pushed.contents import Contents, Lifetimes
 from streamscope.engines.pushed.issuing import Issuer
@@ -28,7 +28,7 @@ from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import PushedVariable
-from streamscope.engines.pushed.workers import Workers
+from streamscope.engines.pushed.workers import two_pools
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
@@ -71,8 +71,9 @@ class Engine:
         By default what the environment variable ``STREAMSCOPE_ENGINE`` says, else ``"async"``.
     device : {"auto", "cuda", "simulated"} or Device
         A simulated device does one thing at a time: its engine's threads take turns.
-    streams : int
-        Compute streams of ``dual`` and ``graph-dual``; operations of priority have one more, of higher priority, in every engine.
+    streams : int, optional
+        Compute streams of ``dual`` and ``graph-dual``: 2 by default, and up to 12 in `run` of captured code. Operations of priority have
+        one more, of higher priority, in every engine.
     workers, priority_workers : int
         The most threads for host operations, and for those with ``priority > 0``.
 
@@ -96,19 +97,21 @@ class Engine:
     """
 
     def __init__(
-        self, name: str | None = None, *, device: str | Device = "auto", streams: int = 2, workers: int = 2, priority_workers: int = 1
+        self,
+        name: str | None = None,
+        *,
+        device: str | Device = "auto",
+        streams: int | None = None,
+        workers: int = 2,
+        priority_workers: int = 1,
     ) -> None:
         self._name = chosen_engine(name)
-        checked_streams(streams)
-        counts = [
-            checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
-            for argument, count in (("workers", workers), ("priority_workers", priority_workers))
-        ]
+        asked = checked_streams(streams)
+        checked_workers(workers, priority_workers)
         self._device = open_device(device)
         synchronous = self._name == "sync"
-        titles = [] if synchronous else ["streamscope worker", "streamscope priority worker"]
-        pools = tuple(Workers(title, count, self._device.use) for title, count in zip(titles, counts, strict=False))
-        issuer = Issuer(self._device, synchronous=synchronous, streams=streams if takes_streams(self._name) else 1)
+        pools = () if synchronous else two_pools(workers, priority_workers, self._device.use)
+        issuer = Issuer(self._device, synchronous=synchronous, streams=(asked or USUAL_STREAMS) if takes_streams(self._name) else 1)
         self._issuer = issuer
         self._scheduler = Scheduler(issuer, pools)
         self._catalogue = Catalogue(issuer)
@@ -286,10 +289,7 @@ class Engine:
             It was deleted before, or is not this engine's.
         """
         self._enter()
-        state = self._pusher.state_of(variable)
-        self._pusher.flush()
-        with self._issuer.lock, deferred():
-            self._lifetimes.delete(state)
+        self._contents.delete(variable)
 
     def wait_to_read(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that write a variable are done, on the device too.
@@ -299,7 +299,8 @@ class Engine:
         StreamscopeError
             The operation that made its values failed, or one before it.
         """
-        self._wait(variable, write=False)
+        self._enter()
+        self._contents.wait(variable, write=False)
 
     def wait_to_write(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that use a variable are done, on the device too.
@@ -309,7 +310,8 @@ class Engine:
         StreamscopeError
             The operation that made its values failed, or one before it.
         """
-        self._wait(variable, write=True)
+        self._enter()
+        self._contents.wait(variable, write=True)
 
     def wait_all(self) -> None:
         """Block the host until all that was pushed is done, on the device too.
@@ -445,9 +447,3 @@ class Engine:
         if not hasattr(self._local, "entered"):
             self._device.use()
             self._local.entered = True
-
-    def _wait(self, variable: PushedVariable, *, write: bool) -> None:
-        self._enter()
-        state = self._pusher.state_of(variable)
-        self._pusher.flush()
-        self._scheduler.wait(state, write=write)

@@ -6,9 +6,9 @@ An event is recorded again only when nobody holds it any more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from streamscope.order.clocks import Clock, Stamp, fewest, merged
 
@@ -32,18 +32,17 @@ class EventStamp(Stamp):
         When the item is expected to be done, on the host's clock.
     """
 
-    __slots__ = ("_free", "end_ns", "event")
+    # Python calls what it finds in the slot: a C function, in which no Ctrl-C can come. In a method, Python would swallow it.
+    __slots__ = ("__del__", "end_ns", "event")
+    __del__: Callable[[], object]
 
-    def __init__(self, lane: int, position: int, clock: Clock, event: Event, free: deque[Event], end_ns: float) -> None:
+    def __init__(self, lane: int, position: int, clock: Clock, event: Event, give_back: Callable[[], object], end_ns: float) -> None:
         self.lane = lane
         self.position = position
         self.clock = clock
         self.event = event
         self.end_ns = end_ns
-        self._free = free
-
-    def __del__(self) -> None:
-        self._free.append(self.event)
+        self.__del__ = give_back
 
 
 class Lane:
@@ -88,9 +87,9 @@ class Lane:
         self.waits = 0
         self._device = device
         self._free: deque[Event] = deque()  # Appending and popping are atomic: a stamp may end on any thread, in the middle of anything.
-        # All of them, free or held. Garbage that the collector finds in a cycle is finalised as a whole, so an event that only a stamp held
-        # would come back, and be destroyed as well.
-        self._made: list[Event] = []
+        # All of them, free or held, each with what gives it back. Garbage that the collector finds in a cycle is finalised as a whole, so
+        # an event that only a stamp held would come back, and be destroyed as well.
+        self._made: dict[Event, Callable[[], object]] = {}
 
     @property
     def events(self) -> int:
@@ -108,8 +107,9 @@ class Lane:
         try:
             event = self._free.popleft()
         except IndexError:
-            event = self._found() or self._make()
-        stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._free, self.free_ns)
+            event = self._device.event()
+            self._made[event] = partial(self._free.append, event)
+        stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._made[event], self.free_ns)
         self.stream.record(event)
         self.position += 1
         self.last = stamp
@@ -121,24 +121,6 @@ class Lane:
             self.stream.wait(stamp.event)
             self.clock = merged(self.clock, stamp.known)
             self.waits += 1
-
-    def _found(self) -> Event | None:
-        """Return an event that nobody holds and that has not come back: Ctrl-C came as a stamp's `__del__` began, and Python swallowed it.
-
-        A finaliser that Ctrl-C cannot keep from running would cost every push more than this costs, now and then.
-        """
-        if len(self._made).bit_count() != 1:  # Each time that there are twice as many.
-            return None
-        nobodys = object()
-        events: list[Any] = [*self._made, nobodys]
-        references = [getrefcount(event) for event in events]
-        self._free += [event for event, count in zip(events, references, strict=True) if count == references[-1] and event is not nobodys]
-        return self._free.popleft() if self._free else None
-
-    def _make(self) -> Event:
-        event = self._device.event()
-        self._made.append(event)
-        return event
 
 
 CROSSING_NS = 2_000.0

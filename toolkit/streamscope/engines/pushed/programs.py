@@ -112,7 +112,7 @@ class PreparedPrograms:
     issuer : Issuer
     engine : str
         How programs run.
-    streams : int
+    streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use.
 
     Attributes
@@ -122,7 +122,7 @@ class PreparedPrograms:
         Runs that were asked for, and programs that were prepared for them.
     """
 
-    def __init__(self, issuer: Issuer, engine: str, streams: int) -> None:
+    def __init__(self, issuer: Issuer, engine: str, streams: int | None) -> None:
         self.kept = KeptPrograms(issuer.device)
         self.runs = self.prepared = 0
         self._issuer = issuer

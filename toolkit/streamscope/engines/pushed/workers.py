@@ -18,10 +18,6 @@ class Latch:
 
     A `threading.Event` is written in Python: when Ctrl-C comes in its `wait`, and once more while that cleans up, its own lock stays taken,
     and whoever sets it hangs. Here nothing is to be cleaned up.
-
-    Attributes
-    ----------
-    is_set : bool
     """
 
     __slots__ = ("_lock", "is_set")
@@ -154,3 +150,8 @@ class Workers:
         if not last:
             self._tasks.put(None)
         return True
+
+
+def two_pools(most: int, most_of_priority: int, prepare: Task) -> tuple[Workers, Workers]:
+    """Return the pools for ordinary host operations and for those of priority."""
+    return Workers("streamscope worker", most, prepare), Workers("streamscope priority worker", most_of_priority, prepare)

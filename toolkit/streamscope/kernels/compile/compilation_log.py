@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class LaunchCost:
 
 
 @dataclass(repr=False)
-class CompilationLog:
+class CompilationLog(display.Shown):
     """Kernels that were asked for, and the stages that this took. Several threads may write to it.
 
     Attributes
@@ -224,9 +225,6 @@ class CompilationLog:
     def timeline(self, label: str = "compilation") -> TimelineWidget:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
         return display.timeline(self, label)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

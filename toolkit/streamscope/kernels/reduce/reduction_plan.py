@@ -53,13 +53,7 @@ RunOfAxes = tuple[int, int]
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """The kernels of one reduction: one, or two with accumulators in scratch memory between them.
-
-    Attributes
-    ----------
-    kernels : tuple of PlannedKernel
-    scratch_bytes : int
-    """
+    """The kernels of one reduction: one, or two with accumulators in scratch memory between them."""
 
     kernels: tuple[PlannedKernel, ...]
     scratch_bytes: int = 0

@@ -1,0 +1,159 @@
+"""Where a trace comes from: the device, the engine, the recorder, the versions, and what recording cost."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from typing import Any, Literal
+
+from streamscope.arguments import Kinds, check_kinds
+from streamscope.errors import TraceError
+from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> Mapping[str, str]:
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device is called and whether its times are real.
+
+    Attributes
+    ----------
+    kind : {"cuda", "hip", "simulated"}
+        Times from a simulated device are never shown without this word.
+    name : str
+        For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
+    details : mapping
+        Multiprocessors, driver version, cost model and the like, as JSON values.
+
+    Raises
+    ------
+    TraceError
+        A field is not what it should be.
+    """
+
+    kind: Literal["cuda", "hip", "simulated"]
+    name: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kinds("DeviceInfo", _DEVICE_FIELDS, self.kind, self.name, self.details, error=TraceError)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the times come from a model. Wherever such a time is shown, the word stands beside it."""
+        return self.kind == "simulated"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the times have no error and repeat, so that measuring once is enough."""
+        return self.simulated
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """Where a trace comes from and what its numbers rest on.
+
+    Attributes
+    ----------
+    engine, program : str
+        Name of the engine and of the program.
+    device : DeviceInfo
+    recorder : str
+        ``"events"``, ``"stamps"``, ``"cupti"``, ``"device log"``, ``"prediction"``; the format where another tool recorded.
+    calibration : mapping
+        What the recorder subtracted and how it was found (JSON values, times in ns).
+    ledger : mapping
+        What recording cost, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
+        where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so). Where records were lost,
+        ``lost_records`` (a count: at least so many).
+    notes : tuple of str
+        What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
+    versions : mapping
+        Versions of Python, Streamscope and the libraries that took part.
+    created : str
+        ISO 8601, UTC.
+    schema : int
+        `SCHEMA_VERSION` of the program that wrote it.
+    plan : mapping
+        How the engine ordered the work: ``streams`` with kernels on them (those for copies come on top), ``events``, and ``waits`` for
+        them by streams and by the host. In a graph, events and waits are edges. ``branches`` where lanes are those of a graph that CUDA
+        places by itself. Empty where there was no plan of ours.
+    memory : mapping
+        Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
+        ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
+        given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
+
+    Raises
+    ------
+    TraceError
+        A field is not what it should be.
+    """
+
+    engine: str
+    program: str
+    device: DeviceInfo
+    recorder: str = "events"
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    schema: int = SCHEMA_VERSION
+    plan: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> TraceInfo:
+        """Return what `dataclasses.asdict` made a dict of; fields of later versions are left out.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        values = {name: value for name, value in named_values(stored).items() if name in _FIELDS}
+        return cls(**{**values, "device": DeviceInfo(**values["device"]), "notes": listed_texts(values["notes"])})
+
+
+_DEVICE_FIELDS: Kinds = {
+    "kind": (lambda value: isinstance(value, str) and value in ("cuda", "hip", "simulated"), "'cuda', 'hip' or 'simulated'"),
+    "name": TEXT,
+    "details": JSON,
+}
+_FIELDS: Kinds = {
+    "engine": TEXT,
+    "program": TEXT,
+    "device": (lambda value: isinstance(value, DeviceInfo), "a DeviceInfo"),
+    "recorder": TEXT,
+    "calibration": JSON,
+    "ledger": TIMES,
+    "notes": TEXTS,
+    "versions": VERSIONS,
+    "created": TEXT,
+    "schema": (lambda value: is_count(value) and 1 <= value <= SCHEMA_VERSION, f"a schema from 1 to {SCHEMA_VERSION}"),
+    "plan": COUNTS,
+    "memory": COUNTS,
+}
