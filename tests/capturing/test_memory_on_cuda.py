@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -149,3 +151,39 @@ def test_a_function_that_fails_leaves_the_device_as_it_was(torch):
         ss.capture(failing, x)
     assert not torch._C._cuda_isHistoryEnabled()
     assert float((x * 2).sum()) == 20.0
+
+
+def test_what_a_second_thread_launches_while_an_operator_runs_is_not_explained_by_that(torch):
+    """An operator of the user's own gives the other thread the time; PyTorch's own let go of Python's lock, too."""
+    go, done, stream = threading.Event(), threading.Event(), []
+    counter = torch.zeros(64, device="cuda")
+
+    @torch.library.custom_op("streamscope_tests::interrupted", mutates_args=())
+    def interrupted(x: torch.Tensor) -> torch.Tensor:
+        stream[:] = [torch.cuda.current_stream()]
+        go.set()
+        assert done.wait(30)
+        done.clear()
+        return x + 1
+
+    def other():
+        while go.wait():
+            go.clear()
+            if not stream:
+                return
+            with torch.cuda.stream(stream[0]):
+                counter.mul_(2).add_(1)
+            done.set()
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    try:
+        captured = ss.capture(lambda x: interrupted(x) * 3, torch.randn(64, device="cuda"))
+    finally:
+        stream.clear()
+        go.set()
+        thread.join(30)
+    whys = [memory.why_unknown for memory in captured.memories]
+    assert len(whys) == 4
+    assert all("another thread" in why for why in whys[:3])
+    assert_equal_under_all_engines(captured)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.allocations import blocks_in_use, torch_segments
-from streamscope.capturing.memory import Region, around
+from streamscope.capturing.arguments import WORD
+from streamscope.capturing.memory import Region, around, united
 from streamscope.errors import HungError
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
@@ -204,6 +205,17 @@ def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region
                 at = other_end
         left += [(at, end)] if at < end else []
     return left
+
+
+def led_to(regions: Iterable[Region], targets: Sequence[Region]) -> list[bool]:
+    """Tell for each target whether pieces of device memory hold an address in it, as arrays of pointers do."""
+    found = [False] * len(targets)
+    for start, end in united(regions):
+        first, last = -(-start // WORD) * WORD, end // WORD * WORD
+        for at in range(first, last, PIECE):
+            words = bytes_at(at, min(at + PIECE, last)).view(np.uint64)
+            found = [seen or bool(((words >= low) & (words < high)).any()) for seen, (low, high) in zip(found, targets, strict=True)]
+    return found
 
 
 def bytes_at(start: int, end: int) -> Any:
