@@ -187,3 +187,29 @@ def test_what_a_second_thread_launches_while_an_operator_runs_is_not_explained_b
     assert len(whys) == 4
     assert all("another thread" in why for why in whys[:3])
     assert_equal_under_all_engines(captured)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_workspaces_of_products_stay_the_captures_own_when_pytorch_clears_its(torch, trains):
+    """As `torch.compile(mode="reduce-overhead")` does; products of few rows and a long inner extent use them."""
+    x, w = torch.randn(8, 8192, device="cuda"), torch.randn(8192, 64, device="cuda", requires_grad=trains)
+
+    def function(x):
+        y = x @ w + (x * 2) @ w
+        if not trains:
+            return y.detach()
+        (gradient,) = torch.autograd.grad(y.sum(), w)
+        return y.detach(), gradient @ torch.ones(64, 8, device="cuda")
+
+    captured = ss.capture(function, x)
+    prepared = ss.prepare(captured, engine="graph", device="cuda", progress=False)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    others = [torch.full((size,), 7.0, device="cuda") for size in [1 << 18] * 100 + [1 << 20] * 40 + [1 << 23] * 8]
+    for _ in range(3):
+        captured.clear_outputs()
+        prepared.run()
+        prepared.wait()
+        for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert all(bool((one == 7).all()) for one in others)
