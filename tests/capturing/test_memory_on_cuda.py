@@ -158,8 +158,8 @@ def test_what_a_second_thread_launches_while_an_operator_runs_is_not_explained_b
     go, done, stream = threading.Event(), threading.Event(), []
     counter = torch.zeros(64, device="cuda")
 
-    @torch.library.custom_op("streamscope_tests::interrupted", mutates_args=())
-    def interrupted(x: torch.Tensor) -> torch.Tensor:
+    @torch.library.custom_op("streamscope_tests::interrupted", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def interrupted(x):
         stream[:] = [torch.cuda.current_stream()]
         go.set()
         assert done.wait(30)

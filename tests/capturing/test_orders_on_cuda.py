@@ -146,31 +146,6 @@ def programmatic(cupy):
     return launch
 
 
-def test_a_fresh_graph_may_be_launched_at_once_on_any_stream(cupy):
-    """Its kernels met parameters that were not on the device yet, as long as nobody waited for the upload; the more of them, the sooner."""
-    torch = pytest.importorskip("torch")
-    half = {"device": "cuda", "dtype": torch.half}
-    layers = [
-        torch.nn.Sequential(torch.nn.Conv2d(32, 32, 3, padding=1, groups=groups, **half), torch.nn.BatchNorm2d(32, **half)).eval()
-        for groups in (1, 32) * 40
-    ]
-
-    def wide(x):
-        with torch.no_grad():
-            return torch.cat([layer(x) for layer in layers], 1)
-
-    x = torch.randn(1, 32, 14, 14, **half).to(memory_format=torch.channels_last)
-    captured, wanted = ss.capture(wide, x), wide(x)
-    order = tuple(operation.reads for operation in captured.program.operations)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    for _ in range(30):
-        captured.clear_outputs()
-        graph, _ = captured.program.raw.graph(order)
-        graph.launch_on(stream.ptr)
-        stream.synchronize()
-        assert torch.equal(captured.results[0], wanted)
-
-
 def test_programmatic_edges_stay_where_both_ends_are_neighbours(cupy, programmatic):
     captured = ss.capture(programmatic, cupy.ones(64, cupy.float32))
     raw = captured.program.raw

@@ -318,10 +318,18 @@ def copy_of(value: Any) -> Any:
 def restore(before: Iterable[tuple[Any, Any]]) -> None:
     """Put back what inputs held before the function ran."""
     for value, copy in before:
+        if repeats(value):
+            continue
         if _is_tensor(value):
             value.detach().copy_(copy)
         else:
             value[...] = copy
+
+
+def repeats(array: Any) -> bool:
+    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
+    strides = array.stride() if _is_tensor(array) else array.strides
+    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
 
 
 def on_host(value: Any) -> Array:

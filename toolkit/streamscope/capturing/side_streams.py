@@ -7,6 +7,7 @@ streams are none of PyTorch's, which it hands out in turn: another user of the s
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +32,10 @@ class SideStream:
         try:
             self._parts = free.pop()
         except IndexError:
-            own = libraries().cupy.cuda.Stream(non_blocking=True)
-            self._parts = torch.cuda.ExternalStream(own.ptr), own, torch.cuda.MemPool()
+            own, pool = libraries().cupy.cuda.Stream(non_blocking=True), torch.cuda.MemPool()
+            # Never destroyed, not even at the end of the process: PyTorch ends that with an abort if any capture has failed before.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+            self._parts = torch.cuda.ExternalStream(own.ptr), own, pool
         self.stream = self._parts[0]
         when_gone(self, partial(free.append, self._parts))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,13 @@ class State:
     saved: list[tuple[Region, Any]]
     pool: Any
     changing: int = 0
+    _all: Moves = field(init=False, repr=False)
+    _changes: Moves = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Made now, in the same pool as what is saved: whoever puts back may do so while another pool is in use, which goes before this.
+        object.__setattr__(self, "_all", _moves_back(self.saved))
+        object.__setattr__(self, "_changes", _moves_back(self.saved[: self.changing]))
 
     def put_back(self) -> None:
         """Write what was saved to where it was; blocking, since others may write there on other streams."""
@@ -63,14 +70,6 @@ class State:
     def put_changes_back(self) -> None:
         """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
         self._write(self.saved[: self.changing], self._changes)
-
-    @cached_property
-    def _all(self) -> Moves:
-        return _moves_back(self.saved)
-
-    @cached_property
-    def _changes(self) -> Moves:
-        return _moves_back(self.saved[: self.changing])
 
     def _write(self, saved: Sequence[tuple[Region, Any]], moves: Moves) -> None:
         if not saved:
