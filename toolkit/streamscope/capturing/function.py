@@ -43,6 +43,10 @@ from streamscope.words import a_kind
 Array = npt.NDArray[Any]
 
 CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+STREAM_HINT = (
+    "something is launched on the default stream; launch it on the current one, torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
+    "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
+)
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
@@ -261,7 +265,8 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if refused:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    return EngineError(f"{title} cannot be captured: {error}", hint=CAPTURE_HINT)
+    hint = STREAM_HINT if "StreamCaptureImplicit" in str(error) or "legacy stream" in str(error) else CAPTURE_HINT
+    return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
