@@ -44,7 +44,8 @@ Array = npt.NDArray[Any]
 
 CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
 STREAM_HINT = (
-    "something is launched on the default stream; launch it on the current one, torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
+    "something is launched on the default stream; launch it on the current one, "
+    "torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
     "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
 )
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
