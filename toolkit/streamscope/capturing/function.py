@@ -158,7 +158,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device, or the limit is no size of memory.
+        It is not a function, or returns something else than arrays on the device, or the limit is not a size of memory.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError

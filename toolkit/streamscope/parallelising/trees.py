@@ -35,7 +35,7 @@ class Array:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that is no array and holds none that is known."""
+    """A value that is not an array and holds none that is known."""
 
     value: Any
 
@@ -96,7 +96,7 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
 
 
 def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
-    """Check that an object that is no container holds no arrays: others put there later would not be seen.
+    """Check that an object that is not a container holds no arrays: others put there later would not be seen.
 
     What can be called, such as a module, keeps its arrays as a function does.
     """
@@ -196,7 +196,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[Any, ...] | None:
-    """Return the names of a container's parts; None for what is no container."""
+    """Return the names of a container's parts; None for what is not a container."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value) if field.init)
     if isinstance(value, Mapping):
