@@ -345,8 +345,12 @@ class CostModel:
         held = self._resident_blocks(cost)
         if busy is None:
             alone_ns = self.kernel_ns(cost)
-            works = cost.bytes or cost.flops or cost.alone_ns is not None
-            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
+            if cost.alone_ns is not None:
+                working_ns = alone_ns - self.working_kernel_ns
+            elif cost.bytes or cost.flops:
+                working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost))
+            else:
+                working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
         return Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
 
