@@ -326,6 +326,9 @@ class GraphRun:
 
     def _dispatch(self, index: int) -> None:
         timeline = self._core.timeline
+        if not isinstance(self._nodes[index].content, Work):
+            self._run(index)
+            return
         start_ns = max(timeline.now_ns, self._free_ns)
         self._free_ns = start_ns + self._core.model.graph_dispatch_ns
         if start_ns > timeline.now_ns:
