@@ -127,6 +127,16 @@ class _Nodes:
         return nodes
 
 
+def _apart(starts_ns: list[float], ready_ns: float, apart_ns: float) -> float:
+    """Return the first time from ``ready_ns`` on that is so far from all of the starts, which are sorted and get it."""
+    at = bisect_right(starts_ns, ready_ns - apart_ns + _CRUMBS)
+    while at < len(starts_ns) and starts_ns[at] < ready_ns + apart_ns - _CRUMBS:
+        ready_ns = starts_ns[at] + apart_ns
+        at += 1
+    starts_ns.insert(at, ready_ns)
+    return ready_ns
+
+
 @dataclass
 class _Walk:
     """Where the host, the lanes and the chip are."""
@@ -176,11 +186,12 @@ class _Walk:
         start_ns = self._start_ns(0, model.graph_launch_latency_ns)
         root_ns = {node: start_ns + number * model.graph_root_ns for number, node in enumerate(branching.roots)}
         self.host_ns += model.graph_branching_ns(branching)
+        starts_ns: list[float] = []
         ends_ns: list[float] = []
         for node, launch in enumerate(nodes.launches):
             ready_ns = max((ends_ns[one] for one in before[node]), default=0.0) + model.graph_node_gap_ns
-            crossing_ns = model.graph_crossing_ns if branching.crossing[node] else 0.0
-            ends_ns.append(self._end_ns(launch, root_ns.get(node, ready_ns + crossing_ns)))
+            ready_ns += model.graph_crossing_ns if branching.crossing[node] else 0.0
+            ends_ns.append(self._end_ns(launch, _apart(starts_ns, root_ns.get(node, ready_ns), model.graph_dispatch_ns)))
         self.lanes.done_ns[0] = max(ends_ns, default=start_ns)
 
     def _start_ns(self, lane: int, latency_ns: float) -> float:
