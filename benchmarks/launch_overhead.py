@@ -50,16 +50,25 @@ def warm(device: Device, inputs: list[Any], engine: str) -> Prepared:
     return prepared
 
 
-def c_loop(folder: Path, call: Any) -> Callable[[int], float]:
-    """Return a function that launches a bound kernel so many times from C, and returns ns a launch."""
+def c_library(folder: Path) -> ctypes.CDLL:
+    """Compile the loops in C."""
     target = folder / "launch_overhead.so"
     subprocess.run(["nvcc", "-O2", "-shared", "-Xcompiler", "-fPIC", "-o", target, Path(__file__).with_suffix(".c"), "-lcuda"], check=True)
     library = ctypes.CDLL(str(target))
-    library.launch_ns.restype = ctypes.c_double
+    library.launch_ns.restype = library.recorded_ns.restype = ctypes.c_double
+    return library
+
+
+def c_launch(call: Any) -> list[Any]:
+    """Return a bound kernel as the loops take it: function, blocks, threads, stream, arguments."""
     function, blocks, _, _, threads, _, _, _, stream, packed, _ = call.args
-    return lambda count: library.launch_ns(
-        *map(ctypes.c_void_p, (function,)), blocks, threads, ctypes.c_void_p(stream), ctypes.c_void_p(packed), count
-    )
+    return [ctypes.c_void_p(function), blocks, threads, ctypes.c_void_p(stream), ctypes.c_void_p(packed)]
+
+
+def c_loop(folder: Path, call: Any) -> Callable[[int], float]:
+    """Return a function that launches a bound kernel so many times from C, and returns ns a launch."""
+    library, launch = c_library(folder), c_launch(call)
+    return lambda count: library.launch_ns(*launch, count)
 
 
 def torch_graph(calls: list[Any]) -> torch.cuda.CUDAGraph:

@@ -4,17 +4,19 @@ Steps: ResNet-50 (fp16, batch 1) as PyTorch runs it, 300 small additions, and a 
 to record runs a few steps; the order of the ways is shuffled. Both have been used before the first round, since CUPTI, once loaded,
 leaves launches dearer: PyTorch's profiler does not let it go. ``fresh`` is the step before that.
 
-Also: what events cost the host, by which runs are recorded without CUPTI: one behind each launch.
+Also: what events cost the host, by which runs are recorded without CUPTI: one behind each launch. A loop in C is the floor.
 
     python benchmarks/record_cost.py [RESULT.json]
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 import torchvision
+from launch_overhead import c_launch, c_library
 from provenance import provenance
 from torch.profiler import ProfilerActivity, profile
 
@@ -73,11 +76,14 @@ def step_us(step: Callable[[], object]) -> list[float]:
     return taken
 
 
-def event_costs_us(device: Any) -> dict[str, float]:
-    """Return what a launch costs the host, in us: alone, with an event behind it, as a run is recorded, and with one before, too."""
+def event_costs_us(device: Any) -> dict[str, dict[str, float]]:
+    """Return what a launch costs the host, in us, from C and from Streamscope: alone, with an event behind it, and in a pair of events."""
     stream = device.stream("cost")
     launch = reference_call(device, stream)
     events = [(device.event(timing=True), device.event(timing=True)) for _ in range(LAUNCHES)]
+    with tempfile.TemporaryDirectory() as folder:
+        library, packed = c_library(Path(folder)), c_launch(launch)
+    pointers = (ctypes.c_void_p * (2 * LAUNCHES))(*(event.pointer for pair in events for event in pair))
 
     def plain() -> None:
         for _ in events:
@@ -94,16 +100,16 @@ def event_costs_us(device: Any) -> dict[str, float]:
             launch()
             stream.record(behind)
 
-    works = {"launch": plain, "launch and event": followed, "launch in a pair": in_pairs}
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    taken: dict[str, dict[str, list[float]]] = {"C": {}, "Streamscope": {}}
     for _ in range(60):
-        for name, work in works.items():
+        for each, (name, work) in enumerate({"launch": plain, "launch and event": followed, "launch in a pair": in_pairs}.items()):
             stream.synchronize()
             begin = time.perf_counter_ns()
             work()
-            taken[name].append((time.perf_counter_ns() - begin) / 1e3 / LAUNCHES)
-    found = {name: statistics.median(each) for name, each in taken.items()}
-    return found | {"event": found["launch and event"] - found["launch"], "pair": found["launch in a pair"] - found["launch"]}
+            taken["Streamscope"].setdefault(name, []).append((time.perf_counter_ns() - begin) / 1e3 / LAUNCHES)
+            stream.synchronize()
+            taken["C"].setdefault(name, []).append(library.recorded_ns(*packed, pointers, each, LAUNCHES) / 1e3)
+    return {by: {name: statistics.median(each) for name, each in times.items()} for by, times in taken.items()}
 
 
 def ways() -> dict[str, Callable[[], AbstractContextManager[Any]]]:

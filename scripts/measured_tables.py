@@ -280,8 +280,8 @@ def simulated_captures(results: Mapping[str, Any]) -> str:
         runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", progress=False)
         for engine, errors in off.items():
             errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
-    told = [f"{100 * statistics.median(errors):.0f} % off in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
-    return f"\nTheir recordings on the simulated device: the captured order is {told[0]}, the true order {told[1]}.\n"
+    told = [f"{100 * statistics.median(errors):.0f} % in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
+    return f"\nTheir recordings on the simulated device are off: the captured order by {told[0]}, the true order by {told[1]}.\n"
 
 
 def compiled_order() -> str:

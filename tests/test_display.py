@@ -14,6 +14,7 @@ from streamscope import display
 TYPES = {
     "Advice": "advising.advice",
     "Audit": "auditing.audit",
+    "CapturedProgram": "capturing.captured",
     "Certificate": "capturing.certificate",
     "Choice": "advising.choice",
     "Comparison": "comparing.comparison",

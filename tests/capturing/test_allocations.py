@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing.allocations import Allocated, arrays_memory_behind, most_in_use, united
+from streamscope.capturing.allocations import Allocated, arrays_memory_behind, most_in_use
+from streamscope.capturing.memory import united
 
 REGIONS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda one: (one[0], one[0] + one[1])), max_size=12)
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.mutating import mutated_bytes, mutated_json
 
 import streamscope as ss
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.stored import with_digest
@@ -36,10 +37,10 @@ COSTS = st.builds(
 )
 
 
-def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None):
+def captured_of(nodes, memories, costs, kinds=None, sources=None, replay_us=None, notes=()):
     """Return captured code without kernels, as a file holds it."""
     kinds, sources = kinds or [LaunchKind.KERNEL] * len(nodes), sources or [""] * len(nodes)
-    program = without_kernels("sample", nodes, memories, costs, kinds, sources)
+    program = without_kernels("sample", nodes, memories, costs, kinds, sources, notes)
     return LoadedCapture("sample", program, nodes, memories, "NVIDIA H200", "2026-11-22", replay_us)
 
 
@@ -51,6 +52,7 @@ def captures(draw):
     for number in range(count):
         after = tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=2)))) if number else ()
         name, operator, where, symbol, module = draw(st.tuples(*[TEXTS] * 5))
+        name = kernel_name(symbol) if symbol else name
         nodes.append(
             GraphNode(
                 draw(st.sampled_from(NodeKind)), name, after, draw(EXTENTS), draw(EXTENTS), draw(COUNTS), draw(COUNTS), draw(SIZES),
@@ -59,9 +61,10 @@ def captures(draw):
         )  # fmt: skip
     memories = [NodeMemory(tuple(draw(st.lists(ACCESSES, max_size=3))), draw(TEXTS)) for _ in nodes]
     kinds = [draw(st.sampled_from(LaunchKind)) for _ in nodes]
-    return captured_of(
-        nodes, memories, [draw(COSTS) for _ in nodes], kinds, [draw(TEXTS) for _ in nodes], draw(st.none() | st.floats(0.1, 1e6))
-    )
+    sources, replay_us, notes = [draw(TEXTS) for _ in nodes], draw(st.none() | st.floats(0.1, 1e6)), draw(st.lists(TEXTS, max_size=2))
+    held = draw(st.none() | st.builds(MemoryHeld, SIZES, st.sets(st.integers(0, 9)).map(lambda at: tuple((n, n + 1) for n in sorted(at)))))
+    made = captured_of(nodes, memories, [draw(COSTS) for _ in nodes], kinds, sources, replay_us, notes)
+    return replace(made, versions=draw(st.dictionaries(TEXTS, TEXTS, max_size=2)), memory=held, results=draw(st.lists(SIZES).map(tuple)))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def test_what_was_saved_is_what_loads(folder, captured):
     assert loaded.nodes == captured.nodes
     assert loaded.memories == captured.memories
     assert loaded.durations_us == captured.durations_us
-    assert (loaded.name, loaded.device, loaded.capture_us) == (captured.name, captured.device, captured.capture_us)
+    assert (loaded.name, loaded.capture_us, loaded.origin()) == (captured.name, captured.capture_us, captured.origin())
     for one, other in zip(loaded.program.operations, captured.program.operations, strict=True):
         assert (one.name, one.reads, one.where, one.label, one.source) == (other.name, other.reads, other.where, other.label, other.source)
         assert [(launch.name, launch.kind, launch.cost) for launch in one.launches] == [
@@ -84,6 +87,7 @@ def test_what_was_saved_is_what_loads(folder, captured):
         ]
     assert loaded.program.captured == captured.program.captured
     assert loaded.certificate().to_dict() == captured.certificate().to_dict()
+    assert loaded.certificate().sentences == captured.certificate().sentences
 
 
 def kernel(number, name="kernel", after=None, module=""):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
+from unittest import mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +52,32 @@ def test_the_span_around_an_address(address, found):
     found_around = around(apart, address)
     assert (found_around is not None) == (address in members(apart))
     assert found_around is None or found_around[0] <= address < found_around[1]
+
+
+def moved(grid, _, arguments):
+    """Do what the kernel does, in host memory."""
+    ((count,), (parts,)) = grid, arguments
+    assert parts.shape == (count, 3)
+    for source, target, size in parts.tolist():
+        assert 0 < size <= state.MOVED
+        if source:
+            ctypes.memmove(target, source, size)
+        else:
+            ctypes.memset(target, 0, size)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3 * state.MOVED), st.integers(0, 2 * state.MOVED + 5)), max_size=4))
+def test_all_moves_are_parts_of_one_launch(wanted):
+    """Each is told by whether it clears, where its source begins, and how long it is."""
+    memory = np.random.default_rng(0).integers(1, 255, 5 * state.MOVED + 8, np.uint8)
+    targets = [np.full(size + 2, 7, np.uint8) for _, _, size in wanted]
+    pairs = [
+        (0 if clears else memory.ctypes.data + at, (target.ctypes.data + 1, target.ctypes.data + 1 + size))
+        for (clears, at, size), target in zip(wanted, targets, strict=True)
+    ]
+    lib = SimpleNamespace(cupy=SimpleNamespace(asarray=np.asarray))
+    with mock.patch.object(state, "libraries", return_value=lib), mock.patch.object(state, "_moving", return_value=moved):
+        state.Moves(pairs).run()
+    for (clears, at, size), target in zip(wanted, targets, strict=True):
+        inside = np.zeros(size, np.uint8) if clears else memory[at : at + size]
+        assert target.tolist() == [7, *inside.tolist(), 7]

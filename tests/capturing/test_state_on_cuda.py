@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.capturing import state
 from streamscope.engines import PLANNERS
 
 pytestmark = pytest.mark.gpu
@@ -235,3 +236,25 @@ def comes_after(nodes):
     for node in nodes:
         found.append(set(node.after).union(*(found[earlier] for earlier in node.after)))
     return found
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_pieces_of_memory_of_any_size_and_place_are_copied_compared_and_put_back(cupy, monkeypatch, full):
+    monkeypatch.setattr(state, "LEFT_FREE", 2**60 if full else 0)
+    memory = cupy.random.default_rng(0).integers(0, 255, 1 << 20, np.uint8)
+    before, start = memory.get(), memory.data.ptr
+    offsets = [(0, 1), (16, 64), (81, 97), (512, 512), (513, 70_000), (70_400, 400_003), (500_000, 1 << 20)]
+    regions = [(start + one, start + other) for one, other in offsets]
+    copies, again = state.Copies(regions), state.Copies(regions)
+    assert [cupy.asarray(one).get().tolist() for one in copies.values] == [before[one:other].tolist() for one, other in offsets]
+    assert copies.differing(again) == 0
+    saved = state.State(list(zip(regions, copies.values, strict=True)), None, changing=3)
+    memory += 1
+    assert copies.differing(state.Copies(regions)) == sum(other - one for one, other in offsets)
+    saved.put_changes_back()
+    changed = np.concatenate([np.arange(one, other) for one, other in offsets[:3]])
+    inside = np.isin(np.arange(1 << 20), changed)
+    assert (memory.get() == np.where(inside, before, before + np.uint8(1))).all()
+    saved.put_back()
+    inside = np.isin(np.arange(1 << 20), np.concatenate([np.arange(one, other) for one, other in offsets]))
+    assert (memory.get() == np.where(inside, before, before + np.uint8(1))).all()

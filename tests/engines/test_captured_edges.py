@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capturing.drawn import closure
 
-from streamscope.engines.graph import plan
 from streamscope.engines.plan import Issue, RecordEvent, Replay, WaitEvent
+from streamscope.engines.planners import graph as plan
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place

@@ -72,9 +72,12 @@ def test_memory_that_a_node_may_write_counts_as_changed(start, writes, changed):
     assert slot.changed == changed
 
 
-def test_where_nothing_is_known_of_a_node_each_input_counts_as_changed():
+@pytest.mark.parametrize("some", [True, False])
+def test_where_a_node_is_not_understood_each_input_counts_as_changed_also_where_some_of_its_memory_is_known(some):
     slots = [Slot("x", filled(1), own=True, changed=False), Slot("y", filled(2), own=True, changed=False)]
-    nothing = SimpleNamespace(memories=[NodeMemory(()), NodeMemory((), "its source is not known")])
+    first, last = device_arrays.extent(slots[0].memory)
+    accesses = (Access(first, last, True, False, Evidence.PROTOTYPE),) if some else ()
+    nothing = SimpleNamespace(memories=[NodeMemory(()), NodeMemory(accesses, "its parameter 1 leads to memory that holds addresses")])
     assert all(slot.changed for slot in flat_function._with_evidence(slots, nothing))
     known = SimpleNamespace(memories=[NodeMemory(())])
     assert not any(slot.changed for slot in flat_function._with_evidence(slots, known))

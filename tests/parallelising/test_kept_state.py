@@ -14,10 +14,23 @@ from streamscope.parallelising import kept_state
 from streamscope.parallelising.kept_state import KeptState
 
 
+class Generator:
+    """Random numbers, of which only the state counts."""
+
+    def __init__(self, state=0):
+        self.state = state
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+
 @pytest.fixture
 def world(monkeypatch):
     """Memory that Python knows of, by its address; how much more is free; and a generator of random numbers."""
-    found = SimpleNamespace(memory={}, free=2**40, random=0)
+    found = SimpleNamespace(memory={}, free=2**40, random=Generator())
     runtime = SimpleNamespace(deviceSynchronize=lambda: None)
     monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(
@@ -25,11 +38,7 @@ def world(monkeypatch):
     )
     monkeypatch.setattr(kept_state, "_free_bytes", lambda: found.free)
 
-    def random_numbers():
-        before = found.random
-        return lambda: setattr(found, "random", before)
-
-    monkeypatch.setattr(kept_state, "_random_numbers", random_numbers)
+    monkeypatch.setattr(kept_state, "generators_of", lambda kept: [found.random])
     return found
 
 
@@ -46,7 +55,7 @@ def test_what_is_changed_is_put_back_and_nothing_else_is_touched(world, values, 
     for call in range(calls):
         for number in changed & values.keys():
             world.memory[100 * number] += 1
-        world.random += 1
+        world.random.state += 1
         if call == 0:
             state.called()
     aside = next(iter(values.keys() - changed), None)
@@ -55,7 +64,18 @@ def test_what_is_changed_is_put_back_and_nothing_else_is_touched(world, values, 
         wanted[100 * aside][0] = 255
     assert state.put_back() == ""
     assert all((world.memory[at] == each).all() for at, each in wanted.items())
-    assert world.random == 0
+    assert world.random.state == 0
+
+
+def test_a_generator_that_turns_up_later_is_as_it_was_then_and_one_that_was_known_as_it_was_before(world):
+    world.random.state = 3
+    state = KeptState()
+    own = Generator(5)
+    world.random.state = 4
+    state.draws_from([world.random, own])
+    world.random.state, own.state = 8, 9
+    state.put_back()
+    assert (world.random.state, own.state) == (3, 5)
 
 
 def test_state_that_the_first_call_makes_and_later_calls_go_on_with_is_as_after_that_call(world):

@@ -10,7 +10,7 @@ from tests.parallelising.like_cupy import filled
 
 from streamscope.errors import DeviceError, HungError, ProgramError
 from streamscope.parallelising import parallelise as module
-from streamscope.parallelising.calls import Calls, other_mode
+from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
 from streamscope.parallelising.parallelised import Parallelised
 
 
@@ -23,9 +23,9 @@ def test_nothing_waits_for_a_device_that_hangs(monkeypatch, error, put_back, whe
     def failing(*_):
         raise error("it does not end")
 
-    found = SimpleNamespace(plain_call_us=failing if where == "plain_call_us" else float)
+    found = SimpleNamespace(plain_call_us=failing if where == "plain_call_us" else float, generators=[])
     monkeypatch.setattr(module, "open_device", lambda name: None)
-    monkeypatch.setattr(module, "KeptState", lambda: SimpleNamespace(called=None, put_back=lambda: seen.append("waits")))
+    monkeypatch.setattr(module, "KeptState", lambda: SimpleNamespace(called=None, draws_from=len, put_back=lambda: seen.append("waits")))
     monkeypatch.setattr(module, "captured", lambda *_: (found, [], None, None))
     monkeypatch.setattr(module, "_chosen", failing if where == "prove" else lambda *_: (None, None, None))
     with pytest.raises(error):
@@ -37,7 +37,7 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
     """The other thread comes between the question whether the first capture knows the arguments, and its run."""
 
     class Call:
-        mode = (None, "off")
+        mode = PLAIN_MODE
 
         def __init__(self, name):
             self.name = name
@@ -70,15 +70,53 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3, 4) == 2
     module.training = True
-    with pytest.raises(ProgramError, match="net: the module's 'training' is True, and False was captured"):
+    with pytest.raises(
+        ProgramError, match=r"net: the module's 'training' is True, and False was captured \(call its \.train\(\) or \.eval\(\)"
+    ):
         fast(3)
 
 
 def test_autocast_is_part_of_the_mode(monkeypatch):
     casts = SimpleNamespace(on=False)
-    torch = SimpleNamespace(is_autocast_enabled=lambda: casts.on, get_autocast_dtype=lambda kind: "torch.bfloat16", Tensor=int)
+    torch = SimpleNamespace(
+        is_autocast_enabled=lambda: casts.on, get_autocast_dtype=lambda kind: "torch.bfloat16", is_grad_enabled=lambda: True, Tensor=int
+    )
     monkeypatch.setitem(sys.modules, "torch", torch)
     calls = Calls(abs)
     before, casts.on = calls.mode(), True
-    assert other_mode(before, calls.mode()) == "autocast is torch.bfloat16, and off was captured"
-    assert other_mode(before, before) == ""
+    assert other_mode(before, calls.mode()) == (
+        "autocast is torch.bfloat16, and off was captured", "call it with autocast as it was captured",
+    )  # fmt: skip
+    assert other_mode(before, before) == ("", "")
+
+
+def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch):
+    """Code may ask for the mode, and libraries take other kernels: so such a call is refused or captured anew, like another shape."""
+    on = [False]
+    torch = SimpleNamespace(is_autocast_enabled=lambda: False, is_grad_enabled=lambda: on[0], Tensor=int)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    made = []
+
+    def make(arguments):
+        made.append(calls.mode())
+        call = SimpleNamespace(
+            mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=list, free_stream=int, why_not=str
+        )
+        return SimpleNamespace(call=call)
+
+    calls = Calls(abs)
+    for recaptures in (False, True):
+        on[0] = False
+        fast = Parallelised(abs, calls, "net", make, recaptures=recaptures)
+        fast.add({})
+        assert fast(3) == [3]
+        on[0] = True
+        if recaptures:
+            assert fast(3) == [len(made)]
+            assert made[-2:] == [(None, "off", False), (None, "off", True)]
+            assert fast.captures == 2
+        else:
+            with pytest.raises(ProgramError, match=r"net: torch.is_grad_enabled\(\) is True, and False was captured") as caught:
+                fast(3)
+            assert "torch.no_grad()" in caught.value.hint
+            assert "recapture" in caught.value.hint

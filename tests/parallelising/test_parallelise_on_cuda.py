@@ -116,14 +116,17 @@ def test_a_module_uses_its_parameters_where_they_are(torch, x):
     assert torch.equal(fast(input=x + 1), model(x + 1))
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_what_is_made_in_inference_mode_is_called_in_it_and_outside(torch, x, inside):
+def test_what_is_made_without_gradients_is_called_without_them_in_either_mode_and_refused_or_captured_anew_with_them(torch, x):
     model = torch.nn.Linear(64, 8).cuda()
     with torch.inference_mode():
-        fast = parallelise(model, x)
-    with torch.inference_mode(inside):
-        found = fast(x + 1)
-    assert torch.equal(found, model(x + 1))
+        fast, anew = parallelise(model, x), parallelise(model, x, shapes="recapture")
+    for mode in (torch.inference_mode, torch.no_grad):
+        with mode():
+            assert torch.equal(fast(x + 1), model(x + 1))
+    with pytest.raises(ProgramError, match=r"torch.is_grad_enabled\(\) is True, and False was captured"):
+        fast(x)
+    assert torch.equal(anew(x + 1), model(x + 1))
+    assert anew.captures == 2
 
 
 def test_partial_functions_and_methods(torch, x):
@@ -273,6 +276,29 @@ def test_random_numbers_are_fresh_in_each_call_and_those_of_a_plain_call(torch, 
     assert torch.equal(fast(x + 1)[0], found[0])
 
 
+def test_generators_of_ones_own_draw_as_in_plain_calls_beside_pytorchs(torch, x):
+    generators = [torch.Generator("cuda") for _ in range(2)]
+
+    def noisy(y):
+        first = torch.rand(y.shape, device="cuda", generator=generators[0])
+        return (
+            y + first,
+            torch.empty_like(y).normal_(generator=generators[1]),
+            torch.rand_like(y),
+            torch.rand(7, device="cuda", generator=generators[0]),
+        )
+
+    fast = parallelise(noisy, x)
+    rounds = []
+    for call in (noisy, fast):
+        torch.cuda.manual_seed(7)
+        for number, generator in enumerate(generators):
+            generator.manual_seed(11 + number)
+        rounds.append([each for _ in range(3) for each in call(x)])
+    assert all(torch.equal(one, other) for one, other in zip(*rounds, strict=True))
+    assert not torch.equal(rounds[1][0], rounds[1][4])
+
+
 def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
     generator = torch.cuda.default_generators[0]
     torch.manual_seed(11)
@@ -316,6 +342,22 @@ def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
     runs = ss.compare(fast, engines="graph,graph-dual", repeats=5, progress=False)
     assert all(run.correct for run in runs.values())
     assert set(fast.comparison) == {"graph", "graph-dual"}
+
+
+def test_a_model_that_was_trained_stays_trained_when_its_orders_are_shown_and_compared(torch, x):
+    model = torch.nn.Linear(64, 64).cuda()
+
+    def step(batch):
+        with torch.no_grad():
+            model.weight.add_(batch, alpha=0.125)
+
+    fast = parallelise(step, x)
+    for _ in range(3):
+        fast(x)
+    trained = model.weight.detach().clone()
+    assert "graph" in fast.comparison
+    ss.compare(fast, engines="graph", repeats=2, progress=False)
+    assert torch.equal(model.weight, trained)
 
 
 def training_step(torch, **options):

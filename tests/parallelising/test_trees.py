@@ -131,6 +131,23 @@ def test_arrays_that_were_one_have_to_be_one_and_others_may_be(captured, called)
     assert (difference(tree, taken_apart(other, is_array)[1], "x") == "") == wanted
 
 
+@given(st.dictionaries(st.text(max_size=2), values, min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_keys_of_a_dictionary_may_come_in_any_order_as_for_python(value, random):
+    found, tree = taken_apart(value, is_array)
+    names = random.sample(list(value), len(value))
+    turned = {name: value[name] for name in names}
+    again = [None] * len(found)
+    assert fits(tree, turned, is_array, again)
+    assert all(one is other for one, other in zip(found, again, strict=True))
+    assert difference(tree, taken_apart(turned, is_array)[1]) == ""
+    assert list(put_together(tree, again)) == list(value)
+    fewer = {name: value[name] for name in names[1:]}
+    assert not fits(tree, fewer, is_array, [None] * len(found))
+    in_order = OrderedDict(value)
+    _, tree = taken_apart(in_order, is_array)
+    assert fits(tree, OrderedDict(turned), is_array, [None] * len(found)) == (names == list(value))
+
+
 def test_paths_are_written_as_python_reaches_them():
     _, tree = taken_apart({"x": [Array(), Pair(Array(), 1)], "batch": Batch({"a b": Array()})}, is_array)
     assert paths(tree) == ["x[0]", "x[1].left", "batch.image['a b']"]
@@ -142,7 +159,7 @@ def test_paths_are_written_as_python_reaches_them():
         ({"x": 1}, {"x": 2}, "x is 2, not 1"),
         ({"x": 1}, {"x": True}, "x is True, not 1"),
         ({"x": (1, 2)}, {"x": [1, 2]}, "x is a list, not a tuple"),
-        ({"x": (1, 2)}, {"x": (1,)}, "x has 0, not 0, 1"),
+        ({"x": (1, 2)}, {"x": (1,)}, "x has 1 element, not 2"),
         ({"x": None}, {"x": Array()}, "x is an array, not None"),
         ({"x": {"k": "a"}}, {"x": {"k": "b"}}, "x['k'] is 'b', not 'a'"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.passes import fitted_to_ends, place_in_graph
+from streamscope.recording.placing import fitted_to_ends, place_in_graph
 
 
 def issue(lane: int) -> Issue:

@@ -21,10 +21,10 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import RecordingError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import stamps
-from streamscope.recording.events import Placed
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
 from streamscope.recording.pieces import Piece
-from streamscope.recording.stamps import STAGGER_NS, StampRecorder, apart, between, stamp_excess_ns
+from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
+from streamscope.recording.stamps import StampRecorder, stamp_excess_ns, stamping_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -55,10 +55,11 @@ class Memory:
             return np.zeros((slots.blocks, 3), np.int64)
         later = 0 if slots.owner == MARKS_OWNER else sum(each.owner == key for each in self.slots[number + 1 :])
         record = times[key][-1 - later]  # of the last run
-        # Before the first stamp, and after the last.
-        unseen = (stamp_excess_ns(slots.blocks, in_graph=record.replay >= 0) + self.device.more_ns) / 2
+        # Before the first stamp, and after the last. Stamps make no kernel longer here.
+        excess = stamp_excess_ns(slots.blocks, in_graph=record.replay >= 0) - stamping_ns(slots.blocks)
+        unseen = (excess + self.device.more_ns) / 2
         start, end = round(record.start_ns + unseen), round(record.end_ns - unseen)
-        begun = np.linspace(start, end - 100, slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
+        begun = np.linspace(start, max(start, end - 100), slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
         ended = np.append(begun[1:], end) if slots.blocks > 1 else np.array([max(start, end)])
         return np.stack([begun + EPOCH_NS, ended + EPOCH_NS, np.arange(slots.blocks) % 132], axis=1)
 
@@ -248,8 +249,9 @@ def test_a_launch_without_stamps_is_told(engine, monkeypatch):
 
 
 def test_what_stamps_leave_out_grows_with_the_blocks():
-    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 66, 660, 6_600)] == [630, 630, 830, 1_030]
-    assert stamp_excess_ns(66, in_graph=True) == 750
+    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 66, 660, 6_600)] == [630, 693, 903, 1_113]
+    assert stamp_excess_ns(33, in_graph=True) == 750
+    assert [round(stamping_ns(blocks)) for blocks in (1, 33, 330)] == [30, 30, 90]
 
 
 def test_a_simulated_device_says_that_its_log_is_exact_already():
@@ -273,8 +275,27 @@ def test_nothing_is_shorter_than_alone_unless_a_stamped_launch_comes_next():
 def test_what_comes_first_on_a_branch_begins_late_unless_it_takes_much_longer_than_alone():
     assert between({0: []}, {}, {0: 0}, {0: 5_500}, {0: 4_000}, 5, forks=[0]) == {0: (1_500, 5_500)}
     assert between({0: []}, {}, {0: 0}, {0: 9_000}, {0: 4_000}, 5, forks=[0]) == {0: (0, 9_000)}
+    assert between({0: []}, {}, {0: 0}, {0: 17_000}, {0: 4_000}, 5, forks=[0]) == {0: (13_000, 17_000)}  # not four times as slow
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5, forks=[1]) == {1: (500, 900)}
     assert between({0: [], 1: [0]}, {0: (0, 10)}, {}, {1: 900}, {1: 400}, 5) == {1: (15, 900)}
+
+
+def test_a_kernel_waits_until_those_ahead_of_it_have_handed_out_their_blocks():
+    # 1 follows 0; 2 is stamped and hands out its blocks until 68 µs.
+    before, known, ends, alone = {0: [], 1: [0], 2: []}, {0: (0, 1_000), 2: (0, 70_000)}, {1: 90_000}, {1: 20_000}
+    assert between(before, known, {}, ends, alone, 5, filling=[(0, 68_000)]) == {1: (68_000, 90_000)}
+    # Handed out until 40 µs and from 50 µs on: a mark behind it waits, too, and does not tell when it ended.
+    assert between(before, known, {}, ends, alone, 5, filling=[(0, 40_000), (50_000, 89_000)]) == {1: (40_000, 60_000)}
+    # One that began later is behind it.
+    assert between(before, known, {}, ends, alone, 5, filling=[(2_000, 10_000)]) == {1: (1_005, 90_000)}
+    # A copy needs no room.
+    assert between(before, known, {}, ends, alone, 5, filling=[(0, 68_000)], copies={1}) == {1: (70_000, 90_000)}
+
+
+def test_a_kernel_that_waits_for_none_begins_with_those_whose_blocks_hold_up_the_mark_ahead_of_it():
+    before, known, ends, alone = {0: [], 1: []}, {0: (0, 70_000)}, {1: 90_000}, {1: 20_000}
+    assert between(before, known, {1: 66_000}, ends, alone, 5, filling=[(100, 68_000)]) == {1: (100, 20_100)}
+    assert between(before, known, {1: 50}, ends, alone, 5, filling=[(100, 19_000)]) == {1: (50, 90_000)}
 
 
 def test_a_copy_is_as_long_as_alone():

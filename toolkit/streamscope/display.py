@@ -1,6 +1,6 @@
 """Where results are shown. This module alone reaches `streamscope_widgets`, and chooses what draws a result by the result's type.
 
-Results call it: ``_repr_html_`` calls `html`, ``timeline()`` calls `timeline`, and so on. So no result knows how it is drawn.
+Results call it: `Shown` calls `html`, ``timeline()`` calls `timeline`, and so on. So no result knows how it is drawn.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ RENDERERS = {
         "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
+    "CapturedProgram": {"html": "capture_view:capture_html"},
     "Certificate": {"html": "certificate_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
@@ -53,7 +54,7 @@ RENDERERS = {
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},
     "Tuning": {"html": "tuning_view:tuning_html"},
-    "Verification": {"html": "verification_view:verification_html"},
+    "Verification": {"html": "prediction_view:verification_html"},
 }
 """For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""
 
@@ -65,6 +66,13 @@ def html(result: object) -> str | None:
     except ImportError:
         return None
     return str(_renderer(result, "html")(result))
+
+
+class Shown:
+    """A result that a notebook shows by itself, as static HTML."""
+
+    def _repr_html_(self) -> str | None:
+        return html(self)
 
 
 def svg(result: object) -> str:

@@ -19,12 +19,7 @@ UNKNOWN = (Column("node", kind="prose"), Column("why it is not understood", "It 
 
 
 def certificate_html(certificate: Certificate) -> Html:
-    """Return it as HTML of less than 200 kB that needs no script, style sheet or network.
-
-    Parameters
-    ----------
-    certificate : Certificate
-    """
+    """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
     edges = [(earlier, later) for later, direct in enumerate(certificate.order) for earlier in direct]
     unknown = list(certificate.unknown.items())
     return block(

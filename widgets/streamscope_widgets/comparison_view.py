@@ -17,10 +17,12 @@ from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
+from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
-from streamscope.trace import DeviceInfo, TimelineGroup
+from streamscope.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
+from streamscope_widgets.capture_view import capture_lines, capture_section
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
 from streamscope_widgets.show.chart import RowChart
@@ -71,6 +73,7 @@ dd {{ margin: 0; color: var(--soft); }}
 .facts td:first-child {{ white-space: nowrap; }}
 .facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 .hindered {{ color: var(--accent); }}
+.told :is(th, td):nth-child(-n+4) {{ text-align: left; }}
 @media print {{
   details::details-content {{ content-visibility: visible; block-size: auto; }}
   summary {{ list-style: none; font-weight: 600; color: var(--ink); }}
@@ -85,16 +88,20 @@ dd {{ margin: 0; color: var(--soft); }}
 
 def comparison_html(comparison: Comparison) -> Html:
     """Return a comparison as HTML of less than 200 kB."""
-    return summary_html(comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict)
+    return summary_html(*_parts(comparison), capture=comparison.capture)
 
 
 def show_with_timeline(comparison: Comparison) -> None:
     """Show a comparison and its live timelines, which take the picture's place, as outputs of a cell."""
     from IPython.display import display
 
-    of = (comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict)
-    display({"text/html": str(summary_html(*of, live=True)), "text/plain": str(comparison)}, raw=True)  # type: ignore[no-untyped-call]
+    page = summary_html(*_parts(comparison), capture=comparison.capture, live=True)
+    display({"text/html": str(page), "text/plain": str(comparison)}, raw=True)  # type: ignore[no-untyped-call]
     comparison.timeline().show_live()
+
+
+def _parts(comparison: Comparison) -> tuple[str, DeviceInfo, list[TimelineGroup], Mapping[str, EngineMetrics], str]:
+    return comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict
 
 
 def summary_html(
@@ -104,6 +111,7 @@ def summary_html(
     metrics: Mapping[str, EngineMetrics],
     verdict: Verdict | str,
     *,
+    capture: CaptureFacts | None = None,
     live: bool = False,
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
@@ -119,6 +127,8 @@ def summary_html(
     metrics : mapping of str to EngineMetrics
     verdict : Verdict or str
         With a `Verdict`, its evidence is there too, folded.
+    capture : CaptureFacts, optional
+        Of captured code.
     live : bool
         Whether live timelines follow in the next output.
     """
@@ -127,6 +137,7 @@ def summary_html(
     return block(
         above(f"{title} · {device_words(device)}"),
         lead(str(verdict)),
+        Html() if capture is None else capture_lines(capture),
         _summary_metrics(found),
         small(note_lines(found)),
         "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
@@ -184,6 +195,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         sections=[STYLE + _verdict(comparison), _metrics(table)],
         below=[
             _charts(comparison),
+            *([] if comparison.capture is None else [capture_section(comparison.capture)]),
             _more_numbers(table),
             _ledger(comparison),
             _operations(comparison),
@@ -264,16 +276,25 @@ def _operations(comparison: Comparison) -> Html:
     table = operation_table({engine: run.trace for engine, run in comparison.items()})
     total = len(table.operation)
     slowdown = table.slowdown() if table.engines else table.duration_ns
-    columns = [Column("operation"), *(Column(f"{engine}, µs") for engine in table.engines)]
+    first = next(iter(comparison.values())).trace
+    words = first.origins.words() if comparison.capture is not None else []
+    said = [name for name in ("operator", "module", "line") if any(name in each for each in words)]
+    columns = [Column("operation"), *map(Column, said), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
     hindered = table.engines and (slowdown[_shown(table)] >= HINDERED_FROM).any()
     beside = f"In brackets: how much longer than under {_reference(table)}, which is what its neighbours cost it." if hindered else ""
     listed = _folded(
         f"Each operation under every engine ({total:,})",
         fill('<p class="notes">{}</p>', shown + beside),
-        page_table(columns, [_operation_row(table, slowdown, row) for row in _shown(table)]),
+        page_table(columns, [_operation_row(table, slowdown, row, words, said, _symbols(first)) for row in _shown(table)]),
     )
-    return fill('<div class="screen">{}</div>', listed)
+    return fill('<div class="screen{}">{}</div>', " told" if said else "", listed)
+
+
+def _symbols(trace: Trace) -> dict[int, str]:
+    """Return the whole name of the kernel of each operation that has one."""
+    known = np.flatnonzero((trace.spans.symbol >= 0) & (trace.spans.operation >= 0))
+    return {int(trace.spans.operation[row]): trace.spans.names[trace.spans.symbol[row]] for row in known}
 
 
 def _shown(table: OperationTable) -> list[int]:
@@ -288,10 +309,21 @@ def _reference(table: OperationTable) -> str:
     return "sync" if "sync" in table.engines else table.engines[0] if table.engines else "none"
 
 
-def _operation_row(table: OperationTable, slowdown: np.ndarray, row: int) -> Row:
-    part = f".{table.part[row]}" if table.part[row] else ""
+def _operation_row(
+    table: OperationTable,
+    slowdown: np.ndarray,
+    row: int,
+    words: Sequence[Mapping[str, str]],
+    said: Sequence[str],
+    symbols: Mapping[int, str],
+) -> Row:
+    """Return a row: number and name of the kernel, its whole name where the pointer rests, what called it, and how long it took."""
+    operation, part = int(table.operation[row]), f".{table.part[row]}" if table.part[row] else ""
     durations = (_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
-    return Row((f"{table.operation[row]}{part} {table.name[row]}", *durations))
+    name, symbol = f"{operation}{part} {table.name[row]}", symbols.get(operation, "")
+    known = words[operation] if operation < len(words) else {}
+    first = fill('<span title="{}">{}</span>', symbol, name) if symbol and symbol != table.name[row] else name
+    return Row((first, *(known.get(each, "") for each in said), *durations))
 
 
 def _duration(duration_ns: float, ratio: float) -> str:

@@ -68,12 +68,7 @@ STAGE_COLUMNS = (
 
 
 def compilation_html(log: CompilationLog) -> Html:
-    """Return a log as HTML of less than 200 kB that needs no script, style sheet or network.
-
-    Parameters
-    ----------
-    log : CompilationLog
-    """
+    """Return a log as HTML of less than 200 kB that needs no script, style sheet or network."""
     kernels = asked_kernels(list(log.kernels))
     if not kernels:
         return block("No kernel has been asked for yet.")
@@ -89,12 +84,7 @@ def compilation_html(log: CompilationLog) -> Html:
 
 
 def compilation_comparison_html(comparison: CompilationComparison) -> Html:
-    """Return compiling one by one and together as HTML: the verdict, and both as still pictures on one time axis.
-
-    Parameters
-    ----------
-    comparison : CompilationComparison
-    """
+    """Return compiling one by one and together as HTML: the verdict, and both as still pictures on one time axis."""
     logs = {"one by one": comparison.one_by_one, "together": comparison.together}
     axis_ns = max(log.wall_ns for log in logs.values())
     heading = '<p style="margin:6px 0 2px 0;font-weight:600">{}, {}</p>{}'
@@ -239,12 +229,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
 
 
 class BusyClock:
-    """A clock that stands still while no thread is at a stage.
-
-    Parameters
-    ----------
-    stages : sequence of StageTime
-    """
+    """A clock that stands still while no thread is at a stage."""
 
     def __init__(self, stages: Sequence[StageTime]) -> None:
         self._starts: list[int] = []

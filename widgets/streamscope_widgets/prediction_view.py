@@ -1,14 +1,15 @@
-"""A prediction beside the trace that it was made from: the answer, the numbers of the predicted run, both on one axis."""
+"""Predictions: one beside the trace that it was made from, both on one axis; and several beside the runs that they were verified by."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from streamscope.analysis.summary import summary
+from streamscope.predicting.verify import Verification, Verified, error_text, ran_heading
 from streamscope.trace import TimelineGroup
-from streamscope.words import shortened, time_text
+from streamscope.words import format_us, shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
-from streamscope_widgets.show.html import Html, a_picture, block
+from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, trace_timeline
 from streamscope_widgets.trace_view import head
@@ -53,3 +54,25 @@ def predicted_words(prediction: Prediction) -> str:
     supposed = prediction.supposition
     changes = f" with {shortened(', '.join(supposed.changes), LONGEST_CHANGES)}" if supposed.changes else ""
     return f"Predicted, not measured: {time_text(prediction.predicted_ns)} under {supposed.engine}{changes}; {prediction.against}."
+
+
+def verification_html(found: Verification) -> Html:
+    """Return what was predicted for each engine, what was measured, and the error, as HTML that needs no script, style sheet or network."""
+    worst = found.worst
+    columns = (
+        Column("engine", "How the operations were issued.", "code"),
+        Column("predicted µs", "Makespan that the simulated device has, at the sync trace's prices."),
+        Column(ran_heading(found.device), "Median makespan of its runs, each right after another run of the same engine."),
+        Column("error", "Predicted over the run, less one."),
+    )
+    headline = f"Predictions are off by {found.median_error:.1%} in the median, {abs(worst.error):.1%} at most ({worst.engine})"
+    return block(
+        above(f"{found.program} on {found.device.name}"),
+        lead(headline),
+        table(columns, [_row(each) for each in found.values()]),
+        small("Simulated times, not measured." if found.device.simulated else found.source.what_if(engine="graph").info.notes[0]),
+    )
+
+
+def _row(each: Verified) -> Row:
+    return Row([each.engine, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), error_text(each.error)])

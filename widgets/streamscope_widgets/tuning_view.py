@@ -28,12 +28,7 @@ COLUMNS = (
 
 
 def tuning_html(tuning: Tuning) -> Html:
-    """Return it as HTML of less than 200 kB that needs no script, style sheet or network.
-
-    Parameters
-    ----------
-    tuning : Tuning
-    """
+    """Return it as HTML of less than 200 kB that needs no script, style sheet or network."""
     if not tuning.kernels:
         return block("The program has no element-wise kernel to tune.")
     kernels = sorted(tuning.kernels, key=lambda kernel: -kernel.gain)

@@ -90,14 +90,15 @@ def critical_path(trace: Trace) -> CriticalPath:
 
     Formula: a kernel or copy begins after the last of these: the end of what came before it on its stream, the end of what its stream
     waited for, the start of its launch call and the shortest launch latency of the trace. The path goes on with that one. From a call, it
-    goes to what the host did before: on its thread, or the last call of another thread that is no wait, if that ended later; from a wait of
-    the host, to the kernel or copy whose end it noticed: the last one within the wait, on its stream if it is named; from a blocking copy,
-    to that copy; from a host function, to the launch that it waited for, if the host was there before. Unit: ns. Ranges, and calls of CUDA
-    that neither launch nor wait, are part of the time between two calls. The path stops at what began after nothing, or where clocks that
-    disagree would lead it round in a ring; where that is not the run's first start, the path is shorter than the run, and
-    `CriticalPath.unexplained_ns` is the rest: both add up to `span_ns`. The definition is ours. Holistic Trace Analysis takes the longest
-    path through the begins and ends of all spans; here the last cause is followed back, and waits are those of the engine's plan or of the
-    recording, not inferred.
+    goes to the call before on its thread, or to the last call of another thread if that ended later and did not wait. From a wait of the
+    host, it goes to the kernel or copy whose end the host noticed: the last one within the wait, on its stream if that is named. From a
+    blocking copy, it goes to that copy; from a host function, to the launch that it waited for, if the host was there before. Unit: ns.
+
+    Ranges, and calls of CUDA that neither launch nor wait, are part of the time between two calls. The path stops at a span that began
+    after nothing, or where clocks that disagree would lead it round in a ring. If that is later than the run's first start, the path is
+    shorter than the run. `CriticalPath.unexplained_ns` is the rest: both add up to `span_ns`. The definition is ours. Holistic Trace
+    Analysis takes the longest path through the begins and ends of all spans. Here the last cause is followed back, and waits are those of
+    the engine's plan or of the recording, not inferred.
 
     Parameters
     ----------
@@ -203,7 +204,7 @@ def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:
 
 
 def _handed_over(spans: SpanTable, host: IntArray, before: IntArray) -> IntArray:
-    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is no wait."""
+    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is not a wait."""
     if len(np.unique(spans.lane[host])) < 2:
         return before
     calls = host[spans.kind[host] != SpanKind.SYNC]

@@ -54,7 +54,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, repr=False)
-class TraceDiff:
+class TraceDiff(display.Shown):
     """What `diff` found. Differences are the second trace less the first: negative is faster.
 
     Attributes
@@ -191,9 +191,6 @@ class TraceDiff:
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
 
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
-
     def timeline(self) -> TimelineWidget:
         """Return both traces as live timelines on one axis; what is selected in one is marked in the other.
 
@@ -260,9 +257,9 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
 
     Kernels, copies and sets are joined by operation if both traces are of one program, else by name and order (see
     `TraceDiff.joined`). The difference of the spans is divided by an identity that holds for each trace: span = kernel time - what of it
-    runs side by side + copies and sets alone + idle time by cause; and kernel time is the sum over its rows. Where a name runs several
-    times, a row has the median of the differences of its pairs with its interval, as `median_interval` has it; where the two traces have
-    different counts, the difference of the medians, and the interval from one's low end to the other's high end. Unit: µs.
+    runs side by side + copies and sets alone + idle time by cause. Kernel time is the sum over its rows. Where a name runs several
+    times, a row has the median of the differences of its pairs with its interval, as `median_interval` has it. If the two traces have
+    different counts, it has the difference of the medians, with the interval from one's low end to the other's high end. Unit: µs.
 
     Parameters
     ----------

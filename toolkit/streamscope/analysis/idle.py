@@ -97,8 +97,8 @@ def device_gaps(
 ) -> Gaps:
     """Gaps in which no stream runs anything, from the trace's zero to its last end.
 
-    Formula: as for one stream, over the kernels and copies of all streams as if they were one; the time before the first is a gap that
-    began at ``begin_ns`` (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is
+    Formula: as for one stream, over the kernels and copies of all streams as if they were one. The time before the first is a gap that
+    began at ``begin_ns`` (the host has not launched yet: host wait). The time after the last is *other* (the host notices that all is
     done). Unit: ns.
 
     Parameters

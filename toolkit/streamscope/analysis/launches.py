@@ -1,7 +1,7 @@
 """From the launch call on the host to the kernel on the device.
 
-A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its nodes: what is
-defined from a call to *a* kernel is then taken for the first node of the replay, kernel or copy, and each replay counts as one launch.
+A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its nodes. Metrics from
+a call to *a* kernel then take the first node of the replay, kernel or copy, and each replay counts as one launch.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(display.Shown):
     """What `audit` found.
 
     Attributes
@@ -175,9 +175,6 @@ class Audit:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
-
 
 @verb
 def audit(
@@ -195,15 +192,15 @@ def audit(
 ) -> Audit:
     """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
 
-    Of captured code it lists what orders its nodes without need: nodes that are not understood, memory whose use is not known, and the
-    capture itself, under engines that keep its order; each with the edges that it keeps and what it costs at most.
+    Of captured code it lists what orders its nodes without need, each with the edges that it keeps and what it costs at most. Such are
+    nodes that are not understood, memory whose use is not known, and the capture itself, under engines that keep its order.
 
     Nothing is launched. References and host functions are called in NumPy, several times: with the program's values, with random ones up
     to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn that off with ``touches=False`` where a host function
     must not be called (it prints, or sends something).
 
-    The audit does not see state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out;
-    arrays that a function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not.
+    The audit does not see state that a function sets once only, or for values that were not tried. It does not see memory that NumPy does
+    not hand out, nor writes to arrays that a function captured (a closure, a global). A CUDA kernel may do what its reference does not.
 
     Parameters
     ----------

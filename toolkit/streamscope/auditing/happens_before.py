@@ -119,12 +119,7 @@ class Waits:
 
 @dataclass
 class Walk:
-    """Reads a plan in the order of issue, several runs in a row.
-
-    Attributes
-    ----------
-    plan : Plan
-    """
+    """Reads a plan in the order of issue, several runs in a row."""
 
     plan: Plan
     _clocks: npt.NDArray[np.int64] = field(init=False)

@@ -221,12 +221,7 @@ def _unwritten(call: GuardedCall, one: Sequence[Array], other: Sequence[Array], 
 
 
 class _Unseen:
-    """The variables whose values have made no difference, whatever was tried. Those without elements make none anyway.
-
-    Attributes
-    ----------
-    variables : list of int
-    """
+    """The variables whose values have made no difference, whatever was tried. Those without elements make none anyway."""
 
     def __init__(self, call: GuardedCall, own: Memory, results: Sequence[Array], specs: Mapping[int, ArraySpec]) -> None:
         self._call = call

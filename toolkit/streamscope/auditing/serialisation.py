@@ -1,9 +1,9 @@
 """False serialisation: orders that a plan keeps and no path of declared dependencies needs, with an estimate of what they cost.
 
 One run is looked at. Each item's direct predecessors are the latest items of each strand that it knows; if any two items are ordered and
-need not be, then some direct pair is, so the direct pairs tell all. The estimate is a lower bound of the makespan: the longest path
-through the declared dependencies alone, against that through the plan's orders too, as if the device had room for all at once and the host
-took no time to issue.
+need not be, then some direct pair is, so the direct pairs tell all. The estimate compares two lower bounds of the makespan: the
+longest path through the declared dependencies alone, and that through the plan's orders too. Both are as if the device had room for all at
+once and the host took no time to issue.
 """
 
 from __future__ import annotations

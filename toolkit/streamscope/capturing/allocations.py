@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamscope.capturing.arguments import Allocations as Pieces
 from streamscope.capturing.keeping import Kept
-from streamscope.capturing.memory import Region, around
+from streamscope.capturing.memory import Region, around, united
 from streamscope.kernels.library.libraries import libraries
 
 
@@ -34,23 +34,6 @@ def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
         for block in each["blocks"]
         if block["state"] == "active_allocated"
     ]
-
-
-def united(regions: Iterable[Region]) -> list[Region]:
-    """Return regions sorted, those that overlap made one; neighbours stay apart.
-
-    Examples
-    --------
-    >>> united([(8, 16), (0, 8), (12, 20)])
-    [(0, 8), (8, 20)]
-    """
-    found: list[Region] = []
-    for start, end in sorted(regions):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 class Allocated:

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from streamscope import display
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.facts import CaptureFacts, CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
-from streamscope.capturing.true_order import true_order
+from streamscope.capturing.memory_curve import CurvePoint, memory_curve
+from streamscope.capturing.true_order import Edges, true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
@@ -28,7 +31,7 @@ TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass(repr=False)
-class CapturedProgram:
+class CapturedProgram(display.Shown):
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
     Attributes
@@ -115,9 +118,47 @@ class CapturedProgram:
 
         return save(self, path)
 
+    def origin(self) -> CaptureOrigin:
+        """Return where and when it was captured, with which versions, and what it holds in memory."""
+        raise NotImplementedError
+
     def measured_on(self) -> str:
         """Return the name of the GPU that the durations were measured on."""
-        raise NotImplementedError
+        return self.origin().device
+
+    def memory_curve(self) -> list[CurvePoint]:
+        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
+
+        Raises
+        ------
+        ProgramError
+            It was read from a file of an older version, which does not say what the capture held.
+
+        Examples
+        --------
+        You need a GPU to capture anything, or a file that one made::
+
+            for extra_mib, speedup in ss.capture(model, image).memory_curve():
+                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
+        """
+        origin, costs = self.origin(), [launch.cost for launch in self.program.launches()]
+        if origin.memory is None:
+            raise ProgramError(
+                f"the file of {self.name!r} does not say what the capture held in memory", hint="capture it and save it again"
+            )
+        model, durations_us, edges, capture_us = model_of(origin.device), self.durations_us, self.program.captured, self.capture_us
+
+        def speedup(order: Edges) -> float:
+            return upper_bound(durations_us, costs, edges, order, model, capture_us).speedup
+
+        return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup)
+
+    def facts(self) -> CaptureFacts:
+        """Return what a comparison and its report say of it."""
+        origin, certificate = self.origin(), self.certificate()
+        held = origin.memory
+        said, curve = ("", ()) if held is None else (str(held), tuple(self.memory_curve()))
+        return CaptureFacts(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), said, curve)
 
     def __str__(self) -> str:
         return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"

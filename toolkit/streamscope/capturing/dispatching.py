@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
+
+from streamscope.devices.cuda.gate import WATCHDOG
 
 Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
@@ -20,6 +24,36 @@ def listening(hear: Hear) -> AbstractContextManager[object]:
     """
     mode: AbstractContextManager[object] = _mode()(hear)
     return mode
+
+
+class OtherThreads:
+    """Tells whether threads ran meanwhile that nobody hears: what they launched cannot be told from what an operator did.
+
+    A thread that launches something takes processor time, and one that waits takes none.
+
+    Parameters
+    ----------
+    ours : iterable of int
+        Threads that launch what they are told to, by the number that the system gives them.
+    """
+
+    def __init__(self, ours: Iterable[int] = ()) -> None:
+        self._heard = {threading.get_native_id(), *ours}
+
+    def times_ns(self) -> dict[int, int]:
+        """Return the processor time of each thread that is not heard; the calling one is heard from now on."""
+        self._heard.add(threading.get_native_id())
+        others = (one.native_id for one in threading.enumerate() if one.name != WATCHDOG)
+        return {one: _processor_time_ns(one) for one in others if one is not None and one not in self._heard}
+
+
+def _processor_time_ns(thread: int) -> int:
+    """Return the processor time of a thread, in ns; -1 of one that has ended."""
+    try:
+        # As `time.pthread_getcpuclockid` makes it, which must not be asked of a thread that may have ended.
+        return time.clock_gettime_ns((~thread << 3) | 6)
+    except OSError:
+        return -1
 
 
 def tensors_in(value: Any) -> Iterator[Any]:

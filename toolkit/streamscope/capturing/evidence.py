@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from streamscope.capturing.allocations import Allocated, united
+from streamscope.capturing.allocations import Allocated
 from streamscope.capturing.arguments import pointers_among
 from streamscope.capturing.kernel_uses import kernel_uses
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, united
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels

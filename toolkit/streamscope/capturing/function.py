@@ -6,8 +6,10 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,33 +17,35 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
-from streamscope.capturing.allocations import arrays_memory_behind, united
-from streamscope.capturing.bound import upper_bound
+from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
+from streamscope.capturing.facts import CaptureOrigin
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region
-from streamscope.capturing.memory_curve import CurvePoint, memory_curve
-from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.memory import NodeMemory, Region, united
+from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
-from streamscope.capturing.stream_capture import take
+from streamscope.capturing.stream_capture import Taken, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
-from streamscope.devices.measured_models import model_of
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.user_line import user_line
+from streamscope.program.user_line import line_of_error, user_line
+from streamscope.trace.info import library_versions
 from streamscope.words import a_kind
 
 Array = npt.NDArray[Any]
 
-CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+CAPTURE_HINT = (
+    "leave out what waits for the GPU (.item(), .cpu(), if or print of a tensor, x[mask], nonzero, torch.cuda.synchronize) "
+    "or allocates host memory"
+)
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
@@ -67,6 +71,7 @@ class CapturedFunction(CapturedProgram):
     _expected: list[Array]
     _before: list[tuple[Any, Any]]
     _state: State
+    _origin: CaptureOrigin
     _own: list[Region] = field(default_factory=list)
 
     def __reduce__(self) -> str:
@@ -89,8 +94,23 @@ class CapturedFunction(CapturedProgram):
         for start, end in _regions([result for result in self.results if _is_one_piece(result)]):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
-        _restore(self._before)
+        restore(self._before)
         runtime.deviceSynchronize()
+
+    @property
+    def kept(self) -> Sequence[Any]:
+        """What lives as long as the capture."""
+        found: Sequence[Any] = getattr(self.program.raw, "kept", ())
+        return found
+
+    @property
+    def generators(self) -> list[Any]:
+        """Generators of PyTorch's random numbers that it may draw from."""
+        return generators_of(self.kept)
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Run a block, and put back afterwards what the function changes as it was before the block, and not as it was captured."""
+        return self._state.keeping()
 
     @property
     def capture_us(self) -> float | None:
@@ -98,27 +118,9 @@ class CapturedFunction(CapturedProgram):
         raw = self.program.raw
         return None if raw is None else float(raw.times_us([raw.edges])[0])
 
-    def measured_on(self) -> str:
-        """Return the name of the GPU that it was captured on."""
-        runtime = libraries().runtime
-        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
-
-    def memory_curve(self) -> list[CurvePoint]:
-        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
-
-        Examples
-        --------
-        You need a GPU to capture anything::
-
-            for extra_mib, speedup in ss.capture(model, image).memory_curve():
-                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
-        """
-        costs = [launch.cost for launch in self.program.launches()]
-        model, durations_us, edges = model_of(self.measured_on()), self.durations_us, self.program.captured
-        results = [one.__cuda_array_interface__["data"][0] for one in self.results]
-        return memory_curve(
-            self.memories, edges, self.memory.pieces, results, lambda order: upper_bound(durations_us, costs, edges, order, model).speedup
-        )
+    def origin(self) -> CaptureOrigin:
+        """Return where and when it was captured, with which versions, and what it holds in memory."""
+        return self._origin
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs; each begins from the same state."""
@@ -156,7 +158,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device, or the limit is no size of memory.
+        It is not a function, or returns something else than arrays on the device, or the limit is not a size of memory.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
@@ -183,14 +185,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
     note_sources()
-    before = [(one, _copy(one)) for one in inputs if _on_device(one)]
+    before = [(one, copy_of(one)) for one in inputs if _on_device(one)]
     for _ in range(WARM_RUNS):
-        _restore(before)
+        restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
     try:
-        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(_restore, before))
+        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(restore, before))
     except StreamscopeError:
         raise
     except Exception as error:
@@ -199,30 +201,60 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
-    pieces = [one for one in results if _is_one_piece(one)]
-    words = (word for node in nodes for word in node.words)
-    state = found_state(words, taken.own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
-    _restore(before)
-    with _random_numbers_as_captured():
+    state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
+    restore(before)
+    with _random_numbers_as_captured(taken.kept):
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
-    touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
-
-    def put_back() -> None:
-        state.put_back()
-        _restore(before)
-
-    memories, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
-    kept = [*taken.kept, *arrays_memory_behind(word for node in nodes for word in node.words)]
+    kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
     raw.put_back = state.put_changes_back
     program = _program(title, nodes, described, memories, kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
-    return CapturedFunction(*known, function, inputs, expected, before, state, taken.own)
+    return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
+
+
+def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
+    """Return the GPU, the time, and the versions of Streamscope, of the frameworks that may have launched something, and of the driver."""
+    runtime = libraries().runtime
+    versions = {name: version for name, version in library_versions().items() if name == "streamscope"}
+    for name in ("torch", "cupy", "triton", "numba"):
+        if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
+            versions[name] = str(version)
+    driver = runtime.driverGetVersion()
+    versions["CUDA driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
+    device = str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+    starts = tuple(map(device_address, results))
+    return CaptureOrigin(device, datetime.now(UTC).isoformat(timespec="seconds"), versions, memory, starts)
+
+
+def _state_and_memories(
+    taken: Taken, nodes: Sequence[LaunchableNode], memories: list[NodeMemory], results: Sequence[Any], before: Sequence[tuple[Any, Any]]
+) -> tuple[State, list[NodeMemory], tuple[str, ...]]:
+    """Return what a run changes, and what each node touches where its writes are as was claimed, with notes; ``before`` are the inputs."""
+    pieces = [one for one in results if _is_one_piece(one)]
+    # A node that is not understood may change an input that only an address in device memory leads to.
+    inputs = [device_address(one) for one, _ in before]
+
+    def state_of(memories: Sequence[NodeMemory]) -> State:
+        outcome, run = (lambda: [on_host(one) for one in pieces]), partial(_run_once, nodes)
+        return found_state([*addresses_of(nodes, memories), *inputs], taken.own, _regions(pieces), outcome, run)
+
+    state = state_of(memories)
+
+    def put_back() -> None:
+        state.put_back()
+        restore(before)
+
+    touched = united(region for node in nodes for word in node.words if (region := taken.allocated.around(word)) is not None)
+    checked, notes = checked_memories(nodes, memories, touched, taken.own, put_back)
+    if checked != memories:  # What nobody had said is state, too.
+        state = state_of(checked)
+    return state, checked, notes
 
 
 def _not_captured(title: str, error: Exception) -> StreamscopeError:
@@ -233,7 +265,23 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if refused:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    return EngineError(f"{title} cannot be captured: {error}", hint=CAPTURE_HINT)
+    failed = _first_of(error)
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=CAPTURE_HINT)
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the error that the function raised: another one follows from it, as the capture ends."""
+    found, followed = error, error.__context__
+    while followed is not None:
+        found, followed = (followed if line_of_error(followed) is not None else found), followed.__context__
+    return found
+
+
+def line_and_reason(failed: BaseException) -> str:
+    """Return the user's line that failed, and the first line of why: ``" at model.py:7, if x.sum() > 0: CUDA error: …"``."""
+    line = line_of_error(failed)
+    where = f" at {line.where}, {line.source.rstrip(':')}" if line is not None else ""
+    return f"{where}: {(str(failed) or type(failed).__name__).strip().partition(chr(10))[0]}"
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -247,19 +295,25 @@ def _run_once(nodes: Sequence[LaunchableNode]) -> None:
 
 
 @contextlib.contextmanager
-def _random_numbers_as_captured() -> Iterator[None]:
+def _random_numbers_as_captured(kept: Iterable[object]) -> Iterator[None]:
     """Let PyTorch draw the random numbers that a captured graph draws, which start at offset 0 in each run; then go on as before."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        yield
-        return
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    before = generator.get_state()
-    generator.set_offset(0)
+    generators = generators_of(kept)
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.set_offset(0)
     try:
         yield
     finally:
-        generator.set_state(before)
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+
+
+def generators_of(kept: Iterable[object]) -> list[Any]:
+    """Return the generators that captured code may draw from: PyTorch's own of the current GPU, and those that the capture keeps."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    return [torch.cuda.default_generators[torch.cuda.current_device()], *(one for one in kept if isinstance(one, torch.Generator))]
 
 
 def _is_one_piece(result: Any) -> bool:
@@ -268,8 +322,12 @@ def _is_one_piece(result: Any) -> bool:
 
 def _regions(pieces: Sequence[Any]) -> list[Region]:
     """Return where results lie that are in one piece each."""
-    starts = [(one.__cuda_array_interface__["data"][0], one.nbytes) for one in pieces]
-    return [(start, start + nbytes) for start, nbytes in starts]
+    return [(device_address(one), device_address(one) + one.nbytes) for one in pieces]
+
+
+def device_address(value: Any) -> int:
+    """Return where the first element of a CuPy array or CUDA tensor lies."""
+    return int(value.data_ptr() if _is_tensor(value) else value.__cuda_array_interface__["data"][0])
 
 
 def _on_device(value: Any) -> bool:
@@ -277,11 +335,12 @@ def _on_device(value: Any) -> bool:
     return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
 
 
-def _copy(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
+    """Return a copy of a CuPy array or CUDA tensor."""
     return value.detach().clone() if _is_tensor(value) else value.copy()
 
 
-def _restore(before: Sequence[tuple[Any, Any]]) -> None:
+def restore(before: Iterable[tuple[Any, Any]]) -> None:
     """Put back what inputs held before the function ran."""
     for value, copy in before:
         if _is_tensor(value):
@@ -302,7 +361,9 @@ def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
         if not _on_device(one):
-            raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
+            where = " in host memory" if _is_tensor(one) or isinstance(one, np.ndarray) else ""
+            hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"
+            raise ProgramError(f"{name} returned {a_kind(one)}{where}", hint=hint)
     return [one.detach() if _is_tensor(one) else one for one in results]
 
 

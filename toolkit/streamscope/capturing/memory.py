@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -69,3 +69,20 @@ def around(regions: Sequence[Region], address: int) -> Region | None:
     """Return the region that an address lies in; the regions are sorted and apart."""
     at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
     return regions[at] if at >= 0 and address < regions[at][1] else None
+
+
+def united(regions: Iterable[Region]) -> list[Region]:
+    """Return regions sorted, those that overlap made one; neighbours stay apart.
+
+    Examples
+    --------
+    >>> united([(8, 16), (0, 8), (12, 20)])
+    [(0, 8), (8, 20)]
+    """
+    found: list[Region] = []
+    for start, end in sorted(regions):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found

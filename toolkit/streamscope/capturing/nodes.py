@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from streamscope.capturing.arguments import Parameter, parameters_of
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, united
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import EngineError
@@ -71,6 +71,20 @@ class LaunchableNode:
             return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
         return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns, per_multiprocessor=self.per_multiprocessor)
+
+
+def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]) -> set[int]:
+    """Return the addresses that lead to all that nodes may touch, as far as their arguments and their evidence say.
+
+    Of a node that is understood, these lie in what it touches. Its arguments may hold others, left there by earlier kernels: what lies
+    there may belong to somebody else by now.
+    """
+    found: set[int] = set()
+    for node, memory in zip(nodes, memories, strict=True):
+        touched = united((one.start, one.end) for one in memory.accesses if one.start < one.end)
+        found.update(start for start, _ in touched)
+        found.update(word for word in node.words if not memory.understood or around(touched, word) is not None)
+    return found
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:

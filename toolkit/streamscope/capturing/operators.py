@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
-from streamscope.capturing.dispatching import listening, storages_in, tensors_in
+from streamscope.capturing.dispatching import OtherThreads, listening, storages_in, tensors_in
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
@@ -22,6 +22,7 @@ from streamscope.program.user_line import LinesOfFrames
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas say what they write; of others, inputs count as written too."""
+BESIDE = "another thread ran while its operator did, and may have launched it"
 _WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
 """Arguments that batch norms and recurrent networks change, though their schemas do not say so."""
 
@@ -94,6 +95,7 @@ class OperatorLog:
         self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
         self._workspaces, self._calls, self._apart, self._threads = workspaces, 0, apart, threads
         self._places = _Places()
+        self._others = OtherThreads(threads.numbers if threads is not None else ())
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -121,6 +123,7 @@ class OperatorLog:
         given = tuple(_given(function, args, kwargs))
         self._keep_given(tensor for tensor, _ in given)
         touched = [(_extent(tensor), written) for tensor, written in given]
+        others_ns = self._others.times_ns()
         nodes, counts = self._graph.count(), self._counts.now()
         threads = self._threads if self._calls in self._apart else None
         result = function(*args, **kwargs) if threads is None else threads.call(function, args, kwargs)
@@ -128,6 +131,7 @@ class OperatorLog:
         self.keep(outputs)
         launched = self._graph.since(nodes)
         if launched:
+            alone = others_ns == self._others.times_ns()
             touched += [(_extent(tensor), True) for tensor in outputs]
             touched += [(_extent(tensor), True) for tensor, written in given if written]  # It may lie elsewhere now.
             module, where = self._places.here()
@@ -140,7 +144,7 @@ class OperatorLog:
                     tuple(dict.fromkeys(one for extents, written in touched if not written for one in extents or ())),
                     tuple(dict.fromkeys(one for extents, written in touched if written for one in extents or ())),
                     range(counts.allocations, after.allocations),
-                    "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided",
+                    _why_unknown(function, touched) if alone else BESIDE,
                     self._calls,
                     _is_trusted(function),
                 )
@@ -161,6 +165,10 @@ class OperatorLog:
             torch = sys.modules["torch"]
             wanted = sizes if 0 < sum(sizes) <= freed_bytes else [freed_bytes]
             self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda") for nbytes in wanted])
+
+
+def _why_unknown(function: Any, touched: Iterable[tuple[tuple[Region, ...] | None, bool]]) -> str:
+    return "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided"
 
 
 class _Places:

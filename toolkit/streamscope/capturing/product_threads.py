@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,8 @@ class ProductThreads:
 
     def __init__(self, executors: list[ThreadPoolExecutor], stream: Any) -> None:
         self._executors, self._stream = cycle(executors), stream
+        self.numbers: set[int] = set()
+        """Of the threads, as the system has them; each is known from its first call on."""
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, as it would be called in this thread."""
@@ -35,6 +38,7 @@ class ProductThreads:
 
     def _called(self, keys: tuple[Any, Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         torch = sys.modules["torch"]
+        self.numbers.add(threading.get_native_id())
         # A dispatch mode hears of an operator when autograd is done with it. A new thread does not know that.
         with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._ForceDispatchKeyGuard(*keys):  # noqa: SLF001 — no public way
             return function(*args, **kwargs)

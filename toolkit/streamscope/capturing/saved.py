@@ -6,10 +6,10 @@ and nodes are rows of numbers. No code is in it, and what is wrong with it is fo
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, program_of
+from streamscope.capturing.facts import CaptureOrigin
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.cost_model import LARGEST_BLOCK
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -90,6 +92,12 @@ class _Stored(msgspec.Struct):
     texts: list[str]
     nodes: Annotated[list[_Node], msgspec.Meta(min_length=1, max_length=MOST_NODES)]
     replay_us: Time | None = None
+    versions: Annotated[dict[str, str], msgspec.Meta(max_length=64)] = {}
+    plain_bytes: Number | None = None
+    pieces: list[tuple[Number, Number]] = []
+    results: list[Number] = []
+    notes: list[str] = []
+    """What its certificate says beside: for example that nobody could check the claims."""
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -117,11 +125,20 @@ class LoadedCapture(CapturedProgram):
         Where and when the durations were measured.
     replay_us : float, optional
         What a replay of the capture took there.
+    versions : mapping of str to str
+        Of Streamscope, the framework and the driver there; empty in files of older versions.
+    memory : MemoryHeld, optional
+        What the capture held in device memory; None in files of older versions.
+    results : tuple of int
+        Where the results lay.
     """
 
     device: str
     date: str
     replay_us: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    memory: MemoryHeld | None = None
+    results: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{super().__str__()}; {self.bound()} (measured on {self.device})"
@@ -133,9 +150,9 @@ class LoadedCapture(CapturedProgram):
         """What a replay of the capture took where it was captured, in µs; None where that was not measured."""
         return self.replay_us
 
-    def measured_on(self) -> str:
-        """Return the name of the GPU that the durations were measured on."""
-        return self.device
+    def origin(self) -> CaptureOrigin:
+        """Return where and when it was captured, with which versions, and what it held in memory."""
+        return CaptureOrigin(self.device, self.date, self.versions, self.memory, self.results)
 
 
 def load_captured(path: str | Path) -> LoadedCapture:
@@ -214,8 +231,22 @@ def _stored(captured: CapturedProgram) -> _Stored:
                 ],
             )
         )
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    return _Stored(VERSION, captured.name, captured.measured_on(), date, list(texts), nodes, captured.capture_us)
+    origin = captured.origin()
+    held = origin.memory
+    return _Stored(
+        version=VERSION,
+        name=captured.name,
+        device=origin.device,
+        date=origin.date,
+        texts=list(texts),
+        nodes=nodes,
+        replay_us=captured.capture_us,
+        versions=dict(origin.versions),
+        plain_bytes=None if held is None else held.plain_bytes,
+        pieces=[] if held is None else [(start, end - start) for start, end in held.pieces],
+        results=list(origin.results),
+        notes=list(captured.certificate().notes),
+    )
 
 
 def _loaded(stored: _Stored) -> LoadedCapture:
@@ -230,7 +261,8 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
     if stored.version < 1:
         raise ValueError(f"it has version {stored.version}, and there is none before 1")
-    if not all(map(is_text, (*stored.texts, stored.name, stored.device, stored.date))):
+    versions = itertools.chain(*stored.versions.items())
+    if not all(map(is_text, (*stored.texts, *stored.notes, stored.name, stored.device, stored.date, *versions))):
         raise ValueError("a text in it is too long, or none that UTF-8 can express")
     _check_texts(stored)
     nodes, memories = [], []
@@ -245,9 +277,15 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         for row in stored.nodes
     ]
     kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
-    program = without_kernels(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    sources = [stored.texts[row.source] for row in stored.nodes]
+    program = without_kernels(stored.name, nodes, memories, costs, kinds, sources, stored.notes)
     program = replace(program, measured_on=stored.device)
-    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date, stored.replay_us)
+    pieces = tuple(sorted((start, start + nbytes) for start, nbytes in stored.pieces))
+    if any(end > start for (_, end), (start, _) in itertools.pairwise(pieces)):
+        raise ValueError("pieces of memory that the capture held overlap")
+    held = None if stored.plain_bytes is None else MemoryHeld(stored.plain_bytes, pieces)
+    where = (stored.device, stored.date, stored.replay_us, stored.versions, held, tuple(stored.results))
+    return LoadedCapture(stored.name, program, nodes, memories, *where)
 
 
 def without_kernels(
@@ -257,13 +295,14 @@ def without_kernels(
     costs: Sequence[Cost],
     kinds: Sequence[LaunchKind],
     sources: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Program:
     """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
 
     def launch(number: int, after: tuple[int, ...]) -> Launch:
         return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
 
-    return program_of(name, nodes, memories, launch, sources)
+    return program_of(name, nodes, memories, launch, sources, notes=notes)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
@@ -271,6 +310,7 @@ def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
         texts[each] for each in (row.kind, row.name, row.operator, row.module, row.where, row.symbol)
     )
     after = tuple(dict.fromkeys(row.after))
+    name = kernel_name(symbol) if symbol else name  # Older files have shorter names, such as "Kernel".
     return GraphNode(
         _named(NodeKind, kind), name, after, row.grid, row.block, row.registers, row.shared_bytes, row.nbytes,
         operation=number, operator=operator, where=where, symbol=symbol, module=module,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from streamscope.capturing.allocations import blocks_in_use, torch_segments
 from streamscope.capturing.memory import Region, around
 from streamscope.errors import HungError
+from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
@@ -28,6 +30,10 @@ PIECE = 2**26
 """Bytes that are saved and compared at a time."""
 LEFT_FREE = 8 * PIECE
 """Bytes of device memory that copies leave free; comparing a piece takes some."""
+MOVED = 2**16
+"""Bytes that a block of a kernel copies."""
+ALIGNED = 256
+"""Copies begin at multiples of so many bytes, as what allocators hand out."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +57,29 @@ class State:
 
     def put_back(self) -> None:
         """Write what was saved to where it was; blocking, since others may write there on other streams."""
-        self._write(self.saved)
+        self._write(self.saved, self._all)
 
     def put_changes_back(self) -> None:
         """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
-        self._write(self.saved[: self.changing])
+        self._write(self.saved[: self.changing], self._changes)
 
-    def _write(self, saved: Sequence[tuple[Region, Any]]) -> None:
+    @cached_property
+    def _all(self) -> Moves:
+        return _moves_back(self.saved)
+
+    @cached_property
+    def _changes(self) -> Moves:
+        return _moves_back(self.saved[: self.changing])
+
+    def _write(self, saved: Sequence[tuple[Region, Any]], moves: Moves) -> None:
         if not saved:
             return
         runtime = libraries().runtime
         runtime.deviceSynchronize()
+        moves.run()
         for (start, end), values in saved:
-            bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+            if isinstance(values, np.ndarray):
+                bytes_at(start, end)[...] = libraries().cupy.asarray(values)
         runtime.deviceSynchronize()
 
     @contextmanager
@@ -71,7 +87,8 @@ class State:
         """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
-        before = State([(region, copied(region)) for region, _ in self.saved], None)
+        regions = [region for region, _ in self.saved]
+        before = State(list(zip(regions, Copies(regions).values, strict=True)), None)
         synchronize()
         hung = False
         try:
@@ -123,7 +140,7 @@ def found_state(
 def _found(
     touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
 ) -> State:
-    before = State([(region, copied(region)) for region in touched], pool)
+    before = State(list(zip(touched, Copies(touched).values, strict=True)), pool)
     run()
     first = outcome()
     lines = before.changed()
@@ -140,7 +157,8 @@ def _found(
     changing = _without(_merged(lines), sorted(whole))
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
     scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
-    return State([(region, copied(region)) for region in (*changing, *scalars)], pool, len(changing))
+    kept = [*changing, *scalars]
+    return State(list(zip(kept, Copies(kept).values, strict=True)), pool, len(changing))
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
@@ -195,10 +213,70 @@ def bytes_at(start: int, end: int) -> Any:
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def copied(region: Region) -> Any:
-    """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
-    values = bytes_at(*region)
-    return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
+class Moves:
+    """Copies between pieces of device memory, all in one launch on the current stream.
+
+    Parameters
+    ----------
+    moves : iterable of (int, Region)
+        Where each source begins, and its target; the target of source 0 is filled with zeros.
+    """
+
+    def __init__(self, moves: Iterable[tuple[int, Region]]) -> None:
+        parts = [
+            (source and source + at - start, at, min(MOVED, end - at)) for source, (start, end) in moves for at in range(start, end, MOVED)
+        ]
+        self._count = len(parts)
+        self._parts = libraries().cupy.asarray(np.array(parts, np.uint64)) if parts else None
+
+    def run(self) -> None:
+        """Put the copies on the current stream."""
+        if self._count:
+            _moving()((self._count,), (256,), (self._parts,))
+
+
+def _moves_back(saved: Iterable[tuple[Region, Any]]) -> Moves:
+    """Return the copies that put back what is saved on the device."""
+    return Moves((int(values.data.ptr), region) for region, values in saved if not isinstance(values, np.ndarray))
+
+
+class Copies:
+    """Copies of pieces of device memory: in one array or, where device memory is almost full, on the host.
+
+    Attributes
+    ----------
+    values : list of array
+        Of each piece, in bytes.
+    """
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        cupy, sizes = libraries().cupy, [end - start for start, end in regions]
+        ends = np.cumsum([-(-size // ALIGNED) * ALIGNED for size in sizes], dtype=np.int64).tolist()
+        nbytes = ends[-1] if ends else 0
+        self._whole: Any = None
+        if libraries().runtime.memGetInfo()[0] < LEFT_FREE + nbytes:
+            self.values: list[Any] = [bytes_at(*region).get() for region in regions]
+            return
+        self._whole = whole = cupy.zeros(nbytes, np.uint8)
+        starts = [end - -(-size // ALIGNED) * ALIGNED for end, size in zip(ends, sizes, strict=True)]
+        self.values = [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        first = int(whole.data.ptr)
+        Moves(
+            (source, (first + start, first + start + size)) for (source, _), start, size in zip(regions, starts, sizes, strict=True)
+        ).run()
+
+    def differing(self, other: Copies) -> int:
+        """Return how many bytes differ from other copies of the same pieces."""
+        cupy = libraries().cupy
+        if self._whole is not None and other._whole is not None:
+            return int(cupy.count_nonzero(self._whole != other._whole))
+        pairs = zip(self.values, other.values, strict=True)
+        return sum(int(cupy.count_nonzero(cupy.asarray(one) != cupy.asarray(another))) for one, another in pairs)
+
+
+@cache
+def _moving() -> Any:
+    return libraries().cupy.RawKernel(pieces("moved_bytes")["moved_bytes"], "moved_bytes")
 
 
 def _changed_lines(region: Region, values: Any) -> list[Region]:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments, united
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region
+from streamscope.capturing.memory import NodeMemory, Region, united
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.operators import Operator, OperatorLog
+from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
@@ -27,6 +27,9 @@ from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
+
+CAPTURES_AT_MOST = 3
+"""How often a function is captured, if another thread runs beside its operators."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,34 @@ def take(
         Puts back what the inputs held, before the function is called again.
     """
     through = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
-    taken, nodes, memories = _understood(through(function, inputs, extra_bytes))
+
+    def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
+        taken = undisturbed(lambda: through(function, inputs, extra_bytes, apart), restore)
+        nodes = read_nodes(taken.graph)
+        return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+
+    taken, nodes, memories = understood(())
     apart = sharing_calls(nodes, taken.operators, memories, tuple(one.node.after for one in nodes))
     if not apart or (extra_bytes is not None and extra_bytes < WORKSPACES_BYTES):
         return taken, nodes, memories
     del taken, nodes, memories  # What it returned may keep nodes of a backward pass, which belong to the stream of that capture.
     restore()
-    return _understood(through(function, inputs, extra_bytes, apart))
+    return understood(apart)
 
 
-def _understood(taken: Taken) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
-    nodes = read_nodes(taken.graph)
-    return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
+def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> Taken:
+    """Return a capture during whose operators no other thread ran or, where one always does, the last of a few.
+
+    A thread that runs by chance has most often nothing to do with the capture, and does not come again.
+    """
+    taken = through()
+    for _ in range(CAPTURES_AT_MOST - 1):
+        if all(one.why_unknown != BESIDE for one in taken.operators):
+            break
+        del taken  # As in `take`.
+        restore()
+        taken = through()
+    return taken
 
 
 def _uses_torch(arrays: Sequence[Any]) -> bool:
@@ -127,6 +146,8 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 with listening(workspaces.run):
                     function(*inputs)
             workspaces.learn(plain.made)
+            for generator in workspaces.generators:
+                graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
             threads = stack.enter_context(product_threads(side)) if apart else None
             torch.cuda.synchronize()
@@ -148,7 +169,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, side, log.kept, log.from_outside, products]
+    kept = [graph, pool, side, log.kept, log.from_outside, products, *workspaces.generators]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
 
 

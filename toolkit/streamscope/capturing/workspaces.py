@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,20 +12,26 @@ from streamscope.capturing.memory import Region
 
 
 class Workspaces:
-    """Notes what each operator of a plain call allocates besides its results.
+    """Notes what each operator of a plain call allocates besides its results, and which generators of the user's operators draw from.
 
-    Parameters
+    Attributes
     ----------
-    counts : TorchCounts
+    generators : list of torch.Generator
+        Each once; PyTorch's own is not among them.
     """
 
     def __init__(self, counts: TorchCounts) -> None:
+        self.generators: list[Any] = []
         self._counts = counts
         self._calls: list[tuple[range, tuple[int, ...]]] = []
         self._sizes: list[tuple[int, ...]] = []
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note which allocations were made meanwhile."""
+        kind = sys.modules["torch"].Generator
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, kind) and value.device.type == "cuda" and not any(value is one for one in self.generators):
+                self.generators.append(value)
         before = self._counts.now().allocations
         result = function(*args, **kwargs)
         after = self._counts.now().allocations

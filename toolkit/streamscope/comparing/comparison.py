@@ -19,6 +19,7 @@ from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import metrics_text
 from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine, streams_words
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
+from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
@@ -93,7 +94,7 @@ class NotComparedError(EngineError, KeyError):
     """An engine that a comparison does not have."""
 
 
-class Comparison(Mapping[str, Run]):
+class Comparison(Mapping[str, Run], display.Shown):
     """What `compare` found: a `Run` for each engine, by name.
 
     Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
@@ -110,6 +111,8 @@ class Comparison(Mapping[str, Run]):
         What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
     not_checked : tuple of str
         Outputs that could not be compared with anything, where others were.
+    capture : CaptureFacts, optional
+        Of captured code: where it was captured, what there is to gain, what is certified.
 
     Examples
     --------
@@ -131,6 +134,7 @@ class Comparison(Mapping[str, Run]):
         settings: Mapping[str, int] | None = None,
         checked_against: str = NUMPY,
         not_checked: Sequence[str] = (),
+        capture: CaptureFacts | None = None,
     ) -> None:
         self.program = program
         self.device = device
@@ -138,6 +142,7 @@ class Comparison(Mapping[str, Run]):
         self.settings = dict(settings or {})
         self.checked_against = checked_against
         self.not_checked = tuple(not_checked)
+        self.capture = capture
         self._runs = {run.engine: run for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
@@ -220,6 +225,8 @@ class Comparison(Mapping[str, Run]):
         content["checked_against"] = self.checked_against
         if self.not_checked:
             content["not_checked"] = self.not_checked
+        if self.capture is not None:
+            content["capture"] = self.capture.to_json()
         found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
         return found
 
@@ -328,9 +335,6 @@ class Comparison(Mapping[str, Run]):
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
-
 
 def write_files(comparison: Comparison, folder: Path) -> None:
     """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
@@ -395,11 +399,14 @@ def _loaded(path: Path, text: bytes) -> Comparison:
             trace_name(engine, checksum)  # Neither leads to another folder.
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
+        capture = CaptureFacts.from_json(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
     runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
-    return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed)
+    return Comparison(
+        workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed, capture=capture
+    )
 
 
 def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:

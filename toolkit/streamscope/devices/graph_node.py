@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from streamscope.trace.symbols import readable_name
+from streamscope.words import shortened
+
 Extents = tuple[int, int, int]
 
 NO_OPERATION = -1
+LONGEST_NAME = 60
 
 
 class NodeKind(Enum):
@@ -32,7 +36,7 @@ class GraphNode:
     ----------
     kind : NodeKind
     name : str
-        Of a kernel its short name; else what the node is.
+        Of a kernel what `kernel_name` makes of its symbol; else what the node is.
     after : tuple of int
         The nodes that it depends on, by their index in the graph; all come earlier.
     grid, block : tuple of int
@@ -97,6 +101,11 @@ class GraphNode:
         if self.nbytes:
             lines.append(f"{self.nbytes:,} bytes")
         return tuple(lines)
+
+
+def kernel_name(symbol: str) -> str:
+    """Return what pictures and tables call a kernel, in at most `LONGEST_NAME` characters; ``symbol`` is its whole name, demangled."""
+    return shortened(readable_name(symbol), LONGEST_NAME)
 
 
 def _extents(extents: Extents) -> str:

@@ -3,9 +3,9 @@
 The two devices are `streamscope.devices.cuda` and `streamscope.devices.simulated`. Everything an engine does to a device goes
 through these protocols, so an engine cannot tell them apart.
 
-The rules are CUDA's: work on one stream runs in order; a stream's wait takes the event's latest record *at the time of the call*;
-a wait for an event that was never recorded does nothing; while a stream is captured, what is put on it (and on every stream that
-waits for an event recorded there) becomes nodes of a graph instead of running.
+The rules are CUDA's. Work on one stream runs in order. A stream's wait takes the event's latest record *at the time of the call*; a wait
+for an event that was never recorded does nothing. While a stream is captured, work that is put on it becomes nodes of a graph instead of
+running, and so does work on every stream that waits for an event recorded there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Protocol
 
 from streamscope.arguments import shown
-from streamscope.engines import asynchronous, dual, graph, graph_dual, sync
+from streamscope.engines import graph_dual, planners
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.errors import EngineError
 from streamscope.program.operation import Program
@@ -21,10 +21,10 @@ class Planner(Protocol):
 
 
 PLANNERS: Mapping[str, Planner] = {
-    "sync": sync.plan,
-    "async": asynchronous.plan,
-    "dual": dual.plan,
-    "graph": graph.plan,
+    "sync": planners.synchronous,
+    "async": planners.asynchronous,
+    "dual": planners.dual,
+    "graph": planners.graph,
     "graph-dual": graph_dual.plan,
 }
 """The engines by name, from the simplest on: by how much there is to understand, and by the memory that they hold at least."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
 from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -76,6 +78,8 @@ class Case:
         How far each element of the outputs may be from what is expected; see `tolerance.py`.
     plain : Program, optional
         The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected.
+    facts : callable, optional
+        What is known of captured code beside its times.
     """
 
     program: Program
@@ -84,6 +88,7 @@ class Case:
     captured: CapturedFunction | None = None
     allowed: Sequence[Array | None] | None = None
     plain: Program | None = None
+    facts: Callable[[], CaptureFacts] | None = None
 
     @classmethod
     def of(
@@ -111,10 +116,10 @@ class Case:
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
             found = function.expected()
-            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
+            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found], facts=function.facts)
         if isinstance(function, CapturedProgram):
             check_captured(caller, function, inputs)
-            return cls(function.trace(), (), None)
+            return cls(function.trace(), (), None, facts=function.facts)
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
@@ -124,6 +129,10 @@ class Case:
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Run a block, and leave what captured code changes as it was before: a model may have been trained since it was captured."""
+        return nullcontext() if self.captured is None else self.captured.keeping()
 
     @property
     def checked_against(self) -> str:

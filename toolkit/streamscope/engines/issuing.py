@@ -112,6 +112,7 @@ def captured_plan(
     """
     lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
     position = {operation.id: index for index, operation in enumerate(order)}
+    tokens = _tokens(program, edges)
     work: list[_Work] = []
     events = 0
     for capturable, operations in segments(program):
@@ -119,7 +120,7 @@ def captured_plan(
             work += _work(operations, lambda launch: 0)
             continue
         ordered = sorted(operations, key=lambda operation: position[operation.id])
-        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, _tokens(program, edges))
+        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, tokens)
         events += used
         # Of launches: for an operation that launches nothing, nobody has to wait.
         launches = [launch for operation in operations for launch in operation.launches]
@@ -183,8 +184,8 @@ def _repeating(work: Sequence[_Work], lanes: int, first_event: int) -> tuple[lis
     """Return steps that may follow themselves, and the number of events.
 
     The work is issued several times in a row, until two rounds have the same waits; the last round's steps are the plan. A wait for an item
-    of the round before takes the event of the same item of this round, whose latest record, at the time of the call, is that of the round
-    before (in the first run there is none, and so nothing to wait for).
+    of the round before takes the event of the same item of this round. Its latest record, at the time of the call, is that of the round
+    before. In the first run there is none, and so nothing to wait for.
     """
     tracker = HazardTracker(lanes)
     items = Counter(lane for _, lane, _, _ in work)

@@ -1,7 +1,7 @@
 """How long a run of a plan takes, about: a walk through its steps with a cost model, for schedulers that compare plans.
 
-Coarser than the simulated device, and three times as quick: it knows the calls of the host, the order of the lanes, events, graph launches
-and the room on the multiprocessors, where a kernel that was issued earlier gets what it wants and a later one what is left.
+The walk is coarser than the simulated device, and three times as quick. It knows the calls of the host, the order of the lanes, events,
+graph launches and the room on the multiprocessors: a kernel that was issued earlier gets what it wants, and a later one what is left.
 See ``docs/decisions/two-walks-one-cost-model.md``.
 """
 

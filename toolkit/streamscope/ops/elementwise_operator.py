@@ -40,10 +40,6 @@ class Elementwise:
     - ``operator(a, b)`` returns a new variable;
     - ``operator(a, b, out=c)`` writes to a variable, which may be an operand (in place);
     - ``operator(a, b, out=c, request="add")`` adds to what is in ``c``; ``request="null"`` checks the operands and does nothing.
-
-    Parameters
-    ----------
-    definition : Definition
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -34,10 +34,6 @@ def fused(program: Program) -> Program:
     A fused operation is where its last one was; intermediates that only it would read are not variables any more. Results are the same to
     the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` says what it was made of; ``where`` is the line of the first,
     and ``label`` joins theirs by ``+``.
-
-    Parameters
-    ----------
-    program : Program
     """
     by_last = {group[-1]: group for group in fusible_groups(program)}
     inside = {each for group in by_last.values() for each in group[:-1]}

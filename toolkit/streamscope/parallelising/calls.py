@@ -15,17 +15,14 @@ _FOR_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 Arguments = dict[str, Any]
 """By the names of the parameters."""
-Mode = tuple[bool | None, str]
-"""Whether the module that is called trains, None where none is; and what autocast computes in, or ``"off"``."""
+Mode = tuple[bool | None, str, bool]
+"""Whether the module that is called trains, None where none is; what autocast computes in, or ``"off"``; and whether gradients are on."""
+PLAIN_MODE: Mode = (None, "off", True)
+"""Of calls without PyTorch."""
 
 
 class Calls:
-    """Names the arguments of calls of one function.
-
-    Parameters
-    ----------
-    function : callable
-    """
+    """Names the arguments of calls of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = name_of(function)
@@ -63,8 +60,11 @@ class Calls:
     def mode(self) -> Mode:
         """Return what a call depends on besides its arguments, and users switch between calls."""
         torch = sys.modules.get("torch")
-        casts = str(torch.get_autocast_dtype("cuda")) if torch is not None and torch.is_autocast_enabled() else "off"
-        return getattr(self._owner, "training", None), casts
+        training = getattr(self._owner, "training", None)
+        if torch is None:
+            return training, *PLAIN_MODE[1:]
+        casts = str(torch.get_autocast_dtype("cuda")) if torch.is_autocast_enabled() else "off"
+        return training, casts, torch.is_grad_enabled()
 
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call a function with arguments that `arguments` named."""
@@ -72,11 +72,18 @@ class Calls:
         return function(*bound.args, **bound.kwargs)
 
 
-def other_mode(captured: Mode, now: Mode) -> str:
-    """Say how a mode differs from the captured one; nothing where it does not."""
-    words = ("the module's 'training'", "autocast")
-    pairs = zip(words, captured, now, strict=True)
-    return next((f"{what} is {new}, and {old} was captured" for what, old, new in pairs if old != new), "")
+_MODES = (
+    ("the module's 'training'", "call its .train() or .eval() before, as it was captured"),
+    ("autocast", "call it with autocast as it was captured"),
+    ("torch.is_grad_enabled()", "call it with gradients on or off as it was captured, for example under torch.no_grad()"),
+)
+"""What a mode consists of, and what a user can do where it differs."""
+
+
+def other_mode(captured: Mode, now: Mode) -> tuple[str, str]:
+    """Say how a mode differs from the captured one, and what to do; nothing where it does not."""
+    found = zip(_MODES, captured, now, strict=True)
+    return next(((f"{what} is {new}, and {old} was captured", how) for (what, how), old, new in found if old != new), ("", ""))
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -150,12 +150,7 @@ class Disturbed:
 
 
 class Neighbours:
-    """Work of nobody's that fills the GPU for a while, and copies, on streams of their own.
-
-    Parameters
-    ----------
-    device : CudaDevice
-    """
+    """Work of nobody's that fills the GPU for a while, and copies, on streams of their own."""
 
     def __init__(self, device: Any) -> None:
         self._streams = device.stream("neighbour", priority=PRIORITIES), device.stream("neighbouring copies")

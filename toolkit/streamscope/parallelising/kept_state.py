@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from streamscope.capturing.function import generators_of
 from streamscope.capturing.memory import Region
 from streamscope.capturing.state import LEFT_FREE
 from streamscope.interrupts import deferred
@@ -29,7 +30,8 @@ class KeptState:
     """Saves what there is when it is made; `called` tells it that the function was called for the first time."""
 
     def __init__(self) -> None:
-        self._put_random_numbers_back = _random_numbers()
+        self._generators: list[tuple[Any, Any]] = []
+        self.draws_from(generators_of(()))
         live = dict(live_memory())
         self._fits = sum(end - start for start, end in live) + LEFT_FREE <= _free_bytes()
         self._before: Saved = {region: (memory, memory_copy(memory)) for region, memory in live.items()} if self._fits else {}
@@ -48,6 +50,11 @@ class KeptState:
         changed = {region: memory for region, (memory, _) in self._before.items()} | {region: live[region] for region in self._made}
         self._after = {region: (memory, memory_copy(memory)) for region, memory in changed.items()}
 
+    def draws_from(self, generators: Iterable[Any]) -> None:
+        """Keep the state of generators of PyTorch's; those that are kept already stay as they were then."""
+        known = {id(generator) for generator, _ in self._generators}
+        self._generators += [(one, one.get_state()) for one in generators if id(one) not in known]
+
     def put_back(self) -> str:
         """Put everything back; return what a user has to know of that, where there is something."""
         libraries().runtime.deviceSynchronize()
@@ -55,7 +62,8 @@ class KeptState:
         with deferred():
             for memory, values in (self._after if goes_on else self._before).values():
                 memory[...] = values
-            self._put_random_numbers_back()
+            for generator, state in self._generators:
+                generator.set_state(state)
             libraries().runtime.deviceSynchronize()
         if not self._fits:
             return "What the function changes was not put back: there is too little device memory to save it."
@@ -130,13 +138,3 @@ def _free_bytes() -> int:
     torch = sys.modules.get("torch")
     cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if torch is not None and torch.cuda.is_initialized() else 0
     return int(libraries().runtime.memGetInfo()[0]) + cached
-
-
-def _random_numbers() -> Callable[[], object]:
-    """Return what puts the state of PyTorch's random numbers of the current GPU back."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return int
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    before = generator.get_state()
-    return lambda: generator.set_state(before)

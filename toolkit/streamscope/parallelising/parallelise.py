@@ -32,7 +32,7 @@ from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
 from streamscope.parallelising.proving import Proof, prove
-from streamscope.parallelising.random_numbers import philox
+from streamscope.parallelising.random_numbers import drawing
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
@@ -95,7 +95,7 @@ def parallelise(
     memory_limit : int or str, optional
         Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
-        What happens in a call with other shapes, dtypes or constants: an error, or a further capture (8 are kept).
+        What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
     outputs : {"fresh", "static"}
         Whether results are copies of your own, or the memory of the capture, which the next call overwrites.
     check : int
@@ -131,8 +131,8 @@ def parallelise(
         x = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.half)
         with torch.no_grad():
             fast = ss.parallelise(model, x)
+            y = fast(x)            # as model(x), on your current stream
 
-        y = fast(x)                # as model(x), on your current stream
         print(fast.verdict)        # before, after, and what that rests on
         ss.compare(fast)           # every engine on the captured kernels
 
@@ -174,9 +174,10 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         state, hung = KeptState(), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
-            random, bound = philox(found), found.bound()
+            random, bound = drawing(found), found.bound()
             found.clear_outputs()
         except HungError:
             hung = True  # To put back is to wait for the device, for ever.

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.allocations import united
-from streamscope.capturing.function import CapturedFunction, on_host
-from streamscope.capturing.memory import Evidence, NodeMemory, Region, around
-from streamscope.capturing.state import copied
+from streamscope.capturing.function import CapturedFunction, copy_of, on_host, restore
+from streamscope.capturing.memory import Evidence, NodeMemory, Region, around, united
+from streamscope.capturing.state import Copies, Moves
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising.device_arrays import holds_the_same
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
 from streamscope.parallelising.trial_inputs import made_like
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
@@ -185,8 +185,12 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
             differences = values.differences(expected)
             if not any(differences):
                 continue
-            left = trial.memory_left()
             allowed = values.allowed(expected)
+            if all(now == 0 or (one.self_difference > 0 and fits) for one, now, fits in zip(found, differences, allowed, strict=True)):
+                # The capture is known to differ from itself there.
+                found = [replace(one, difference=max(one.difference, now)) for one, now in zip(found, differences, strict=True)]
+                continue
+            left = trial.memory_left()
             own = [max(old.self_difference, now) for old, (_, now) in zip(found, trial.self_differences(SECOND_LOOKS), strict=True)]
             found = [
                 replace(
@@ -204,20 +208,21 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
 
 @dataclass(frozen=True)
 class _Left:
-    """What a run has left: results on the host; what the function changes besides as bytes, on the device where there is room."""
+    """What a run has left: copies of the results, and of what the function changes besides."""
 
-    results: list[Array]
-    state: list[Any]
+    results: list[Any]
+    state: Copies | None = None
 
     def differences(self, other: _Left) -> list[float]:
         """Return how far each result is from another run's, and how many bytes of the state differ."""
-        cupy = libraries().cupy
-        state = sum(int((cupy.asarray(one) != cupy.asarray(another)).sum()) for one, another in zip(self.state, other.state, strict=True))
-        return [*map(_difference, self.results, other.results), float(state)]
+        results = zip(self.results, other.results, strict=True)
+        state = self.state.differing(other.state) if self.state is not None and other.state is not None else 0
+        # Compared where they lie: most are equal, and then nothing is fetched.
+        return [*(0.0 if holds_the_same(one, two) else _difference(on_host(one), on_host(two)) for one, two in results), float(state)]
 
     def allowed(self, other: _Left) -> list[bool]:
         """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
-        pairs = zip(self.results, other.results, strict=True)
+        pairs = zip(map(on_host, self.results), map(on_host, other.results), strict=True)
         return [*(bool((absolute_errors(one, another) <= allowed_of_others(another)).all()) for one, another in pairs), True]
 
 
@@ -235,13 +240,14 @@ class _Trial:
         self._disturbed = Disturbed(captured.program, prepared.device, self._random)
         self._neighbours = Neighbours(prepared.device)
         self._limit_s = time_limit_s(sequential_us)
-        self._temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
-        self._given = [(value, on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
-        self._values = [values for _, values in self._given]
+        temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
+        self._clearing = Moves((0, region) for region in temporary)
+        self._given = [(value, copy_of(value), on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
 
     def draw(self, number: int) -> None:
         """Choose the values of the next runs: those that were given, and then some like them."""
-        self._values = [made_like(values, self._random) if number else values for _, values in self._given]
+        for _, drawn, values in self._given:
+            _write(drawn, made_like(values, self._random) if number else values)
 
     def sequential(self) -> _Left:
         """Return what the capture leaves."""
@@ -270,18 +276,16 @@ class _Trial:
 
     def _run(self, prepared: Prepared, *, beside: bool = False) -> _Left:
         self.captured.clear_outputs()
-        for (value, _), values in zip(self._given, self._values, strict=True):
-            _write(value, values)
+        restore((value, drawn) for value, drawn, _ in self._given)
         # What an earlier run has left there would be right, and hide that something is read too early.
-        for start, end in self._temporary:
-            libraries().runtime.memset(start, 0, end - start)
+        self._clearing.run()
         libraries().runtime.deviceSynchronize()
         if beside:
             self._neighbours.begin(self._random)
         under_way = self._under_way if prepared is self._disturbed.prepared else None
         run_watched(prepared, self._limit_s, under_way, self.captured, self._disturbed, self._neighbours)
-        state = [copied(region) for region, _ in self.captured._state.saved]  # noqa: SLF001 — what the function changes
-        return _Left(list(map(on_host, self.captured.results)), state)
+        state = Copies([region for region, _ in self.captured._state.saved])  # noqa: SLF001 — what the function changes
+        return _Left(list(map(copy_of, self.captured.results)), state)
 
     def _under_way(self) -> list[str]:
         self._disturbed.let_go()

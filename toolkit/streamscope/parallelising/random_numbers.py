@@ -8,7 +8,7 @@ the same is done here. Where the two words lie, PyTorch does not tell: a replay 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,20 @@ class Philox:
         generator.set_offset(begin + self.increment)
 
 
-def philox(captured: CapturedFunction) -> Philox | None:
-    """Return where captured code reads seed and offset; None where it draws nothing from PyTorch's generator of the current GPU.
+@dataclass(frozen=True)
+class Drawing:
+    """All generators that captured code draws from."""
+
+    generators: tuple[Philox, ...]
+
+    def draw(self) -> None:
+        """Fill the words of each, and move it on, as a plain call does."""
+        for each in self.generators:
+            each.draw()
+
+
+def drawing(captured: CapturedFunction) -> Drawing | None:
+    """Return where captured code reads seeds and offsets; None where it draws nothing from PyTorch's generator or generators of the user's.
 
     Calls the function once and, where it draws, runs the capture once, as it was. What that changes is put back.
 
@@ -63,42 +75,48 @@ def philox(captured: CapturedFunction) -> Philox | None:
         The words cannot be found.
     """
     torch = sys.modules.get("torch")
-    graph = None if torch is None else next((one for one in _kept(captured) if isinstance(one, torch.cuda.CUDAGraph)), None)
+    graph = None if torch is None else next((one for one in captured.kept if isinstance(one, torch.cuda.CUDAGraph)), None)
     if torch is None or graph is None:
         return None
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    before = generator.get_state()
+    generators = captured.generators
+    before = [generator.get_state() for generator in generators]
+    marks = {id(generator): (SEED + number, OFFSET + 64 * number) for number, generator in enumerate(generators)}
     try:
-        generator.manual_seed(SEED)
+        for generator in generators:
+            generator.manual_seed(marks[id(generator)][0])
         captured.plain_call_us(1)
-        if not generator.get_offset():
+        drawn = [generator for generator in generators if generator.get_offset()]
+        if not drawn:
             return None
-        generator.set_offset(OFFSET)
+        for generator in drawn:
+            generator.set_offset(marks[id(generator)][1])
         graph.replay()
         torch.cuda.synchronize()
-        increment = int(generator.get_offset()) - OFFSET
-        places = {SEED: 0, OFFSET: 0}
-        for address, word in _words(region for region, _ in captured._state.saved):  # noqa: SLF001 — all scalars that nodes touch
-            if word in places:
-                places[word] = address
+        regions = [region for region, _ in captured._state.saved]  # noqa: SLF001 — all scalars that nodes touch
+        places = {word: address for address, word in _words(regions)}
+        found = tuple(_philox(generator, marks[id(generator)], places) for generator in drawn)
     finally:
-        generator.set_state(before)
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
         captured.clear_outputs()
-    if not all(places.values()):
+    if not all(found):
         raise EngineError(
             f"{captured.name} draws random numbers, and where it reads their seed was not found", hint="draw them before, and pass them in"
         )
-    return Philox(generator, _tensor_at(places[SEED]), _tensor_at(places[OFFSET]), increment)
+    return Drawing(tuple(one for one in found if one is not None))
+
+
+def _philox(generator: Any, marks: tuple[int, int], places: Mapping[int, int]) -> Philox | None:
+    """Return where the words of a generator lie, which a replay has filled with marks; None where they were not found."""
+    if any(mark not in places for mark in marks):
+        return None
+    seed, offset = (_tensor_at(places[mark]) for mark in marks)
+    return Philox(generator, seed, offset, int(generator.get_offset()) - marks[1])
 
 
 def as_signed(word: int) -> int:
     """Return the int64 that has the bits of a 64-bit word."""
     return word - 2**64 if word >= 2**63 else word
-
-
-def _kept(captured: CapturedFunction) -> Iterable[Any]:
-    found: Iterable[Any] = getattr(captured.program.raw, "kept", ())
-    return found
 
 
 def _words(regions: Iterable[Region]) -> Iterable[tuple[int, int]]:

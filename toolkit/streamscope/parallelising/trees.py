@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,6 +16,7 @@ from typing import Any
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
+from streamscope.words import counted
 
 DEEPEST = 100
 """Levels of a tree; a list that holds itself has no end of them."""
@@ -34,7 +35,7 @@ class Array:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that is no array and holds none that is known."""
+    """A value that is not an array and holds none that is known."""
 
     value: Any
 
@@ -95,7 +96,7 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
 
 
 def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
-    """Check that an object that is no container holds no arrays: others put there later would not be seen.
+    """Check that an object that is not a container holds no arrays: others put there later would not be seen.
 
     What can be called, such as a module, keeps its arrays as a function does.
     """
@@ -148,7 +149,7 @@ def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
         return known is not None and known is value
     if isinstance(tree, Constant):
         return _names(value) is None and not is_array(value) and same(tree.value, value)
-    if type(value) is not tree.kind or _names(value) != tree.names:
+    if type(value) is not tree.kind or not _same_names(tree, _names(value)):
         return False
     return all(fits(part, each, is_array, found) for part, each in zip(tree.parts, _parts(value, tree.names), strict=True))
 
@@ -170,16 +171,18 @@ def difference(tree: Tree, other: Tree, root: Path = "") -> str:
 def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) -> str:
     """Return the first difference; ``numbers`` are those of the other tree's arrays, by the number of the tree's."""
     if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
-        if tree.names != other.names:
-            return f"{root or 'the value'} has {_listed(other.names)}, not {_listed(tree.names)}"
-        parts = zip(tree.names, tree.parts, other.parts, strict=True)
+        if not _same_names(tree, other.names):
+            if tree.kind in (tuple, list):
+                return f"{root or 'the call'} has {counted(len(other.names), 'element')}, not {len(tree.names):,}"
+            return f"{root or 'the call'} has {_listed(other.names)}, not {_listed(tree.names)}"
+        parts = zip(tree.names, tree.parts, _in_order_of(tree, other), strict=True)
         return next(filter(None, (_difference(one, two, _path(root, tree.kind, name), numbers) for name, one, two in parts)), "")
     if isinstance(tree, Array) and isinstance(other, Array):
         same_one = numbers.setdefault(tree.number, other.number) == other.number
         return "" if same_one else f"{root} is another array than one beside it, which was the same"
     if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
         return ""
-    return f"{root or 'the value'} is {_in_words(other)}, not {_in_words(tree)}"
+    return f"{root or 'the call'} is {_in_words(other)}, not {_in_words(tree)}"
 
 
 def same(one: Any, other: Any) -> bool:
@@ -193,7 +196,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[Any, ...] | None:
-    """Return the names of a container's parts; None for what is no container."""
+    """Return the names of a container's parts; None for what is not a container."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value) if field.init)
     if isinstance(value, Mapping):
@@ -201,6 +204,22 @@ def _names(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, tuple | list):
         return getattr(value, "_fields", None) or tuple(range(len(value)))
     return None
+
+
+def _same_names(tree: Branch, names: tuple[Any, ...] | None) -> bool:
+    """Tell whether a container of the kind of a branch has its parts; mappings that are equal may have their keys in any order."""
+    if names == tree.names:
+        return True
+    any_order = issubclass(tree.kind, Mapping) and not issubclass(tree.kind, OrderedDict)
+    return names is not None and any_order and len(names) == len(tree.names) and set(names) == set(tree.names)
+
+
+def _in_order_of(tree: Branch, other: Branch) -> Iterable[Tree]:
+    """Return the parts of a branch in the order in which another one has them."""
+    if tree.names == other.names:
+        return other.parts
+    parts = dict(zip(other.names, other.parts, strict=True))
+    return [parts[name] for name in tree.names]
 
 
 def _parts(value: Any, names: Sequence[Any]) -> list[Any]:

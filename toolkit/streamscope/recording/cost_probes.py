@@ -70,17 +70,6 @@ class Probes:
         with settled([cast("Stream", self.stream)]):
             return min(once() for _ in range(rounds))
 
-    def round_trip_ns(self, call: Callable[[], object], repeats: int = 200) -> float:
-        """Return the median time from a call until a synchronisation after it returns, in ns."""
-        times = []
-        with settled([cast("Stream", self.stream)]):
-            for _ in range(repeats):
-                start = time.perf_counter_ns()
-                call()
-                self.stream.synchronize()
-                times.append(time.perf_counter_ns() - start)
-        return float(np.median(times))
-
     def gated_ns(self, body: Callable[[], object], repeats: int = 15) -> float:
         """Return the median reading of a pair of events around what a call queues behind a gate, in ns."""
         device, stream = cast("Device", self.device), cast("Stream", self.stream)

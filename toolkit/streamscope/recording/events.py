@@ -16,19 +16,9 @@ from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.origins import info_of, origins_of
-from streamscope.recording.passes import (
-    HostInterval,
-    NaturalPass,
-    alone_ns,
-    back_to_back_ns,
-    fitted_to_ends,
-    gated_pass,
-    graph_ends_pass,
-    natural_pass,
-    place_in_graph,
-    steps_of,
-)
+from streamscope.recording.passes import HostInterval, NaturalPass, alone_ns, gated_pass, graph_ends_pass, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
+from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -51,21 +41,6 @@ _HOST_KINDS: dict[type, SpanKind] = {
     Synchronize: SpanKind.SYNC,
     CallHost: SpanKind.HOST,
 }
-
-
-@dataclass(frozen=True)
-class Placed:
-    """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it.
-
-    ``pieces`` are what it consists of, with times since its start.
-    """
-
-    step: Issue
-    correlation: int
-    start_ns: float
-    end_ns: float
-    basis: Basis
-    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -135,10 +110,11 @@ class EventRecorder:
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
-                placed += self._placed_in_graph(prepared, bound, index, end)
+                placed += self.placed_in_graph(prepared, bound, index, end)
         return placed
 
-    def _placed_in_graph(self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float) -> list[Placed]:
+    def placed_in_graph(self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float) -> list[Placed]:
+        """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``."""
         inner = [bound.step for bound in replay.inner]
         alone = self.durations_ns(prepared, replay.inner)
         pieces = in_graph(self.pieces(prepared, replay.inner, alone), replay.owners, correlation)

@@ -1,4 +1,4 @@
-"""The passes of the event recorder: runs of a prepared program with events in it; and where what they measure places a launch.
+"""The passes of the event recorder: runs of a prepared program with events in it.
 
 *Natural*: as the program runs anyway, with one event behind each launch; tells when things ended.
 *Gated*: the stream is held until a launch is queued, with a pair of events around it; tells how long it takes alone, free of the host.
@@ -16,10 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.gates import held, reference_call
+from streamscope.devices.gates import held, primer_call, reference_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import Bound
-from streamscope.engines.issuing import dependencies
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
@@ -111,8 +110,8 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, without.
 
     ``plain`` is what runs without, by default the same; ``untimed`` are indices of steps that get no event.
-    Both that are timed begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs,
-    and on a host that has: a library's call takes a third longer where other code ran before it.
+    Both that are timed begin on an idle device that has just done the same, so the ratio of their makespans is the cost of recording. The
+    host has just done the same, too: a library's call takes a third longer where other code ran before it.
     """
     device = prepared.device
     steps = steps_of(prepared)
@@ -169,7 +168,8 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
     """
     device, launches = prepared.device, launches_of(steps)
     pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches}
-    primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
+    streams = {bound.stream for bound in steps if bound.stream is not None}
+    primers, known = ({stream: call(device, stream) for stream in streams} for call in (primer_call, reference_call))
     references: list[tuple[Event, Event]] = []
     places = Counter(launches[place * len(launches) // REFERENCES] for place in range(REFERENCES)) if launches else Counter[int]()
 
@@ -187,7 +187,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
             primer, launch = primers[bound.stream], bound.step.launch
             for _ in range(places[index]):
                 references.append((device.event(timing=True), device.event(timing=True)))
-                timed(bound.stream, references[-1], primer, "the reference kernel", [primer])
+                timed(bound.stream, references[-1], known[bound.stream], "the reference kernel", [primer])
             # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
             first = [*([primer] if launch.kind is LaunchKind.KERNEL else []), *([before[index]] if index in before else [])]
             timed(bound.stream, pairs[index], bound.call, launch.name, first)
@@ -251,52 +251,3 @@ def _gated_replay(prepared: Prepared, graph: Graph, span: tuple[Event, Event]) -
         graph.launch(stream)
         stream.record(span[1])
     prepared.device.synchronize()
-
-
-def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) -> dict[int, float]:
-    """Return how long before the end each launch would end if it began when the last one it depends on ended, in ns."""
-    ends: dict[int, float] = {}
-    for index, earlier in dependencies(steps).items():
-        ends[index] = max((ends[other] for other in earlier), default=0.0) + durations_ns[index]
-    last = max(ends.values(), default=0.0)
-    return {index: last - end for index, end in ends.items()}
-
-
-def fitted_to_ends(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
-    """Return durations of a graph's launches, shortened alike where they do not fit between the ends that were measured.
-
-    A launch cannot have run longer than since the last end of what it depends on. Durations measured alone carry a common error of
-    some tenths of a microsecond, that of the calibration, and along a chain of short kernels such errors add up. So where launches are
-    longer than that in the median, the median excess is taken off all.
-    """
-    excess = [
-        durations_ns[index] - (ends_ns[index] - max(ends_ns[other] for other in earlier))
-        for index, earlier in dependencies(steps).items()
-        if earlier
-    ]
-    too_long = max(0.0, float(np.median(excess))) if excess else 0.0
-    return {index: max(0.0, duration - too_long) for index, duration in durations_ns.items()}
-
-
-def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
-    """Return the start of each launch of a graph, in ns, by index in ``steps``.
-
-    Ends are uncertain by about half a microsecond, often more than the gap between two kernels, so taken as they are,
-    launches that depend on each other would seem to overlap. Two placements respect all dependencies: the earliest that ends nothing
-    before its measured end, and the latest that ends nothing after it. Every mean of placements that respect the dependencies respects
-    them too, and so does the middle of these two, which is returned.
-    """
-    before = dependencies(steps)
-    after: dict[int, list[int]] = {index: [] for index in before}
-    for index, earlier in before.items():
-        for other in earlier:
-            after[other].append(index)
-    pushed: dict[int, float] = {}
-    for index in before:
-        ready = max((pushed[other] + durations_ns[other] for other in before[index]), default=float("-inf"))
-        pushed[index] = max(ends_ns[index] - durations_ns[index], ready)
-    pulled: dict[int, float] = {}
-    for index in reversed(before):
-        end = min((pulled[other] for other in after[index]), default=float("inf"))
-        pulled[index] = min(ends_ns[index], end) - durations_ns[index]
-    return {index: (pushed[index] + pulled[index]) / 2 for index in before}

@@ -51,17 +51,6 @@ class Piece:
     graph_node: int = -1
 
 
-def nodes_of(prepared: Prepared, bound: Bound) -> tuple[GraphNode, ...]:
-    """Return the kernels, copies and sets of a launch, in the order of capture; none for an empty array, which launches nothing.
-
-    Raises
-    ------
-    EngineError
-        The launch cannot be captured.
-    """
-    return tuple(node for node in _captured_alone(prepared, bound).nodes if node.kind is not NodeKind.EMPTY)
-
-
 def pieces_of(
     prepared: Prepared,
     steps: Sequence[Bound],

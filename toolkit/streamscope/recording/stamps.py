@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -24,11 +24,12 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
-from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
+from streamscope.recording.events import EventRecorder, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import GatedPass, NaturalPass, alone_ns, gated_pass, launches_of, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, in_graph
+from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
@@ -42,17 +43,18 @@ AGREEMENT_NS = 200.0
 """How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
 
 
-STAGGER_NS = 2_000.0
-"""By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
-
-
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
-    """Return how much longer a kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
+    """Return how much longer a stamped kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
     Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 16,384 blocks, in arithmetic and in memory
     (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
     """
-    return 630 + 200 * math.log10(max(1.0, blocks / 66)) + 120 * in_graph
+    return 630 + 210 * math.log10(max(1.0, blocks / 33)) + 120 * in_graph
+
+
+def stamping_ns(blocks: int) -> float:
+    """Return how much longer stamps make a kernel of so many blocks; measured as above, beside the plain kernel."""
+    return 30 + 60 * math.log10(max(1.0, blocks / 33))
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class StampRecorder:
 
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
     stamp and ends a little after its last, half of `stamp_excess_ns` each; events around each launch alone check that on other GPUs. What
+    stamps cost is taken off (`stamping_ns`). What
     has no stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
     outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could.
 
@@ -138,7 +141,7 @@ class Recording:
     missing : list of str
         Names of launches, one for each kernel of theirs that left no stamps.
     excess_ns : list of float
-        How much longer each kernel takes than from its first stamp to its last, by its slot.
+        How much longer each kernel takes without stamps than from its first stamp to its last, by its slot.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
@@ -155,7 +158,7 @@ class Recording:
         self.missing: list[str] = []
         self.slots: list[Slots] = list(self.memory.slots)
         inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
-        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
+        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) - stamping_ns(slots.blocks) for slots in self.slots]
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
         self.stream = cast("CudaStream", self.twin.streams[0])
@@ -292,13 +295,16 @@ class Recording:
         start = times[0][0]
         pieces = tuple(
             Piece(SpanKind.KERNEL, begin - start, end - start, self.slots[slot].symbol, self.slots[slot].blocks, self.slots[slot].threads)
-            for slot, (begin, end) in zip(own, _meeting(times), strict=True)
+            for slot, (begin, end) in zip(own, meeting(times), strict=True)
         )
         return [Placed(cast("Issue", bound.step), correlation, start, times[-1][1], Basis.MEASURED, pieces)]
 
     def _in_graph(self, chosen: _Pass, replay: Bound, correlation: int, alone: Mapping[int, float]) -> list[Placed]:
-        """Return the launches of a replay: by their stamps, or placed between those that have some."""
+        """Return the launches of a replay: by their stamps, or placed between those that have some; by events, where none has."""
         issues = launches_of(replay.inner)
+        if not any(self._stamped(replay.inner[index]) for index in issues):
+            end_ns = chosen.natural.ends_ns[correlation] + self._event_shift_ns(chosen)
+            return self.events.placed_in_graph(self.twin, replay, correlation, end_ns)
         stamped = {
             index: self.by_stamps(chosen, replay.inner[index], correlation) for index in issues if self._stamped(replay.inner[index])
         }
@@ -314,7 +320,13 @@ class Recording:
             lanes = {index: cast("Issue", inner[index]).lane for index in issues}
             forks = {index for index in without if not before[index] or any(lanes[one] != lanes[index] for one in before[index])}
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
-            for index, (start, end) in between(before, times, begins, ends, alone, gap, forks=forks, copies=copies).items():
+            filling = [
+                (float(begun.min()), float(begun.max()))
+                for one in placed
+                for begun in (chosen.stamps[slot][:, 0] for slot in self.own[self._owner(replay.inner[one])] if chosen.stamps[slot].all())
+            ]
+            found = between(before, times, begins, ends, alone, gap, forks=forks, copies=copies, filling=filling)
+            for index, (start, end) in found.items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
         owned = in_graph({index: pieces[index] for index in placed}, replay.owners, correlation)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
@@ -378,74 +390,3 @@ class Recording:
         unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(chosen.natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         return info_of(self.prepared, "stamps", ledger, notes, found)
-
-
-def _meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return starts and ends of kernels one after the other, those that would overlap parted in the middle."""
-    found = list(times)
-    for later in range(1, len(found)):
-        (start, end), (next_start, next_end) = found[later - 1], found[later]
-        if end > next_start:
-            found[later - 1], found[later] = (start, (end + next_start) / 2), ((end + next_start) / 2, next_end)
-    return found
-
-
-def apart(placed: Sequence[Placed]) -> list[Placed]:
-    """Return launches of which no two of one stream overlap: a stamped one keeps its times before others, two alike part in the middle."""
-    found = sorted(placed, key=lambda one: (one.step.lane, one.start_ns))
-    for later in range(1, len(found)):
-        one, other = found[later - 1], found[later]
-        if one.step.lane != other.step.lane or one.end_ns <= other.start_ns:
-            continue
-        measured = one.basis is Basis.MEASURED, other.basis is Basis.MEASURED
-        meet = (one.end_ns + other.start_ns) / 2 if measured[0] == measured[1] else one.end_ns if measured[0] else other.start_ns
-        meet = max(meet, one.start_ns)
-        found[later - 1], found[later] = replace(one, end_ns=meet), replace(other, start_ns=meet, end_ns=max(meet, other.end_ns))
-    return found
-
-
-def between(
-    before: Mapping[int, Sequence[int]],
-    known: Mapping[int, tuple[float, float]],
-    begins: Mapping[int, float],
-    ends: Mapping[int, float],
-    alone: Mapping[int, float],
-    gap: float,
-    *,
-    forks: Collection[int] = (),
-    copies: Collection[int] = (),
-) -> dict[int, tuple[float, float]]:
-    """Return starts and ends of a graph's launches that have no stamps, between those that have.
-
-    A kernel begins when all that it depends on has ended, and a gap later; that it may have waited for room on the multiprocessors cannot
-    be told. A copy shares its way with few others, so it takes as long as alone. Nothing is shorter than alone, unless what has stamps
-    leaves no more room.
-
-    Parameters
-    ----------
-    before : mapping of int to sequence of int
-        For each launch, in order, those that come right before it.
-    known : mapping of int to (float, float)
-        Starts and ends by stamps.
-    begins, ends : mapping of int to float
-        By marks: when those of the others that depend on none could begin, and when all of them ended.
-    alone : mapping of int to float
-        How long each takes alone.
-    gap : float
-        Between a launch and one that depends on it.
-    forks, copies : collection of int
-        Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
-        comes first and seems to take longer than alone by no more than that began late.
-    """
-    times = dict(known)
-    latest: dict[int, float] = {}
-    for index, (start, _) in known.items():
-        latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
-    for index, earlier in before.items():
-        if index not in known and index in ends:
-            late = ends[index] - alone[index]
-            ready = max((times[other][1] + gap for other in earlier if other in times), default=begins.get(index, late))
-            start = max(ready, late) if index in copies or (index in forks and late - ready <= STAGGER_NS) else ready
-            end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
-            times[index] = (min(start, end), end)
-    return {index: time for index, time in times.items() if index not in known}

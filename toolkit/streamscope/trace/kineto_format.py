@@ -2,8 +2,8 @@
 
 A time is in µs, with three decimals, after ``baseTimeNanoseconds``. An event of ours has Kineto's own names for what Kineto knows, and
 names that begin with `OURS` for the rest. The key ``streamscope`` beside ``traceEvents`` marks a file of ours. It holds the `TraceInfo`,
-the `Origins`, the lanes (of each track its lane, and ``pid`` and ``tid`` of its events), and how long before its zero the trace begins:
-times in the file count from there, since programs drop events before 0.
+the `Origins`, and the lanes: of each track its lane, and ``pid`` and ``tid`` of its events. It also says how long before its zero the trace
+begins. Times in the file count from there, since programs drop events before 0.
 """
 
 from __future__ import annotations

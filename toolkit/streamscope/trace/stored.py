@@ -176,11 +176,24 @@ def listed_texts(stored: Any) -> tuple[str, ...]:
     Raises
     ------
     TypeError
-        It is no list.
+        It is not a list.
     """
     if not isinstance(stored, list):
         raise TypeError(f"{stored!r:.20} is not a list of texts")
     return tuple(stored)
+
+
+def named_values(stored: Any) -> Mapping[str, Any]:
+    """Return names with values from a file.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
+    return stored
 
 
 def is_count(value: object) -> bool:

@@ -9,8 +9,11 @@ _MARKS = re.compile(r"operator\s*(?:<<=?|<=>?|>>=?|->\*?|\(\)|[<>]=?)|->|[<>(){}
 _WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel_entry"})
 """Kernels of CUTLASS, all of one name: the first template argument says which one it is."""
 _QUALIFIED = re.compile(r"(?<![\w:])(?!std::|c10::)(?:\w+::)+(\w+)")
-_SAY_NOTHING = frozenset({"ReduceOp", "func_wrapper_t", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor"})
-"""Template arguments of PyTorch that hold another one, which says more."""
+_SAY_NOTHING = frozenset({
+    "ReduceOp", "func_wrapper_t", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor",
+    "OpaqueType", "TensorListMetadata", "MatrixShape", "policy_hub", "Var"})  # fmt: skip
+"""Template arguments of PyTorch, CUB and CUTLASS that hold another one, which says more, or that only size memory."""
+_OF_A_NAMESPACE = re.compile(r"\w+::kernel\b")
 _MANGLED = re.compile(r"_ZN?K?(?=L?\d)")
 _LENGTH = re.compile(r"L?(\d{1,4})")
 
@@ -54,13 +57,16 @@ def readable_name(symbol: str) -> str:
     >>> from streamscope.trace.symbols import readable_name
     >>> readable_name("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)")
     'vectorized_elementwise_kernel FillFunctor'
+    >>> readable_name("void internal::gemvx::kernel<int, float>(Params)")
+    'gemvx::kernel'
     >>> readable_name("sm90_xmma_gemm_f16f16_tn")
     'sm90_xmma_gemm_f16f16_tn'
     """
     name = short_name(symbol)
+    whole = found[0] if name == "kernel" and (found := _OF_A_NAMESPACE.search(symbol)) else name
     inside = _NAMELESS.sub("", symbol).partition(">(")[0].partition("<")[2]
     told = (found for found in _QUALIFIED.findall(inside) if found not in _SAY_NOTHING and found != name)
-    return " ".join(filter(None, (name, next(told, ""))))
+    return " ".join(filter(None, (whole, next(told, ""))))
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -120,11 +120,6 @@ class BackgroundRun:
     """A comparison that runs in a thread.
 
     Times are measured there as in the main thread, as long as no cell runs meanwhile.
-
-    Parameters
-    ----------
-    asked : Asked
-    screen : Screen
     """
 
     def __init__(self, asked: Asked, screen: Screen) -> None:

@@ -17,6 +17,8 @@ from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import checked, libraries
 
+WATCHDOG = "streamscope watchdog"
+"""What its thread is called."""
 _GREATER_OR_EQUAL = 0  # CU_STREAM_WAIT_VALUE_GEQ
 
 
@@ -25,10 +27,6 @@ class Watchdog:
 
     One thread watches all of them, from the first on; it sleeps while there are none. Arming and disarming take well below a microsecond
     each, so that every launch that is timed can be guarded, which a `threading.Timer` for each would delay by a hundred.
-
-    Parameters
-    ----------
-    limit_s : float
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -52,7 +50,7 @@ class Watchdog:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._watch, name="streamscope watchdog", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name=WATCHDOG, daemon=True)
                 self._thread.start()
 
     def _watch(self) -> None:

@@ -25,8 +25,8 @@ class Captures:
     """Which captures are under way, and which gates hold streams; and what waits to be destroyed until there are none.
 
     A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs, and any thread to wait for the
-    whole device, as libraries do that destroy their handles, and the driver that unloads machine code; it breaks the capture where that
-    is tried, and behind a closed gate such a wait has no end. Python's garbage collector does not know that.
+    whole device. Libraries wait so when they destroy their handles, and the driver when it unloads machine code. Such a wait breaks the
+    capture, and behind a closed gate it has no end. Python's garbage collector does not know that.
     """
 
     def __init__(self) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.kernels.library.libraries import checked, libraries
 
-LONGEST_NAME = 60
-_NAMELESS = re.compile(r"\(anonymous namespace\)::")
-_WRAPPER = re.compile(r"Kernel2?\Z")
-"""Kernels of CUTLASS, all of one name: the first template argument says which one it is."""
 _KINDS = {
     "KERNEL": NodeKind.KERNEL,
     "MEMCPY": NodeKind.COPY,
@@ -98,7 +93,8 @@ def _kernel(p: Any) -> GraphNode:
     static_bytes = int(checked(cuda.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)))
     grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
     shared_bytes = static_bytes + p.sharedMemBytes
-    return GraphNode(NodeKind.KERNEL, short_name(name), (), grid, block, registers, shared_bytes, symbol=demangled(name))
+    symbol = demangled(name)
+    return GraphNode(NodeKind.KERNEL, kernel_name(symbol), (), grid, block, registers, shared_bytes, symbol=symbol)
 
 
 def _type_name(handle: Any) -> str:
@@ -132,19 +128,3 @@ def demangled(name: str) -> str:
         return ctypes.string_at(pointer).decode(errors="replace")
     finally:
         free(pointer)
-
-
-def short_name(name: str) -> str:
-    """Return what a timeline calls a kernel: the function's own name, and the functor that a generic kernel applies.
-
-    ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(…)`` is
-    ``vectorized_elementwise_kernel CUDAFunctor_add``.
-    """
-    full = _NAMELESS.sub("", demangled(name)).removeprefix("void ")
-    head = re.split(r"[<(]", full, maxsplit=1)[0]
-    own = head.rsplit("::", 1)[-1].strip() or full
-    if _WRAPPER.match(own) and (which := re.match(r"<([\w:]+)", full[len(head) :])):
-        own = which.group(1).rsplit("::", 1)[-1]
-    functor = re.search(r"(\w*[Ff]unctor\w*)", full[len(head) :])
-    text = f"{own} {functor.group(1)}" if functor else own
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"

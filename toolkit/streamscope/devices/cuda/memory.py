@@ -1,8 +1,8 @@
 """Memory of a CUDA device: CuPy's on the device, page-locked memory on the host; and memory for what users' operators allocate.
 
 Blocks come from CuPy's pool rather than straight from ``cudaMalloc``. A block that Python lets go while a thread captures then goes
-back without a call to CUDA, which would break the capture; memory that lies idle in CuPy's pool is used before new memory is
-asked for; and where the user has set another allocator for CuPy, it is ours as well.
+back without a call to CUDA, which would break the capture. Memory that lies idle in CuPy's pool is used before new memory is
+asked for. Where the user has set another allocator for CuPy, it is ours as well.
 """
 
 from __future__ import annotations

@@ -50,10 +50,6 @@ class Slots:
 class StampMemory:
     """The stamps of all kernels that are bound for it (see `CudaDevice.stamping`).
 
-    Parameters
-    ----------
-    device : CudaDevice
-
     Attributes
     ----------
     slots : list of Slots

@@ -62,13 +62,7 @@ class Work:
 
 
 class Execution:
-    """Runs launches: each reads at its start, takes its time on the chip or the bus, and commits at its end.
-
-    Attributes
-    ----------
-    log : DeviceLog
-    cache : ResultCache
-    """
+    """Runs launches: each reads at its start, takes its time on the chip or the bus, and commits at its end."""
 
     def __init__(self, core: Core) -> None:
         self.log = DeviceLog()

@@ -41,10 +41,6 @@ class ResultCache:
     A reference is a function of its arguments, unless its operator is declared stateful; what only a user's operator does is left alone
     unless its author declares flops. What a missing wait makes of the inputs differs from what is kept, so it is computed as it is.
 
-    Parameters
-    ----------
-    most_bytes : int
-
     Attributes
     ----------
     nbytes : int

@@ -18,10 +18,6 @@ class Latch:
 
     A `threading.Event` is written in Python: when Ctrl-C comes in its `wait`, and once more while that cleans up, its own lock stays taken,
     and whoever sets it hangs. Here nothing is to be cleaned up.
-
-    Attributes
-    ----------
-    is_set : bool
     """
 
     __slots__ = ("_lock", "is_set")

@@ -142,12 +142,7 @@ class UnknownExpressionError(ValueError):
 
 
 class WrongExpressionError(UnknownExpressionError):
-    """The expression is not one that CUDA takes either.
-
-    Attributes
-    ----------
-    mistake : Mistake
-    """
+    """The expression is not one that CUDA takes either."""
 
     def __init__(self, mistake: Mistake) -> None:
         super().__init__(mistake.problem)

@@ -54,12 +54,7 @@ def mistake_in(expression: str) -> Mistake | None:
 
 
 class _Reading:
-    """One pass over the words of an expression.
-
-    Parameters
-    ----------
-    words : sequence of Token
-    """
+    """One pass over the words of an expression."""
 
     def __init__(self, words: Sequence[Token]) -> None:
         self._words = words

@@ -134,12 +134,7 @@ _OCTAL = re.compile(r"0\d+[uUlL]*")
 
 
 class LiteralError(ValueError):
-    """A text that begins as a number does is none of C++.
-
-    Attributes
-    ----------
-    problem, hint : str
-    """
+    """A text that begins as a number does is none of C++."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)

@@ -97,10 +97,10 @@ class SumForm:
 def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
     """Return the kernel.
 
-    Its arguments are the operands in order, the result's pointer, the number of results, the number of values that each is the sum of,
-    how many of them one block adds up (a multiple of the form's ``step``), how many blocks all results take (32 bits, the others 64), the
-    layout of the results (all arrays are placed), and the layout of what is summed (all but the result are). Of results that are computed
-    in parts, the second part of all of them lies behind the first.
+    Its arguments are the operands in order, the result's pointer, and numbers. The first three have 64 bits: how many results there are,
+    how many values each is the sum of, and how many of these one block adds up (a multiple of the form's ``step``). The next has 32: how
+    many blocks all results take. Last come the layout of the results, which places all arrays, and that of the summed values, which places
+    all arrays but the result. Of results that are computed in parts, the second part of all of them lies behind the first.
     """
     operands = [parameter.argument for parameter in signature.arrays]
     pieces = [

@@ -53,13 +53,7 @@ RunOfAxes = tuple[int, int]
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """The kernels of one reduction: one, or two with accumulators in scratch memory between them.
-
-    Attributes
-    ----------
-    kernels : tuple of PlannedKernel
-    scratch_bytes : int
-    """
+    """The kernels of one reduction: one, or two with accumulators in scratch memory between them."""
 
     kernels: tuple[PlannedKernel, ...]
     scratch_bytes: int = 0
@@ -118,7 +112,7 @@ def checked_axis(operator: str, shape: Sequence[int], axis: Any) -> int:
     Raises
     ------
     ProgramError
-        It is no number, or the shape has no such axis.
+        It is not a number, or the shape has no such axis.
     """
     axes = checked_axes(operator, shape, axis)
     if axis is None or isinstance(axis, list | tuple):

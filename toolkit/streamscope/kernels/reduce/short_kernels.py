@@ -50,8 +50,8 @@ def short_capacity(itemsize: int) -> int:
 def short_lanes(reducer: Reducer, rows: int) -> int:
     """Return how many threads share a row, where a block has so many rows.
 
-    Two to eight threads side by side often meet those of other rows in one bank of shared memory, and it is better that some have no work;
-    to look for an index costs more instructions, so that all are needed.
+    Two to eight threads side by side often meet those of other rows in one bank of shared memory, and it is better that some have no work.
+    To look for an index costs more instructions, so all are needed.
     """
     lanes = min(32, 1 << max(1, THREADS // rows).bit_length() - 1)
     if reducer.located or lanes == 1:

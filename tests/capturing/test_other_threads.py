@@ -1,0 +1,88 @@
+"""Kernels that another thread may have launched while an operator ran."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from streamscope.capturing.dispatching import OtherThreads
+from streamscope.capturing.operators import BESIDE, Operator
+from streamscope.capturing.stream_capture import CAPTURES_AT_MOST, undisturbed
+
+
+@pytest.fixture
+def worker():
+    """A thread that runs what it is told to, and waits otherwise; with the number that the system gives it."""
+    told, done, work = threading.Event(), threading.Event(), [lambda: None]
+
+    def run():
+        while told.wait():
+            told.clear()
+            if work[0] is None:
+                return
+            work[0]()
+            done.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def tell(what):
+        work[0] = what
+        done.clear()
+        told.set()
+        assert done.wait(30)
+
+    yield SimpleNamespace(tell=tell, number=thread.native_id)
+    work[0] = None
+    told.set()
+    thread.join(30)
+
+
+def test_a_thread_that_runs_is_noticed_and_one_that_waits_is_not(worker):
+    others = OtherThreads()
+    worker.tell(lambda: sum(range(1000)))
+    before = others.times_ns()
+    while (waiting := others.times_ns()) != before:  # It may still be on its way to wait.
+        before = waiting
+    assert worker.number in before
+    assert threading.get_native_id() not in before
+    worker.tell(lambda: sum(range(1000)))
+    assert others.times_ns()[worker.number] > before[worker.number]
+
+
+def test_threads_that_are_heard_and_ours_are_left_out(worker):
+    others = OtherThreads()
+    worker.tell(others.times_ns)  # An operator of autograd's, in its own thread.
+    assert worker.number not in others.times_ns()
+    assert worker.number not in OtherThreads([worker.number]).times_ns()
+
+
+def test_a_thread_that_begins_or_ends_has_run():
+    others = OtherThreads()
+    go_on = threading.Event()
+    before = others.times_ns()
+    thread = threading.Thread(target=go_on.wait)
+    thread.start()
+    during = others.times_ns()
+    go_on.set()
+    thread.join()
+    assert set(during) - set(before) == {thread.native_id}
+    assert thread.native_id not in others.times_ns()
+
+
+@pytest.mark.parametrize("disturbed", range(CAPTURES_AT_MOST + 2))
+def test_a_capture_beside_which_another_thread_ran_is_taken_again_a_few_times(disturbed):
+    plain = Operator("aten.mm.default", "", "", (1,), (), (), range(0))
+    seen = []
+
+    def through():
+        seen.append("captured")
+        return SimpleNamespace(operators=[plain, replace(plain, why_unknown=BESIDE if len(seen) <= 2 * disturbed else "")])
+
+    taken = undisturbed(through, lambda: seen.append("restored"))
+    count = min(disturbed + 1, CAPTURES_AT_MOST)
+    assert seen == (["captured", "restored"] * count)[:-1]
+    assert any(one.why_unknown for one in taken.operators) == (disturbed >= CAPTURES_AT_MOST)

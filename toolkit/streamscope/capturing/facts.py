@@ -1,0 +1,111 @@
+"""What is known of captured code beside its times: where it was captured, what there is to gain, why its order is right, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamscope.arguments import Kinds, check_kinds
+from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.memory_curve import CurvePoint
+from streamscope.errors import TraceError
+from streamscope.trace.stored import TEXT, TEXTS, is_amount
+from streamscope.words import listed
+
+
+@dataclass(frozen=True)
+class CaptureOrigin:
+    """Where code was captured, and what that holds in memory.
+
+    Attributes
+    ----------
+    device : str
+        Name of the GPU.
+    date : str
+        In ISO format, UTC.
+    versions : mapping of str to str
+        Of Streamscope, the framework and the driver; empty in files of older versions.
+    memory : MemoryHeld, optional
+        None in files of older versions.
+    results : tuple of int
+        Addresses of what the function returned.
+    """
+
+    device: str
+    date: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    memory: MemoryHeld | None = None
+    results: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaptureFacts:
+    """What a comparison and its report say of captured code.
+
+    Attributes
+    ----------
+    captured : str
+        Where, when and with what.
+    bound : str
+        How much faster another order can be at most.
+    certificate : str
+        What is certified, in one sentence.
+    evidence : tuple of str
+        What the certificate rests on, a sentence each.
+    memory : str
+        What the capture holds on the GPU; empty where that is not known.
+    curve : tuple of CurvePoint
+        What more and more memory buys; empty where that is not known.
+    """
+
+    captured: str
+    bound: str
+    certificate: str
+    evidence: tuple[str, ...] = ()
+    memory: str = ""
+    curve: tuple[CurvePoint, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        texts = {"captured": self.captured, "bound": self.bound, "certificate": self.certificate, "memory": self.memory}
+        return {**texts, "evidence": list(self.evidence), "curve": [list(point) for point in self.curve]}
+
+    @classmethod
+    def from_json(cls, stored: Any) -> CaptureFacts:
+        """Return what `to_json` returned.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        captured, bound, certificate, memory = (stored[name] for name in ("captured", "bound", "certificate", "memory"))
+        evidence, curve = tuple(stored["evidence"]), stored["curve"]
+        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, curve, error=TraceError)
+        return cls(captured, bound, certificate, evidence, memory, tuple(CurvePoint(*map(float, point)) for point in curve))
+
+
+def _is_curve(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(point, list) and len(point) == 2 and all(map(is_amount, point)) for point in value)
+
+
+_STORED: Kinds = {
+    "captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS, "curve": (_is_curve, "pairs of numbers"),
+}  # fmt: skip
+
+
+def origin_words(origin: CaptureOrigin) -> str:
+    """Return where, when and with what code was captured: ``"on an NVIDIA H200, 2026-11-22 20:42 UTC, with torch 2.11"``."""
+    day, _, clock = origin.date.partition("T")
+    when = f", {day} {clock[:5]} UTC" if clock else f", {day}" if day else ""
+    versions = [f"{name} {version}" for name, version in origin.versions.items()]
+    return f"on an {origin.device}{when}" + (f", with {listed(versions)}" if versions else "")
+
+
+def curve_words(curve: Sequence[CurvePoint]) -> str:
+    """Return what the ends of a curve say, as a sentence."""
+    if len(curve) < 2:
+        return ""
+    (_, least), (most_mib, most) = curve[0], curve[-1]
+    return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; with none, {least:.2f}×"

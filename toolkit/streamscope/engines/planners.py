@@ -1,0 +1,72 @@
+"""The engines that have a few lines each: how they issue, or capture, a program's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamscope.engines.issuing import captured_plan, repeating_steps
+from streamscope.engines.plan import (
+    MAIN,
+    CallHost,
+    Estimate,
+    Issue,
+    Plan,
+    Step,
+    StreamOf,
+    Synchronize,
+    lanes_in_use,
+    main_stream,
+    own_branches,
+)
+from streamscope.engines.scheduling import best_plan, may_open_scopes, on_streams
+from streamscope.program.launch import HostCall
+from streamscope.program.operation import Operation, Program
+
+
+def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
+    """Issue every launch on one stream and synchronise it before the next. No events: nothing is ever pending, and nothing overlaps."""
+    steps: list[Step] = []
+    for operation in program.operations:
+        if isinstance(operation.work, HostCall):
+            steps.append(CallHost(operation.work))
+        for launch in operation.launches:
+            steps += [Issue(launch, 0), Synchronize(0)]
+    return Plan("sync", program, (MAIN,), tuple(steps), 0)
+
+
+def asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
+    """Issue launches in program order: kernels on one stream, copies on one for each direction.
+
+    Streams wait for each other by events, and the host only before its own functions.
+    """
+    return _issued("async", program, program.operations, main_stream)
+
+
+def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Plan:
+    """Spread launches over at most so many compute streams, ordered by events; with one, this is the asynchronous engine.
+
+    The further streams are for operators that ask for one and for independent operations.
+
+    Raises
+    ------
+    EngineError
+        ``streams`` is out of range.
+    """
+
+    def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
+        return _issued("dual", program, operations, stream_of, scopes=streams != 1 and may_open_scopes(program))
+
+    return best_plan(program, estimate, streams, on_streams, make)
+
+
+def graph(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
+    """Capture each segment with one compute stream; copies are branches of their own. Captured code keeps the order that it has."""
+    if not program.captured:
+        return captured_plan("graph", program, program.operations, main_stream)
+    return captured_plan("graph", program, program.operations, own_branches(program.operations, program.captured), edges=program.captured)
+
+
+def _issued(engine: str, program: Program, operations: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
+    lanes = lanes_in_use(operations, stream_of)
+    steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))
+    return Plan(engine, program, lanes.names, tuple(steps), events, scopes=scopes)

@@ -1,0 +1,166 @@
+"""Where in time launches are placed by what was measured of them: ends and durations by events, stamps of their neighbours, marks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamscope.engines.issuing import dependencies
+from streamscope.engines.plan import Issue, Step
+from streamscope.recording.pieces import Piece
+from streamscope.trace.spans import Basis
+
+STAGGER_NS = 2_000.0
+"""By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
+SLOWEST = 4.0
+"""How many times as long as alone a kernel may take beside others."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it.
+
+    ``pieces`` are what it consists of, with times since its start.
+    """
+
+    step: Issue
+    correlation: int
+    start_ns: float
+    end_ns: float
+    basis: Basis
+    pieces: tuple[Piece, ...]
+
+
+def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) -> dict[int, float]:
+    """Return how long before the end each launch would end if it began when the last one it depends on ended, in ns."""
+    ends: dict[int, float] = {}
+    for index, earlier in dependencies(steps).items():
+        ends[index] = max((ends[other] for other in earlier), default=0.0) + durations_ns[index]
+    last = max(ends.values(), default=0.0)
+    return {index: last - end for index, end in ends.items()}
+
+
+def fitted_to_ends(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
+    """Return durations of a graph's launches, shortened alike where they do not fit between the ends that were measured.
+
+    A launch cannot have run longer than since the last end of what it depends on. Durations measured alone carry a common error of
+    some tenths of a microsecond, that of the calibration, and along a chain of short kernels such errors add up. So where launches are
+    longer than that in the median, the median excess is taken off all.
+    """
+    excess = [
+        durations_ns[index] - (ends_ns[index] - max(ends_ns[other] for other in earlier))
+        for index, earlier in dependencies(steps).items()
+        if earlier
+    ]
+    too_long = max(0.0, float(np.median(excess))) if excess else 0.0
+    return {index: max(0.0, duration - too_long) for index, duration in durations_ns.items()}
+
+
+def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
+    """Return the start of each launch of a graph, in ns, by index in ``steps``.
+
+    Ends are uncertain by about half a microsecond, often more than the gap between two kernels, so taken as they are,
+    launches that depend on each other would seem to overlap. Two placements respect all dependencies: the earliest that ends nothing
+    before its measured end, and the latest that ends nothing after it. Every mean of placements that respect the dependencies respects
+    them too, and so does the middle of these two, which is returned.
+    """
+    before = dependencies(steps)
+    after: dict[int, list[int]] = {index: [] for index in before}
+    for index, earlier in before.items():
+        for other in earlier:
+            after[other].append(index)
+    pushed: dict[int, float] = {}
+    for index in before:
+        ready = max((pushed[other] + durations_ns[other] for other in before[index]), default=float("-inf"))
+        pushed[index] = max(ends_ns[index] - durations_ns[index], ready)
+    pulled: dict[int, float] = {}
+    for index in reversed(before):
+        end = min((pulled[other] for other in after[index]), default=float("inf"))
+        pulled[index] = min(ends_ns[index], end) - durations_ns[index]
+    return {index: (pushed[index] + pulled[index]) / 2 for index in before}
+
+
+def meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return starts and ends of kernels one after the other, those that would overlap parted in the middle."""
+    found = list(times)
+    for later in range(1, len(found)):
+        (start, end), (next_start, next_end) = found[later - 1], found[later]
+        if end > next_start:
+            found[later - 1], found[later] = (start, (end + next_start) / 2), ((end + next_start) / 2, next_end)
+    return found
+
+
+def apart(placed: Sequence[Placed]) -> list[Placed]:
+    """Return launches of which no two of one stream overlap: a stamped one keeps its times before others, two alike part in the middle."""
+    found = sorted(placed, key=lambda one: (one.step.lane, one.start_ns))
+    for later in range(1, len(found)):
+        one, other = found[later - 1], found[later]
+        if one.step.lane != other.step.lane or one.end_ns <= other.start_ns:
+            continue
+        measured = one.basis is Basis.MEASURED, other.basis is Basis.MEASURED
+        meet = (one.end_ns + other.start_ns) / 2 if measured[0] == measured[1] else one.end_ns if measured[0] else other.start_ns
+        meet = max(meet, one.start_ns)
+        found[later - 1], found[later] = replace(one, end_ns=meet), replace(other, start_ns=meet, end_ns=max(meet, other.end_ns))
+    return found
+
+
+def between(
+    before: Mapping[int, Sequence[int]],
+    known: Mapping[int, tuple[float, float]],
+    begins: Mapping[int, float],
+    ends: Mapping[int, float],
+    alone: Mapping[int, float],
+    gap: float,
+    *,
+    forks: Collection[int] = (),
+    copies: Collection[int] = (),
+    filling: Sequence[tuple[float, float]] = (),
+) -> dict[int, tuple[float, float]]:
+    """Return starts and ends of a graph's launches that have no stamps, between those that have.
+
+    A kernel begins when all that it depends on has ended, and a gap later. A GPU hands out the blocks of one kernel before those of the
+    next, so a kernel also waits until the last block has begun of those that began before it was ready. So does a mark: while blocks are
+    handed out, a mark behind a kernel does not tell its end, and the kernel takes as long as alone; a mark ahead of a kernel that depends
+    on none does not tell its start, and the kernel begins with them. A copy shares its way with few others, so it takes as long as alone.
+    Nothing is shorter than alone, unless what has stamps leaves no more room.
+
+    Parameters
+    ----------
+    before : mapping of int to sequence of int
+        For each launch, in order, those that come right before it.
+    known : mapping of int to (float, float)
+        Starts and ends by stamps.
+    begins, ends : mapping of int to float
+        By marks: when those of the others that depend on none could begin, and when all of them ended.
+    alone : mapping of int to float
+        How long each takes alone.
+    gap : float
+        Between a launch and one that depends on it.
+    forks, copies : collection of int
+        Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
+        comes first and seems to take longer than alone by no more than that began late. So did what seems to take `SLOWEST` times as long.
+    filling : sequence of (float, float)
+        Of each stamped kernel, when its first block began and when its last one did.
+    """
+    times = dict(known)
+    latest: dict[int, float] = {}
+    crowded = [(first, last) for first, last in filling if last - first > STAGGER_NS]
+    for index, (start, _) in known.items():
+        latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
+    for index, earlier in before.items():
+        if index not in known and index in ends:
+            late = ends[index] - alone[index]
+            ended = [times[other][1] + gap for other in earlier if other in times]
+            ready, end = max(ended) if ended else begins.get(index, late), ends[index]
+            if index not in copies:
+                waits = [last if ended else first for first, last in crowded if first <= ready < last]
+                ready = max([ready, *waits]) if ended else min([ready, *waits])
+                if any(first <= ready + alone[index] < last for first, last in crowded):
+                    end = ready + alone[index]  # The mark waited for room.
+            slowed = STAGGER_NS < late - ready <= (SLOWEST - 1) * alone[index]
+            start = max(ready, late) if index in copies or (index in forks and not slowed) else ready
+            end = min(max(end, start + alone[index]), latest.get(index, np.inf))
+            times[index] = (min(start, end), end)
+    return {index: time for index, time in times.items() if index not in known}
