@@ -56,7 +56,7 @@ class ProductTimes:
         Raises
         ------
         DeviceError
-            It is no table, or an entry is not a number above 0.
+            It is not a table, or an entry is not a number above 0.
         """
         what = f"cost model: product_times {name!r}"
         if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):

@@ -113,7 +113,7 @@ class RawGraph:
 
         Behind some operations it records ``events``, for which nothing waits; their nodes are the last ones, and no operation.
 
-        With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
+        With the capture's own edges it is the capture as it was. Its empty nodes, which are not operations, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them. Other nodes are added in the order ``added``, where it is
         given and they can be copied; else they stay in the order of the capture.
 
