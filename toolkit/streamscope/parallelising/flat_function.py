@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture
+from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture, line_and_reason
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
 from streamscope.parallelising.trees import Tree, difference, paths, put_together, taken_apart
-from streamscope.program.user_line import line_of_error
 
 
 @dataclass
@@ -137,9 +136,6 @@ def _not_capturable(title: str, failed: Exception, error: StreamscopeError) -> S
     """Return the error of a function that cannot be captured, with the user's line."""
     if isinstance(failed, StreamscopeError):
         return failed
-    reason = (str(failed) or type(failed).__name__).strip().partition("\n")[0]
     if device_arrays.is_out_of_memory(failed):
-        return OutOfMemoryError(f"device memory ran out while {title} was captured: {reason}", hint=MEMORY_HINT)
-    line = line_of_error(failed)
-    where = f" at {line.where}, {line.source}" if line is not None else ""
-    return EngineError(f"{title} cannot be captured{where}: {reason}", hint=error.hint or CAPTURE_HINT)
+        return OutOfMemoryError(f"device memory ran out while {title} was captured{line_and_reason(failed)}", hint=MEMORY_HINT)
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=error.hint or CAPTURE_HINT)
