@@ -280,7 +280,7 @@ def test_a_call_of_another_kind_does_not_fit_and_says_why():
         ),
         ({"x": Like(np.ones(4, "float32")), "n": 3}, "0 is float32[4] on GPU 0, and", "convert it before: 0.astype('float64')"),
         ({"x": filled(1), "n": 4}, "n is 4, not 3", "pass what was captured"),
-        ({"x": filled(1)}, "the value has x, not x, n", "pass what was captured"),
+        ({"x": filled(1)}, "the call has x, not x, n", "pass what was captured"),
     ]:
         assert call.arrays_of(arguments) is None
         found = call.why_not(arguments)

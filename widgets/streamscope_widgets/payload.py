@@ -97,7 +97,7 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
     Raises
     ------
     TraceError
-        There is no trace, or something that is none.
+        There is no trace, or something else.
     """
     pairs = list(traces.items()) if isinstance(traces, Mapping) else [("", item) for item in traces]
     if not pairs:

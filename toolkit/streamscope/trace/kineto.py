@@ -199,7 +199,7 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
 
 
 def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
-    """Return numbers of threads or streams; a text that is no number gets one, from -2 down, and is kept in ``places``."""
+    """Return numbers of threads or streams; a text that is not a number gets one, from -2 down, and is kept in ``places``."""
     numbers = np.array(values)
     if numbers.dtype == np.int64 and numbers.ndim == 1:
         return numbers
