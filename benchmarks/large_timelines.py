@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from timeline_drawing import ARGUMENTS, COMMON, ROOT, build_bundle, engines_traces, figure_json, in_page, make_trace, plotly_source
+from hatch_build import build_bundle
+from timeline_drawing import ARGUMENTS, COMMON, ROOT, engines_traces, figure_json, in_page, make_trace, plotly_source
 
 from streamscope_widgets.payload import Payload, as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer
