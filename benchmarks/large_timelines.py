@@ -29,8 +29,6 @@ from typing import Any
 import numpy as np
 from timeline_drawing import ARGUMENTS, COMMON, ROOT, engines_traces, figure_json, in_page, make_trace, plotly_source
 
-from hatch_build import build_bundle  # noqa: I001 — from the root, which the module above puts on the path
-
 from streamscope_widgets.payload import Payload, as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Tiles, needs_tiles
@@ -207,6 +205,7 @@ def draw_bars(count: int) -> None:
 
 
 def main() -> None:
+    from hatch_build import build_bundle  # from the root, which timeline_drawing puts on the path
     from playwright.sync_api import sync_playwright
 
     build_bundle(ROOT)
