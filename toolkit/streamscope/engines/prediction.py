@@ -190,7 +190,7 @@ class _Walk:
         ends_ns: list[float] = []
         for node, launch in enumerate(nodes.launches):
             ready_ns = max((ends_ns[one] for one in before[node]), default=0.0) + model.graph_node_gap_ns
-            ready_ns += model.graph_crossing_ns if branching.crossing[node] else 0.0
+            ready_ns += launch.cost.gap_ns + (model.graph_crossing_ns if branching.crossing[node] else 0.0)
             ends_ns.append(self._end_ns(launch, _apart(starts_ns, root_ns.get(node, ready_ns), model.graph_dispatch_ns)))
         self.lanes.done_ns[0] = max(ends_ns, default=start_ns)
 

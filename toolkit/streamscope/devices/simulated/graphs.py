@@ -44,6 +44,11 @@ class Node:
         """Whether it is a copy between host and device."""
         return isinstance(self.content, Work) and self.content.launch.kind is not LaunchKind.KERNEL
 
+    @property
+    def gap_ns(self) -> float:
+        """How much later than others it starts."""
+        return self.content.launch.cost.gap_ns if isinstance(self.content, Work) else 0.0
+
     def described(self) -> GraphNode:
         """Return the node as graphs show it; grid and block are the cost's."""
         after = tuple(sorted(self.after))
@@ -356,7 +361,8 @@ class GraphRun:
         for successor in self._edges.successors[index]:
             self._missing[successor] -= 1
             if not self._missing[successor]:
-                self._ready(successor, model.graph_node_gap_ns + (model.graph_crossing_ns if crossing[successor] else 0.0))
+                gap_ns = model.graph_node_gap_ns + self._nodes[successor].gap_ns
+                self._ready(successor, gap_ns + (model.graph_crossing_ns if crossing[successor] else 0.0))
         if not self._unfinished:
             self._finish()
 
