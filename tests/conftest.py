@@ -24,7 +24,7 @@ collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is Non
 
 # The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
 # thorough profile, which looks for new ones.
-settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
 

@@ -69,3 +69,13 @@ def test_a_result_that_is_not_on_the_gpu_is_told_by_what_it_is(result, said):
         module._results(result, "step")
     assert caught.value.message.startswith("step returned ")
     assert caught.match(said.removesuffix("$"))
+
+
+@pytest.mark.parametrize("what", ["cudaErrorStreamCaptureImplicit", "CUDA error"])
+def test_a_launch_on_the_default_stream_is_told_where_to_go(what):
+    def launching():
+        raise RuntimeError(f"{what}: operation would make the legacy stream depend on a capturing blocking stream")
+
+    error = module._not_captured("step", raised(launching))
+    assert type(error) is EngineError
+    assert error.hint == module.STREAM_HINT

@@ -46,6 +46,11 @@ CAPTURE_HINT = (
     "leave out what waits for the GPU (.item(), .cpu(), if or print of a tensor, x[mask], nonzero, torch.cuda.synchronize) "
     "or allocates host memory"
 )
+STREAM_HINT = (
+    "something is launched on the default stream; launch it on the current one, "
+    "torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
+    "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
+)
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
@@ -266,7 +271,8 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     failed = _first_of(error)
-    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=CAPTURE_HINT)
+    hint = STREAM_HINT if "legacy stream" in str(failed) else CAPTURE_HINT
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=hint)
 
 
 def _first_of(error: BaseException) -> BaseException:
@@ -343,10 +349,18 @@ def copy_of(value: Any) -> Any:
 def restore(before: Iterable[tuple[Any, Any]]) -> None:
     """Put back what inputs held before the function ran."""
     for value, copy in before:
+        if repeats(value):
+            continue
         if _is_tensor(value):
             value.detach().copy_(copy)
         else:
             value[...] = copy
+
+
+def repeats(array: Any) -> bool:
+    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
+    strides = array.stride() if _is_tensor(array) else array.strides
+    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
 
 
 def on_host(value: Any) -> Array:

@@ -6,11 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamscope.devices.graph_node import Branching
 from streamscope.devices.points import Points, checked_points, interpolate, slopes
 from streamscope.devices.product_times import ProductTimes, table_of
 from streamscope.errors import DeviceError
@@ -21,6 +22,10 @@ LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
 REFERENCE_BYTES = 48
 """What a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
+
+
+MOST_KNOWN = 10_000
+"""Different launches whose prices a model remembers."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,11 @@ class CostModel:
     queue_depth : int
         Items that a stream holds before the host blocks.
     graph_crossing_ns : float
-        In a graph, from the end of a node to the start of one that continues another branch, beside the gap.
+        In a graph, from the end of a node to the start of one that comes after other roots too, beside the gap; see `Branching`.
+    graph_dispatch_ns : float
+        In a graph, from the start of a kernel to that of the next one, if both could start at one time.
+    graph_root_ns, graph_leaf_ns : float
+        Host: what each further node without predecessors, and each without successors, adds to a graph's launch.
     graph_copy_call_ns : float
         Host: what each copy in a graph adds to its launch.
     bus_both_share : float
@@ -200,6 +209,9 @@ class CostModel:
     graph_instantiate_points: Points
     queue_depth: int
     graph_crossing_ns: float
+    graph_dispatch_ns: float
+    graph_root_ns: float
+    graph_leaf_ns: float
     graph_copy_call_ns: float
     bus_both_share: float
     provenance: Provenance
@@ -328,23 +340,59 @@ class CostModel:
 
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
         """Return a launch's kernels, or its copy; see `Prices`."""
-        if launch.kind is not LaunchKind.KERNEL:
-            return (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
-        return tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
+        key = launch.cost, launch.kind
+        found = self._known.get(key)
+        if found is None:
+            if launch.kind is LaunchKind.KERNEL:
+                found = tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
+            else:
+                found = (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
+            self._remember(self._known, key, found)
+        return found
+
+    @cached_property
+    def _known(self) -> dict[tuple[Cost, LaunchKind], tuple[Piece, ...]]:
+        """What launches came to: programs have few different ones, and planners ask for each many times."""
+        return {}
+
+    @cached_property
+    def _held(self) -> dict[Cost, Residency]:
+        return {}
+
+    @staticmethod
+    def _remember(known: dict[Any, Any], key: Any, found: Any) -> None:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[key] = found
 
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only."""
-        held = self._resident_blocks(cost)
+        if busy is None and cost in self._held:
+            return self._held[cost]
+        held, asked = self._resident_blocks(cost), busy
         if busy is None:
             alone_ns = self.kernel_ns(cost)
-            works = cost.bytes or cost.flops or cost.alone_ns is not None
-            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
+            if cost.alone_ns is not None:
+                working_ns = alone_ns - self.working_kernel_ns
+            elif cost.bytes or cost.flops:
+                working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost))
+            else:
+                working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
-        return Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
+        found = Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
+        if asked is None:
+            self._remember(self._held, cost, found)
+        return found
 
-    def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
+    def graph_launch_ns(self, nodes: int, copies: int = 0, branching: Branching | None = None) -> float:
         """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""
-        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns
+        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns + self.graph_branching_ns(branching)
+
+    def graph_branching_ns(self, branching: Branching | None) -> float:
+        """Return how much of that a graph's branches take, after its first root is on the device."""
+        if branching is None:
+            return 0.0
+        return (len(branching.roots) - 1) * self.graph_root_ns + (branching.leaves - 1) * self.graph_leaf_ns
 
     def graph_instantiate_ns(self, nodes: int) -> float:
         """Return the host's time for instantiating a graph of so many nodes, in ns."""

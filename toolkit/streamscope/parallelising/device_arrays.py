@@ -109,12 +109,6 @@ def place(array: Any) -> Place:
     return (array.data_ptr(), array.stride()) if is_tensor(array) else (array.data.ptr, array.strides)
 
 
-def repeats(array: Any) -> bool:
-    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
-    strides = array.stride() if is_tensor(array) else array.strides
-    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
-
-
 def stays_in_place(array: Any) -> bool:
     """Tell a tensor that gradients are gathered in, such as a parameter: a copy of it would have none of them."""
     return bool(is_tensor(array) and array.requires_grad and array.is_leaf)
