@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
-from streamscope.analysis.verdict import TRAITS, classify, difference, fastest, streams_words, what_differs
+from streamscope.analysis.verdict import TRAITS, difference, fastest, shares_of, streams_words, what_differs
 from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
@@ -156,7 +156,7 @@ def test_simulated_times_say_so_first():
     ],
 )  # fmt: skip
 def test_the_stated_thresholds(shares, expected):
-    assert classify(engine(100, **shares)) == expected
+    assert shares_of(engine(100, **shares)).bottleneck == expected
 
 
 def test_other_bottlenecks_in_words():

@@ -344,6 +344,22 @@ def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
     assert set(fast.comparison) == {"graph", "graph-dual"}
 
 
+def test_a_model_that_was_trained_stays_trained_when_its_orders_are_shown_and_compared(torch, x):
+    model = torch.nn.Linear(64, 64).cuda()
+
+    def step(batch):
+        with torch.no_grad():
+            model.weight.add_(batch, alpha=0.125)
+
+    fast = parallelise(step, x)
+    for _ in range(3):
+        fast(x)
+    trained = model.weight.detach().clone()
+    assert "graph" in fast.comparison
+    ss.compare(fast, engines="graph", repeats=2, progress=False)
+    assert torch.equal(model.weight, trained)
+
+
 def training_step(torch, **options):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 8)).cuda()

@@ -1,6 +1,6 @@
 """Where results are shown. This module alone reaches `streamscope_widgets`, and chooses what draws a result by the result's type.
 
-Results call it: ``_repr_html_`` calls `html`, ``timeline()`` calls `timeline`, and so on. So no result knows how it is drawn.
+Results call it: `Shown` calls `html`, ``timeline()`` calls `timeline`, and so on. So no result knows how it is drawn.
 """
 
 from __future__ import annotations
@@ -66,6 +66,13 @@ def html(result: object) -> str | None:
     except ImportError:
         return None
     return str(_renderer(result, "html")(result))
+
+
+class Shown:
+    """A result that a notebook shows by itself, as static HTML."""
+
+    def _repr_html_(self) -> str | None:
+        return html(self)
 
 
 def svg(result: object) -> str:

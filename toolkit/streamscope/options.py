@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streamscope.arguments import shown
@@ -87,6 +88,17 @@ REPORT = Option("--report", None, "Write the report to this file, as HTML that w
 
 COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""
+
+
+def setting_values(settings: Iterable[str] | None, wrong: Callable[[str], Exception]) -> dict[str, str]:
+    """Return settings of a workload by name, from ``NAME=VALUE``; where one lacks its name or the sign, raise what ``wrong`` returns."""
+    values = {}
+    for setting in settings or ():
+        name, sign, value = setting.partition("=")
+        if not sign or not name.strip():
+            raise wrong(f"{setting!r} is not NAME=VALUE")
+        values[name.strip()] = value.strip()
+    return values
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

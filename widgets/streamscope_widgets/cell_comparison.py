@@ -18,12 +18,12 @@ from IPython.display import display
 from streamscope.comparing.compare import compare, compared_engines
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import EngineError, ProgramError, StreamscopeError, WorkloadError
-from streamscope.options import Option, hint_on_a_line
+from streamscope.options import SET, Option, hint_on_a_line, setting_values
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
 from streamscope_widgets.cell_program import CellProgram, cell_program
 from streamscope_widgets.comparison_view import show_with_timeline
-from streamscope_widgets.magic_options import parsed, parser, setting_values
+from streamscope_widgets.magic_options import parsed, parser
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -105,7 +105,7 @@ def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | 
         return ProgramFunction(made.function), [shell.user_ns[name] for name in made.inputs], None
     if written:
         raise UsageError("--workload brings its program: write %streamscope on one line")
-    values = setting_values(chosen.set)
+    values = setting_values(chosen.set, lambda problem: UsageError(f"{SET.flag} {problem}"))
     try:
         found = workload(chosen.workload)
         function, inputs = found.build(**values)

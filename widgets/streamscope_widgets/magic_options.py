@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
 from types import SimpleNamespace
@@ -87,23 +87,6 @@ def _parsed(made: argparse.ArgumentParser, line: str, flags: Sequence[str], list
 def _add_common(made: argparse.ArgumentParser, timeline: str) -> None:
     made.add_argument("--timeline", action=argparse.BooleanOptionalAction, default=True, help=timeline)
     made.add_argument("-h", "--help", action="store_true", help="Show this message.")
-
-
-def setting_values(settings: Iterable[str] | None) -> dict[str, str]:
-    """Return settings of a workload by name, from ``NAME=VALUE``.
-
-    Raises
-    ------
-    UsageError
-        One lacks its name or the sign.
-    """
-    values = {}
-    for setting in settings or ():
-        name, sign, value = setting.partition("=")
-        if not sign or not name.strip():
-            raise UsageError(f"{SET.flag} {setting!r} is not NAME=VALUE")
-        values[name.strip()] = value.strip()
-    return values
 
 
 def completions(event: SimpleNamespace) -> list[str]:

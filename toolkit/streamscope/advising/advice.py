@@ -32,7 +32,7 @@ BRANCH_LENGTHS = (1, 4, 16)
 
 
 @dataclass(frozen=True, repr=False)
-class Advice:
+class Advice(display.Shown):
     """What `ss.advise` found. Shown in a notebook, it is the verdict and the costs that it rests on; `chart` draws it.
 
     Attributes
@@ -112,9 +112,6 @@ class Advice:
         return advice_text(self.costs, self.forecast)
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
 
 @verb

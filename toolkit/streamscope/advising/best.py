@@ -106,7 +106,7 @@ def best(
     with showing("choosing an engine", progress=progress) as said:
         steps = Steps(said, case.reference_steps + case.measuring_steps(opened, len(names), rounds=rounds))
         selection = Selection(case.with_reference(steps), opened, limit)
-        with opened.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             selection.prepare(names, allowed, steps)
             return selection.run(steps)
 

@@ -81,7 +81,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, repr=False)
-class Choice:
+class Choice(display.Shown):
     """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
 
     Shown in a notebook, it is the reason and the table of candidates.
@@ -132,9 +132,6 @@ class Choice:
     def __str__(self) -> str:
         rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
         return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON values.

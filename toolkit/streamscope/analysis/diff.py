@@ -54,7 +54,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, repr=False)
-class TraceDiff:
+class TraceDiff(display.Shown):
     """What `diff` found. Differences are the second trace less the first: negative is faster.
 
     Attributes
@@ -190,9 +190,6 @@ class TraceDiff:
         table = ["", *aligned([HEADINGS, *cells], numbers=True)] if cells else []
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def timeline(self) -> TimelineWidget:
         """Return both traces as live timelines on one axis; what is selected in one is marked in the other.

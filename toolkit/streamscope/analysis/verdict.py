@@ -378,11 +378,6 @@ def streams_words(plan: Mapping[str, int]) -> str:
     return counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
 
 
-def classify(metrics: EngineMetrics) -> Bottleneck:
-    """Name the bottleneck of one engine's run, by the shares and thresholds that `assess` states."""
-    return shares_of(metrics).bottleneck
-
-
 def shares_of(metrics: EngineMetrics) -> Shares:
     """Return where an engine's makespan goes."""
     whole = metrics.makespan_us

@@ -56,7 +56,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(display.Shown):
     """What `audit` found.
 
     Attributes
@@ -174,9 +174,6 @@ class Audit:
         return "\n".join([*lines, "", *textwrap.wrap(self.not_seen, WIDTH)])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
 
 @verb

@@ -31,7 +31,7 @@ TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass(repr=False)
-class CapturedProgram:
+class CapturedProgram(display.Shown):
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
     Attributes
@@ -159,9 +159,6 @@ class CapturedProgram:
         held = origin.memory
         said, curve = ("", ()) if held is None else (str(held), tuple(self.memory_curve()))
         return CaptureFacts(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), said, curve)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __str__(self) -> str:
         return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"

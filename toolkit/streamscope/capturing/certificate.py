@@ -66,7 +66,7 @@ class OrderedPair:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Certificate:
+class Certificate(display.Shown):
     """Why the true order of captured code is right: each pair of nodes that must keep its order, with the path that keeps it.
 
     A pair must keep its order if the capture orders it, and both touch the same memory, one of them writing; or if one of the two is not
@@ -287,9 +287,6 @@ class Certificate:
         return "\n".join([f"Certificate of {self.name}: {self.headline}", *self.sentences])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
 
 def _use(access: Access) -> str:

@@ -7,13 +7,12 @@ it calls them. While a capture goes on, ours stand there instead.
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from streamscope.capturing.growing_graph import GrowingGraph
@@ -25,7 +24,7 @@ from streamscope.frames import is_known
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library
 from streamscope.kernels.library.libraries import libraries
-from streamscope.program.user_line import LinesOfFrames, line_of_error
+from streamscope.program.user_line import LinesOfFrames, line_of_error, user_frame
 
 WORKSPACES = 8
 """Products take turns with so many workspaces; two that use the same one keep their order."""
@@ -92,7 +91,8 @@ class CupyProducts:
         if graph is not None:
             why_unknown = "" if writes else f"{symbol} {_FROM_ADDRESSES}"
             launched = graph.since(before)
-            self.operators.append(Operator(symbol, "", self._lines.of(_user_frame()), launched, reads, writes, range(0), why_unknown))
+            line = self._lines.of(user_frame(is_known))
+            self.operators.append(Operator(symbol, "", line, launched, reads, writes, range(0), why_unknown))
 
     def _warm(self) -> None:
         """Make the handle and, for each of the first products, a workspace: in a capture, neither may be made."""
@@ -170,13 +170,6 @@ def _stand_back() -> None:
 def _called(name: str, *arguments: Any) -> Any:
     products = _ACTIVE.get(threading.get_ident())
     return _CUPYS[name](*arguments) if products is None else products.call(name, arguments)
-
-
-def _user_frame() -> FrameType:
-    frame = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
-    while frame.f_back is not None and is_known(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
-    return frame
 
 
 Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]

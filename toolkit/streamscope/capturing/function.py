@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -103,6 +104,10 @@ class CapturedFunction(CapturedProgram):
     def generators(self) -> list[Any]:
         """Generators of PyTorch's random numbers that it may draw from."""
         return generators_of(self.kept)
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Run a block, and put back afterwards what the function changes as it was before the block, and not as it was captured."""
+        return self._state.keeping()
 
     @property
     def capture_us(self) -> float | None:

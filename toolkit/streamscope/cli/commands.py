@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import Settings, built_workload, given_path, out, setting_values, shared
+from streamscope.cli.parameters import WRONG_SETTING, Settings, built_workload, given_path, out, shared
 from streamscope.cli.terminal import notes, output
 from streamscope.errors import NoDeviceError
 from streamscope.files import suffix_of, writable_file
+from streamscope.options import setting_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ def advise(
     """
     from streamscope.advising import advice
 
-    values = setting_values(settings)
+    values = setting_values(settings, WRONG_SETTING)
     if workload is None and values:
         raise typer.BadParameter("a setting needs a workload", param_hint="--set")
     program, inputs = (None, ()) if workload is None else built_workload(workload, values)[0]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import Settings, WrongUsageError, built_workload, out, setting_values, shared
+from streamscope.cli.parameters import WRONG_SETTING, Settings, WrongUsageError, built_workload, out, shared
 from streamscope.cli.terminal import complain, notes, output
+from streamscope.options import setting_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,7 @@ def compare(
     from streamscope.comparing import compare as module
     from streamscope.tracing import program as fused
 
-    (program, inputs), used = built_workload(workload, setting_values(settings))
+    (program, inputs), used = built_workload(workload, setting_values(settings, WRONG_SETTING))
     _check_engines(engines, memory_limit)
 
     def run() -> Comparison:

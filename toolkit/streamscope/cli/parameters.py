@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,21 +68,7 @@ def out(metavar: str, written: str) -> Any:
 Settings = Annotated[list[str] | None, shared(options.SET)]
 
 
-def setting_values(settings: Sequence[str] | None) -> dict[str, str]:
-    """Split ``name=value`` pairs.
-
-    Raises
-    ------
-    BadParameter
-        One lacks its name or the sign.
-    """
-    values = {}
-    for setting in settings or ():
-        name, sign, value = setting.partition("=")
-        if not sign or not name.strip():
-            raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
-        values[name.strip()] = value.strip()
-    return values
+WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
 
 
 def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str, int]]:

@@ -225,7 +225,7 @@ def comparison_of(
             said, case.reference_steps + case.measuring_steps(device, engines, rounds=count, recorded=engines * recording.runs(device))
         )
         case = case.with_reference(steps)
-        with device.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), device.watched(lambda launch: steps.part(launch.name)):
             runs, choice = _measured(case, device, compared, streams, count, steps, recording, recorded)
     return Comparison(
         title or case.program.name,

@@ -94,7 +94,7 @@ class NotComparedError(EngineError, KeyError):
     """An engine that a comparison does not have."""
 
 
-class Comparison(Mapping[str, Run]):
+class Comparison(Mapping[str, Run], display.Shown):
     """What `compare` found: a `Run` for each engine, by name.
 
     Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
@@ -334,9 +334,6 @@ class Comparison(Mapping[str, Run]):
         return metrics_text(self.program, self.device, self.metrics, self.verdict)
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:

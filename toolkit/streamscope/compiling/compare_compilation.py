@@ -39,7 +39,7 @@ _TURNS = itertools.count(time.time_ns())
 
 
 @dataclass(frozen=True, repr=False)
-class CompilationComparison:
+class CompilationComparison(display.Shown):
     """The same kernels, compiled one by one and together, both without anything in a cache.
 
     Attributes
@@ -64,9 +64,6 @@ class CompilationComparison:
     def timeline(self) -> TimelineWidget:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
         return display.timeline(self)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

@@ -67,7 +67,7 @@ class TunedKernel:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning:
+class Tuning(display.Shown):
     """What tuning has found.
 
     Attributes
@@ -82,9 +82,6 @@ class Tuning:
     device: str
     kernels: tuple[TunedKernel, ...]
     log: CompilationLog
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

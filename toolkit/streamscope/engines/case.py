@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -128,6 +129,10 @@ class Case:
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Run a block, and leave what captured code changes as it was before: a model may have been trained since it was captured."""
+        return nullcontext() if self.captured is None else self.captured.keeping()
 
     @property
     def checked_against(self) -> str:

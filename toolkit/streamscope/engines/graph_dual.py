@@ -18,7 +18,7 @@ from streamscope.words import listed, time_text
 
 TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
 """On how many streams captured code is spread, as far as that many are allowed, to see which order is the fastest."""
-SIMULATED = 4
+SIMULATED = 6
 """How many orders the simulated device runs of those that the model takes for the fastest; a run takes it 80 µs for each node."""
 
 
@@ -50,8 +50,8 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
     others: dict[Edges | None, Plan] = {}
     counts = sorted({*(count for count in TRIED_STREAMS if count < most), most})
-    for name, schedule in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
-        spread = make([operations[position] for position in schedule.order], schedule.stream_of)
+    for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
+        spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
     return replace(widest, others=(*others.values(), own))
 

@@ -60,7 +60,7 @@ class GraphCounts:
 
 
 @dataclass(frozen=True)
-class GraphView:
+class GraphView(display.Shown):
     """A captured graph.
 
     Attributes
@@ -105,9 +105,6 @@ class GraphView:
     def svg(self) -> str:
         """Return a picture of the graph as an SVG document."""
         return display.svg(self)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

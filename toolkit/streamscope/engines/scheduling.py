@@ -9,10 +9,11 @@ everything, is a resource like a stream. Several schedules are made in this way,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
+from streamscope.engines.fewer_waits import with_fewer_waits
+from streamscope.engines.plan import Edges, Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -109,18 +110,28 @@ def best_plan(
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
-def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule]]:
-    """Yield schedules on at most so many compute streams, two or more, each with what it is called: by rank, and in program order."""
-    found = in_a_graph(reference_model())
+def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule, Edges]]:
+    """Yield schedules of captured code on at most so many compute streams, two or more: by rank, and in program order.
+
+    Each comes with what it is called and with the edges of its graph, which has the fewest waits between streams that take no time.
+    """
+    model = reference_model()
+    found = in_a_graph(model)
 
     def launch_ns(launch: Launch) -> float:
         return estimate(launch) + found.gap_ns
 
-    graph = DependencyGraph(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
+    needed = tuple(operation.reads for operation in program.operations)
+    launches = [next(iter(operation.launches)) for operation in program.operations]
+    durations_ns = [estimate(launch) for launch in launches]
+    graph = DependencyGraph(program.operations, [duration_ns + found.gap_ns for duration_ns in durations_ns])
     orders = {"": tuple(graph.by_rank()), " in program order": tuple(range(len(program.operations)))}
     for count in counts:
         for name, order in orders.items():
-            yield f"{count} streams{name}", _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
+            made = _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
+            streams = [made.stream_of(launch) for launch in launches]
+            spread = with_fewer_waits(made.order, streams, needed, durations_ns, found.gap_ns, found.gap_ns + model.graph_crossing_ns)
+            yield f"{count} streams{name}", replace(made, order=spread.order), spread.edges
 
 
 def may_open_scopes(program: Program) -> bool:

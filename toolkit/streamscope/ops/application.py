@@ -1,16 +1,18 @@
-"""Applying an operator inside a program: checks of its operands, and what is asked of ``out``."""
+"""Applying an operator inside a program: checks of its operands, what is asked of ``out``, and the work of one that is one kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import VECTOR_BYTES
 from streamscope.kernels.reduce.reducers import FLOATS
+from streamscope.kernels.source import PlannedKernel
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Attributes, Operator, current_tracer
+from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
 
 Request = Literal["write", "add", "null"]
@@ -85,6 +87,54 @@ def shape_of_argument(operator: str, x: object, dy: object) -> tuple[int, ...]:
 def is_aligned(*arrays: Any) -> bool:
     """Tell whether all arrays in device memory begin on a boundary of vectors."""
     return all(int(array.data.ptr) % VECTOR_BYTES == 0 for array in arrays)
+
+
+def planned_launch(
+    application: Application,
+    name: str,
+    planned: Callable[..., PlannedKernel],
+    function: Callable[..., Array],
+    flops: int,
+    stages: int,
+    *,
+    pointers: slice = slice(None),
+    scalars: Sequence[Any] = (),
+    moved_bytes: int | None = None,
+    exact: bool = False,
+) -> tuple[Launch, ...]:
+    """Return the work of an operation with one result that launches one kernel.
+
+    Parameters
+    ----------
+    application : Application
+    name : str
+    planned : callable
+        ``planned(aligned=...)`` returns the kernel; ``aligned`` tells whether all arrays begin on a boundary of vectors.
+    function : callable
+        NumPy function ``function(*arrays)`` that means the same.
+    flops, stages : int
+        See `Cost`.
+    pointers : slice
+        Which of the arrays that are read the kernel takes.
+    scalars : sequence of ctypes values
+        What it takes behind the result.
+    moved_bytes : int, optional
+        See `Cost`; by default as many as all arrays have.
+    exact : bool
+        See `Launch`.
+    """
+    (result,) = application.write_specs
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        return [function(*arrays).reshape(result.shape).astype(result.dtype, copy=False)]
+
+    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        return planned(aligned=is_aligned(*reads, *writes)).bind(bench, [*reads[pointers], *writes, *scalars])
+
+    fresh = planned(aligned=True)
+    nbytes = application.nbytes if moved_bytes is None else moved_bytes
+    cost = Cost(nbytes, flops, max(1, fresh.blocks), fresh.threads, stages)
+    return application.kernel(name, cost, reference, cuda, exact=exact)
 
 
 def shape_of(operator: str, shape: object) -> tuple[int, ...]:

@@ -24,15 +24,15 @@ from streamscope.program.variable import ArraySpec
 _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
 
 
-def _padded(shape: ConvolutionShape, x: Array) -> Array:
-    """Return the input with its border of zeros, in the dtype that sums are kept in."""
+def padded_images(shape: ConvolutionShape, x: Array, value: float = 0.0) -> Array:
+    """Return the input with its border of one value, in the dtype that sums are kept in."""
     edge = (shape.padding, shape.padding)
-    return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)))
+    return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)), constant_values=value)
 
 
 def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
     """Return ``y`` in NumPy: one matrix product for each filter position."""
-    padded, wide = _padded(shape, x), w.astype(accumulation_dtype(w.dtype))
+    padded, wide = padded_images(shape, x), w.astype(accumulation_dtype(w.dtype))
     y = np.zeros(shape.y, wide.dtype)
     for r, s, window in shape.taps():
         y += padded[window] @ wide[:, r, s, :].T
@@ -42,7 +42,7 @@ def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
 def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
     """Return ``dx`` for the gradient ``dy`` of the output."""
     wide, gradient = w.astype(accumulation_dtype(w.dtype)), dy.astype(accumulation_dtype(dy.dtype))
-    padded = _padded(shape, np.zeros(shape.x, dy.dtype))
+    padded = padded_images(shape, np.zeros(shape.x, dy.dtype))
     for r, s, window in shape.taps():
         padded[window] += gradient @ wide[:, r, s, :]
     h, width = shape.x[1:3]
@@ -51,7 +51,7 @@ def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Arr
 
 def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
     """Return ``dw`` for the gradient ``dy`` of the output."""
-    padded, gradient = _padded(shape, x), dy.astype(accumulation_dtype(dy.dtype))
+    padded, gradient = padded_images(shape, x), dy.astype(accumulation_dtype(dy.dtype))
     pixels = gradient.reshape(-1, shape.w[0]).T
     dw = np.zeros(shape.w, gradient.dtype)
     for r, s, window in shape.taps():

@@ -14,12 +14,12 @@ from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.signature import CTYPES
 from streamscope.kernels.source import COMPUTE, PlannedKernel
-from streamscope.ops.application import is_aligned, require, require_float, specs_of
+from streamscope.ops.application import planned_launch, require, require_float, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.ops.reductions import sum as sum_of
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -83,17 +83,12 @@ def _operator(name: str) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         spec, shared, eps = application.write_specs[0], application.attributes["shared"], application.attributes["eps"]
 
-        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        def reference(*arrays: Array) -> Array:
             exact = [array.astype(accumulation_dtype(array.dtype), copy=False) for array in arrays]
-            return [_REFERENCES[name](exact, shared, eps).astype(spec.dtype, copy=False)]
+            return _REFERENCES[name](exact, shared, eps)
 
-        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            kernel = _kernel(name, spec, shared, aligned=is_aligned(*reads, *writes))
-            return kernel.bind(bench, [*reads, *writes, CTYPES[COMPUTE[spec.dtype.name]](eps)])
-
-        fresh = _kernel(name, spec, shared, aligned=True)
-        cost = Cost(application.nbytes, 8 * spec.size * len(inputs), max(1, fresh.blocks), fresh.threads, 2)
-        return application.kernel(name, cost, reference, cuda)
+        planned, scalars = partial(_kernel, name, spec, shared), [CTYPES[COMPUTE[spec.dtype.name]](eps)]
+        return planned_launch(application, name, planned, reference, 8 * spec.size * len(inputs), 2, scalars=scalars)
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,9 +15,10 @@ from streamscope.arguments import whole_number
 from streamscope.errors import ProgramError
 from streamscope.kernels.library.cudnn import ConvolutionShape
 from streamscope.kernels.pooling import planned_pooling
-from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument
+from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument
+from streamscope.ops.convolutions import padded_images
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -25,18 +27,13 @@ from streamscope.program.view import one_piece
 _LAYOUT = "the layout is x[N, H, W, C], channels last"
 
 
-def _padded(shape: ConvolutionShape, x: Array, value: float) -> Array:
-    edge = (shape.padding, shape.padding)
-    return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)), constant_values=value)
-
-
 def _inside(shape: ConvolutionShape, padded: Array) -> Array:
     _, height, width, _ = shape.x
     return padded[:, shape.padding : shape.padding + height, shape.padding : shape.padding + width]
 
 
 def _max_pool(shape: ConvolutionShape, x: Array) -> Array:
-    padded = _padded(shape, x, -np.inf)
+    padded = padded_images(shape, x, -np.inf)
     y = np.full(shape.y, -np.inf, padded.dtype)
     for _, _, window in shape.taps():
         y = np.maximum(y, padded[window])
@@ -44,7 +41,7 @@ def _max_pool(shape: ConvolutionShape, x: Array) -> Array:
 
 
 def _avg_pool(shape: ConvolutionShape, x: Array) -> Array:
-    padded = _padded(shape, x, 0)
+    padded = padded_images(shape, x, 0)
     total = np.zeros(shape.y, padded.dtype)
     for _, _, window in shape.taps():
         total += padded[window]
@@ -52,8 +49,8 @@ def _avg_pool(shape: ConvolutionShape, x: Array) -> Array:
 
 
 def _max_pool_gradient(shape: ConvolutionShape, dy: Array, x: Array, y: Array) -> Array:
-    inside = _padded(shape, np.ones(shape.x, bool), value=False)
-    padded, wide = _padded(shape, x, 0), y.astype(accumulation_dtype(y.dtype))
+    inside = padded_images(shape, np.ones(shape.x, bool), value=False)
+    padded, wide = padded_images(shape, x, 0), y.astype(accumulation_dtype(y.dtype))
     total, given = np.zeros_like(padded), np.zeros(shape.y, bool)
     for _, _, window in shape.taps():
         mine = ((padded[window] == wide) | (np.isnan(padded[window]) & np.isnan(wide))) & inside[window] & ~given
@@ -63,7 +60,7 @@ def _max_pool_gradient(shape: ConvolutionShape, dy: Array, x: Array, y: Array) -
 
 
 def _avg_pool_gradient(shape: ConvolutionShape, dy: Array) -> Array:
-    total = _padded(shape, np.zeros(shape.x, dy.dtype), 0)
+    total = padded_images(shape, np.zeros(shape.x, dy.dtype), 0)
     for _, _, window in shape.taps():
         total[window] += dy
     return np.asarray(_inside(shape, total) / total.dtype.type(shape.w[1] * shape.w[2]))
@@ -96,17 +93,8 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         (result,), attributes = application.write_specs, application.attributes
         shape = _shape(name, result.shape if backward else application.read_specs[0].shape, attributes)
-
-        def referred(arrays: Sequence[Array]) -> Sequence[Array]:
-            return [reference(shape, *arrays).astype(result.dtype, copy=False)]
-
-        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            kernel = planned_pooling(name, shape, result.dtype.name, aligned=is_aligned(*reads, *writes))
-            return kernel.bind(bench, [*reads, *writes])
-
-        fresh = planned_pooling(name, shape, result.dtype.name, aligned=True)
-        flops = shape.w[1] * shape.w[2] * int(np.prod(shape.y))
-        return application.kernel(name, Cost(application.nbytes, flops, max(1, fresh.blocks), fresh.threads, 2), referred, cuda)
+        planned = partial(planned_pooling, name, shape, result.dtype.name)
+        return planned_launch(application, name, planned, partial(reference, shape), shape.w[1] * shape.w[2] * int(np.prod(shape.y)), 2)
 
     return Operator(name, infer, build, reads_view=one_piece)
 

@@ -14,10 +14,10 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
-from streamscope.ops.application import Request, apply_request, is_aligned, require, require_float, shape_of
+from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of
 from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -141,18 +141,13 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
         add = application.attributes.get("request") == "add"
         inputs = len(application.reads) - add
 
-        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        def reference(*arrays: Array) -> Array:
             exact = [array.astype(accumulation_dtype(array.dtype)) for array in arrays]
             value = function(*exact[:inputs], axis)
-            return [(exact[-1] + value if add else value).astype(spec.dtype)]
+            return exact[-1] + value if add else value
 
-        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            kernel = _kernel(name, spec, axis, inputs, aligned=is_aligned(*reads, *writes), add=add)
-            return kernel.bind(bench, [*reads[:inputs], *writes])
-
-        fresh = _kernel(name, spec, axis, inputs, aligned=True, add=add)
-        cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads, 1)
-        return application.kernel(name, cost, reference, cuda)
+        planned = partial(_kernel, name, spec, axis, inputs, add=add)
+        return planned_launch(application, name, planned, reference, 5 * spec.size, 1, pointers=slice(inputs))
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from streamscope.kernels.reduce.reduction_plan import checked_axis
-from streamscope.kernels.source import PlannedKernel
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
-from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument, specs_of
+from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument, specs_of
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -67,8 +67,8 @@ def _operator(name: str) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         (x, indices), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, x.shape, x.dtype, indices, application.attributes["along"])
-        moved_bytes = 2 * result.nbytes + indices.nbytes
-        return _launch(application, name, shape, planned_take, _taken, moved_bytes, exact=True)
+        planned, function = partial(planned_take, shape), partial(_taken, shape)
+        return planned_launch(application, name, planned, function, 0, 1, moved_bytes=2 * result.nbytes + indices.nbytes, exact=True)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -85,35 +85,11 @@ def _gradient_operator(name: str) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         (indices, dy), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, result.shape, dy.dtype, indices, application.attributes["along"])
-        looked_through = planned_take_gradient(shape, aligned=True).blocks * shape.places
-        flops = dy.size + looked_through
-        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, flops)
+        planned, function = partial(planned_take_gradient, shape), partial(_taken_gradient, shape)
+        looked_through = planned(aligned=True).blocks * shape.places
+        return planned_launch(application, name, planned, function, dy.size + looked_through, 1)
 
     return Operator(name, infer, build, reads_view=one_piece)
-
-
-def _launch(
-    application: Application,
-    name: str,
-    shape: TakenShape,
-    planned: Callable[..., PlannedKernel],
-    function: Callable[..., Array],
-    moved_bytes: int,
-    flops: int = 0,
-    *,
-    exact: bool = False,
-) -> tuple[Launch, ...]:
-    (result,) = application.write_specs
-
-    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
-        return [function(shape, *arrays).reshape(result.shape).astype(result.dtype, copy=False)]
-
-    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-        kernel = planned(shape, aligned=is_aligned(*reads, *writes))
-        return kernel.bind(bench, [*reads, *writes])
-
-    fresh = planned(shape, aligned=True)
-    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads, 1), reference, cuda, exact=exact)
 
 
 _take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")

@@ -46,14 +46,14 @@ class Capture:
         return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=REPEATS, progress=False, name=self.gain.name)
 
 
-class Parallelised:
+class Parallelised(display.Shown):
     """A function whose kernels run side by side wherever they may; see `ss.parallelise`, which makes it.
 
     Call it like the function. Arguments are copied into the memory of the capture, but for those that are that memory (see `inputs`);
     the kernels run on your current stream; and you get the results as the function returns them, without gradients. What the function
     changes in place, such as parameters or a cache, it changes in place here, too.
 
-    Shown in a notebook, it is the verdict with times, the certificate and, once `comparison` has recorded them, both orders on one axis.
+    Shown in a notebook, it is the verdict with times, both orders on one axis, which are recorded then, and the certificate.
 
     Attributes
     ----------
@@ -146,12 +146,6 @@ class Parallelised:
         with users_lines_shown():
             return self._captures[0].comparison
 
-    @property
-    def recorded(self) -> Comparison | None:
-        """The `comparison`, where somebody has asked for it before."""
-        found: Comparison | None = vars(self._captures[0]).get("comparison")
-        return found
-
     def timeline(self) -> TimelineWidget:
         """Return the live timelines of both orders on one time axis (a notebook widget)."""
         return self.comparison.timeline()
@@ -179,9 +173,6 @@ class Parallelised:
 
     def __str__(self) -> str:
         return str(self.gain)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def _used(self, capture: Capture) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ class Verified:
         return self.prediction.predicted_ns / self.measured_ns - 1
 
 
-class Verification(Mapping[str, Verified]):
+class Verification(Mapping[str, Verified], display.Shown):
     """What `ss.verify` found: for each engine its prediction and its runs, by name.
 
     Attributes
@@ -134,9 +134,6 @@ class Verification(Mapping[str, Verified]):
 
     def _headline(self) -> str:
         return f"predictions are off by {self.median_error:.1%} in the median, {abs(self.worst.error):.1%} at most ({self.worst.engine})"
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
 
 def ran_heading(device: DeviceInfo) -> str:
@@ -216,7 +213,7 @@ def verify(
         moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
         steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
-        with opened.watched(lambda launch: steps.part(launch.name)):
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             prepared: dict[str, Prepared] = {}
             for engine in PLANNERS:
                 steps.begin(f"preparing {engine}", parts)

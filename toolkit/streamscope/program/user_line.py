@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os.path
 import sys
+from collections.abc import Callable
 from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
@@ -14,13 +15,13 @@ from streamscope.frames import is_known, is_ours
 
 def user_line() -> str:
     """Return ``file:line`` of the nearest frame that is not this package's own; in a notebook ``In[3]:line``."""
-    frame = _user_frame()
+    frame = user_frame()
     return _where(frame.f_code.co_filename, frame.f_lineno)
 
 
 def user_function() -> str:
     """Return the name of the function in which that line stands; "function" where it stands in none."""
-    name = _user_frame().f_code.co_name
+    name = user_frame().f_code.co_name
     return name if name.isidentifier() else "function"
 
 
@@ -49,7 +50,7 @@ class UserLines:
         """Return the line that `user_line` names, and its text."""
         if self.instead is not None:
             return self.instead
-        frame = _user_frame()
+        frame = user_frame()
         key = frame.f_code.co_filename, frame.f_lineno
         line = self._found.get(key)
         if line is None:
@@ -90,9 +91,10 @@ def line_of_error(error: BaseException) -> UserLine | None:
     return UserLine(_where(path, number), linecache.getline(path, number, frame.f_globals).strip())
 
 
-def _user_frame() -> FrameType:
+def user_frame(skipped: Callable[[str], bool] = is_ours) -> FrameType:
+    """Return the innermost frame whose module's name is not skipped, or else the outermost of all."""
     frame = sys._getframe(1)  # noqa: SLF001 — inspect.stack() reads source files, which takes longer than all the rest of tracing
-    while frame.f_back is not None and is_ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and skipped(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
 

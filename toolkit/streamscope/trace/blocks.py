@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
-from streamscope.trace.stored import MOST_NS
+from streamscope.trace.stored import MOST_NS, named_values
 
 IntArray = npt.NDArray[np.integer[Any]]
 MOST_BLOCKS = 200_000
@@ -88,9 +87,7 @@ class Blocks:
         """
         if stored is None:
             return cls()
-        if not isinstance(stored, Mapping):
-            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-        columns = {name: stored[name] for name in _DTYPES}
+        columns = {name: named_values(stored)[name] for name in _DTYPES}
         return cls(**{name: np.asarray(values) if len(values) else _none() for name, values in columns.items()})
 
 

@@ -14,7 +14,7 @@ from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.info import DeviceInfo, TraceInfo
-from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
@@ -27,7 +27,6 @@ LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
 MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
-_LAUNCHES = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
@@ -124,7 +123,7 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     A file of several streams without a wait says nothing: the default stream waits without a call, and profilers drop calls of the driver.
     """
     device = np.flatnonzero(found.is_kind(DEVICE_KINDS))
-    launch = np.flatnonzero(found.is_kind(_LAUNCHES) & (found.correlation >= 0))
+    launch = np.flatnonzero(found.is_kind(CALL_KINDS) & (found.correlation >= 0))
     launched = looked_up(found.correlation[launch], launch, found.correlation[device], -1)
     launch_ns = np.where(launched >= 0, found.start_ns[launched], found.start_ns[device])
     rows = np.zeros((0, 2), np.int32) if waits is None else waits.rows(found.place[device], launch_ns, device)
@@ -198,14 +197,14 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     launched, _ = distinct(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
     launches = host & np.isin(correlation, launched)
     kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
-    rows = np.flatnonzero(np.isin(kind, _LAUNCHES) & (correlation != -1))
+    rows = np.flatnonzero(np.isin(kind, CALL_KINDS) & (correlation != -1))
     rows = rows[np.lexsort((found.start_ns[rows] - found.end_ns[rows], correlation[rows]))]
     inner = rows[1:][correlation[rows[1:]] == correlation[rows[:-1]]]  # the driver's call inside of the runtime's
     launchers = correlation[rows]
     kind[inner] = SpanKind.API
     correlation[inner] = -1
-    correlation[host & ~np.isin(kind, _LAUNCHES)] = -1
-    empty = int((np.isin(kind, _LAUNCHES) & ~np.isin(correlation, launched)).sum())
+    correlation[host & ~np.isin(kind, CALL_KINDS)] = -1
+    empty = int((np.isin(kind, CALL_KINDS) & ~np.isin(correlation, launched)).sum())
     if empty:
         said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set in the file")
     unjoined = int((on_device & ~np.isin(correlation, launchers)).sum())
@@ -220,7 +219,7 @@ def _launching(found: Activities, said: list[str]) -> Activities:
 
 def _few_enough(found: Activities, said: list[str]) -> Activities:
     """Leave out ranges, the shortest first, and then calls that launch nothing, where there are more spans than a trace may hold."""
-    for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(_LAUNCHES), "call")):
+    for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(CALL_KINDS), "call")):
         extra = len(found) - MOST_SPANS
         rows = np.flatnonzero(found.is_kind(kinds))
         if extra <= 0 or not len(rows):

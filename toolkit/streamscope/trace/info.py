@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
-from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
+from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
 
 
 def library_versions() -> dict[str, str]:
@@ -134,9 +134,7 @@ class TraceInfo:
         LookupError, TypeError, ValueError, TraceError
             It is something else.
         """
-        if not isinstance(stored, dict):
-            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-        values = {name: value for name, value in stored.items() if name in _FIELDS}
+        values = {name: value for name, value in named_values(stored).items() if name in _FIELDS}
         return cls(**{**values, "device": DeviceInfo(**values["device"]), "notes": listed_texts(values["notes"])})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from streamscope.errors import TraceError
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
-from streamscope.trace.stored import is_tuple_of_texts
+from streamscope.trace.stored import is_tuple_of_texts, listed_texts, named_values
 
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
 """A trace of a longer program does not say where its operations come from, one with more waits not what waits for what, and one with more
@@ -165,14 +164,11 @@ class Origins:
         """
         if stored is None:
             return cls()
-        if not isinstance(stored, Mapping):
-            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-        if not isinstance(stored["texts"], list):
-            raise TypeError(f"{stored['texts']!r:.20} is not a list of texts")
+        texts = listed_texts(named_values(stored)["texts"])
         label, line, arguments = (_whole(stored[name]) for name in ("label", "line", "arguments"))
         # Files of earlier versions have waits, and nothing of what came later.
         tables = {name: _rows(stored[name] if name == "waits" else stored.get(name, []), width) for name, width in _WIDTHS.items()}
-        return cls(tuple(stored["texts"]), label, line, arguments, complete=stored["complete"], **tables)
+        return cls(texts, label, line, arguments, complete=stored["complete"], **tables)
 
 
 def is_operator(arguments: str) -> bool:

@@ -183,6 +183,19 @@ def listed_texts(stored: Any) -> tuple[str, ...]:
     return tuple(stored)
 
 
+def named_values(stored: Any) -> Mapping[str, Any]:
+    """Return names with values from a file.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
+    return stored
+
+
 def is_count(value: object) -> bool:
     """Tell whether a value is a whole number from 0 to 2**63 - 1."""
     return _is_whole(value) and 0 <= value < 2**63

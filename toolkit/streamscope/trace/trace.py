@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Trace:
+class Trace(display.Shown):
     """A table of spans with what is needed to read it.
 
     Attributes
@@ -88,9 +88,6 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.

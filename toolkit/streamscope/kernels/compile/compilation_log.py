@@ -124,7 +124,7 @@ class LaunchCost:
 
 
 @dataclass(repr=False)
-class CompilationLog:
+class CompilationLog(display.Shown):
     """Kernels that were asked for, and the stages that this took. Several threads may write to it.
 
     Attributes
@@ -225,9 +225,6 @@ class CompilationLog:
     def timeline(self, label: str = "compilation") -> TimelineWidget:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
         return display.timeline(self, label)
-
-    def _repr_html_(self) -> str | None:
-        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
