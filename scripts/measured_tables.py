@@ -181,7 +181,14 @@ def stamps() -> str:
         if program["graph-dual"]["overlap_cupti"]
     ]
     second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
-    return f"{table(head, rows)}\n{second}{measured_on(found)}"
+    said = [(what, engine) for what in ("left_out_ns", "stamping_ns") for engine in ("async", "graph")]
+    around = [
+        [f"{program['async']['blocks']:,}", *(f"{program[engine][what] / 1e3:.2f} µs" for what, engine in said)]
+        for name, program in found["programs"].items()
+        if name.startswith("2 branches")
+    ]
+    third = table(["blocks", "stamps leave out", "in a graph", "stamps cost", "in a graph"], around)
+    return f"{table(head, rows)}\n{third}\n{second}{measured_on(found)}"
 
 
 def simulated_times() -> str:
