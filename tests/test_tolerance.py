@@ -268,13 +268,6 @@ class TestBehindOthers:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_workloads_are_right_under_all_engines(name):
-    function, inputs = ss.workload(name).build()
-    runs = ss.compare(function, *inputs, device="simulated", progress=False)
-    assert all(run.correct and run.max_abs_error == 0 and run.tolerance > 0 for run in runs.values())
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
 def test_what_an_h200_computed_is_right(repository, name):
     recorded = ss.load_comparison(repository / "notebooks" / "recorded" / name)
     function, inputs = ss.workload(name).build(**recorded.settings)

@@ -50,9 +50,10 @@ def standings(choice):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_choice_is_the_simplest_within_the_margin_of_the_fastest(name):
+def test_workloads_are_right_under_all_engines_and_the_choice_is_the_simplest_within_the_margin_of_the_fastest(name):
     function, inputs = WORKLOADS[name].build()
     compared = ss.compare(function, *inputs, device="simulated", progress=False)
+    assert all(run.correct and run.max_abs_error == 0 and run.tolerance > 0 for run in compared.values())
     times = {engine: run.makespans_ns[-1] for engine, run in compared.items()}
     within = [engine for engine, time in times.items() if time <= min(times.values()) * (1 + MARGIN)]
     choice = ss.best(function, *inputs, device="simulated")

@@ -134,3 +134,14 @@ def test_a_function_that_launches_nothing_or_returns_something_else(cupy):
         ss.capture(lambda x: x, cupy.ones(10))
     with pytest.raises(ProgramError, match="returned a float"):
         ss.capture(lambda x: 1.0, cupy.ones(10))
+
+
+def test_an_input_that_was_expanded_is_captured(cupy):
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8.0, device="cuda").expand(4, 8)
+    captured = ss.capture(lambda x: x * 2, x)
+    prepared = ss.prepare(captured, engine="graph", device="cuda", progress=False)
+    captured.clear_outputs()
+    prepared.run()
+    prepared.wait()
+    assert torch.equal(captured.results[0], x * 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -149,3 +151,65 @@ def test_a_function_that_fails_leaves_the_device_as_it_was(torch):
         ss.capture(failing, x)
     assert not torch._C._cuda_isHistoryEnabled()
     assert float((x * 2).sum()) == 20.0
+
+
+def test_what_a_second_thread_launches_while_an_operator_runs_is_not_explained_by_that(torch):
+    """An operator of the user's own gives the other thread the time; PyTorch's own let go of Python's lock, too."""
+    go, done, stream = threading.Event(), threading.Event(), []
+    counter = torch.zeros(64, device="cuda")
+
+    @torch.library.custom_op("streamscope_tests::interrupted", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def interrupted(x):
+        stream[:] = [torch.cuda.current_stream()]
+        go.set()
+        assert done.wait(30)
+        done.clear()
+        return x + 1
+
+    def other():
+        while go.wait():
+            go.clear()
+            if not stream:
+                return
+            with torch.cuda.stream(stream[0]):
+                counter.mul_(2).add_(1)
+            done.set()
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    try:
+        captured = ss.capture(lambda x: interrupted(x) * 3, torch.randn(64, device="cuda"))
+    finally:
+        stream.clear()
+        go.set()
+        thread.join(30)
+    whys = [memory.why_unknown for memory in captured.memories]
+    assert len(whys) == 4
+    assert all("another thread" in why for why in whys[:3])
+    assert_equal_under_all_engines(captured)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_workspaces_of_products_stay_the_captures_own_when_pytorch_clears_its(torch, trains):
+    """As `torch.compile(mode="reduce-overhead")` does; products of few rows and a long inner extent use them."""
+    x, w = torch.randn(8, 8192, device="cuda"), torch.randn(8192, 64, device="cuda", requires_grad=trains)
+
+    def function(x):
+        y = x @ w + (x * 2) @ w
+        if not trains:
+            return y.detach()
+        (gradient,) = torch.autograd.grad(y.sum(), w)
+        return y.detach(), gradient @ torch.ones(64, 8, device="cuda")
+
+    captured = ss.capture(function, x)
+    prepared = ss.prepare(captured, engine="graph", device="cuda", progress=False)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    others = [torch.full((size,), 7.0, device="cuda") for size in [1 << 18] * 100 + [1 << 20] * 40 + [1 << 23] * 8]
+    for _ in range(3):
+        captured.clear_outputs()
+        prepared.run()
+        prepared.wait()
+        for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert all(bool((one == 7).all()) for one in others)

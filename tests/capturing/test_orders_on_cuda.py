@@ -95,6 +95,52 @@ def test_a_graph_has_the_edges_that_are_asked_for(cupy):
     assert raw.times_us([edges, raw.edges]) == raw.times_us([edges, raw.edges])
 
 
+CLUSTERED = r"""
+extern "C" __global__ void counts(unsigned* x) {
+    unsigned blocks;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+    x[blockIdx.x] += 10 * blocks + blockDim.x;
+}
+"""
+
+
+def test_copied_nodes_keep_their_launch_attributes_and_the_order_in_which_they_were_added(cupy):
+    if int(cupy.cuda.Device().compute_capability) < 90:
+        pytest.skip("clusters need compute capability 9.0")
+    cuda, function = libraries().cuda, cupy.RawModule(code=CLUSTERED, backend="nvrtc").get_function("counts")
+
+    def launch(x, y):
+        for array in (x, y, x):
+            value = ctypes.c_void_p(array.data.ptr)
+            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+            config = cuda.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = 4, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = 3, 1, 1
+            config.hStream = cuda.CUstream(cupy.cuda.get_current_stream().ptr)
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = 2, 1, 1
+            config.attrs, config.numAttrs = [attribute], 1
+            checked(cuda.cuLaunchKernelEx(config, cuda.CUfunction(function.kernel.ptr), ctypes.addressof(arguments), 0))
+        return x + 0, y + 0
+
+    captured = ss.capture(launch, cupy.zeros(4, np.uint32), cupy.zeros(4, np.uint32))
+    raw, count = captured.program.raw, len(captured.nodes)
+    order = captured.certificate().order
+    added = tuple(reversed(range(count)))
+    made, operations = raw.graph(order, added=added)
+    assert operations == added
+    place = {operation: index for index, operation in enumerate(operations)}
+    assert [made.nodes[place[number]].after for number in range(count)] == [
+        tuple(sorted(place[one] for one in earlier)) for earlier in order
+    ]
+    captured.clear_outputs()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    made.launch_on(stream.ptr)
+    stream.synchronize()
+    assert [each.tolist() for each in captured.outputs()] == [[46] * 4, [23] * 4]
+
+
 def test_every_order_is_checked_before_its_graph_is_made(cupy):
     captured = ss.capture(branches, cupy.ones(1000, cupy.float32))
     raw = captured.program.raw

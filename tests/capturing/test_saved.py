@@ -16,11 +16,13 @@ import streamscope as ss
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.stored import with_digest
 
+H200 = CostModel.load()
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SIZES = st.integers(0, 2**40)
 COUNTS = st.none() | st.integers(0, 255)
@@ -120,6 +122,21 @@ def kernels_us(run):
     rows = [row for row in rows if spans.names[spans.name[row]] in ("left", "right", "join") and spans.duration_ns[row] >= 40e3]
     first = min(spans.start_ns[row] for row in rows)
     return [((spans.start_ns[row] - first) / 1e3, (spans.end_ns[row] - first) / 1e3) for row in rows]
+
+
+def test_gaps_are_as_long_as_the_replay_of_the_capture_shows(tmp_path):
+    """Three nodes of 50 µs in a chain took 150 µs, what lies around a graph, and two gaps of 0.4 µs."""
+    around_us = (H200.event_pair_empty_ns + H200.graph_launch_latency_ns) / 1e3
+    captured = replace(two_branches(), replay_us=150 + around_us + 2 * 0.4)
+    loaded = ss.load_captured(captured.save(tmp_path / "chain.captured.json"))
+    times_us = kernels_us(ss.compare(loaded, engines="graph", device="simulated", progress=False)["graph"])
+    assert times_us == pytest.approx(np.array([(0, 50), (50.4, 100.4), (100.8, 150.8)]), abs=0.002)
+    assert loaded.durations_us == captured.durations_us
+    assert json.loads(loaded.save(tmp_path / "again.captured.json").read_text())["captured"]["nodes"] == _nodes(tmp_path)
+
+
+def _nodes(folder):
+    return json.loads((folder / "chain.captured.json").read_text())["captured"]["nodes"]
 
 
 def test_each_kernel_takes_as_long_as_it_was_measured_and_runs_beside_others_as_memory_allows(loaded):

@@ -258,3 +258,18 @@ def test_pieces_of_memory_of_any_size_and_place_are_copied_compared_and_put_back
     saved.put_back()
     inside = np.isin(np.arange(1 << 20), np.concatenate([np.arange(one, other) for one, other in offsets]))
     assert (memory.get() == np.where(inside, before, before + np.uint8(1))).all()
+
+
+def test_what_puts_back_outlives_the_pool_that_was_in_use_when_it_first_did_so(cupy):
+    memory = cupy.arange(1000, dtype=np.float32)
+    region = (memory.data.ptr, memory.data.ptr + memory.nbytes)
+    saved = state.State([(region, state.Copies([region]).values[0])], None, changing=1)
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        saved.put_back()
+        saved.put_changes_back()
+    assert pool.total_bytes() == 0
+    del pool
+    memory.fill(7)
+    saved.put_back()
+    assert (memory.get() == np.arange(1000)).all()

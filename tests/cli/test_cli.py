@@ -87,7 +87,7 @@ def test_failures_are_one_line_and_a_hint(name, capsys):
     check_failure(main(FAILURES[name][0]), *capsys.readouterr(), FAILURES[name])
 
 
-@pytest.mark.parametrize("name", ["unknown workload", "unknown engine", "setting out of range", "repeats that are not positive"])
+@pytest.mark.parametrize("name", ["unknown workload", "repeats that are not positive"])
 def test_failures_in_a_real_process(name):
     result = run(*FAILURES[name][0])
     check_failure(result.returncode, result.stdout, result.stderr, FAILURES[name])
@@ -178,37 +178,39 @@ def test_json_is_one_object_on_standard_output(tmp_path):
     assert stored == content
 
 
-def test_out_is_whole_and_can_be_loaded(tmp_path):
-    result = run(*SMALL, "--engines", "async,graph", "--out", str(tmp_path / "new" / "folder"))
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+def test_out_is_whole_and_can_be_loaded(tmp_path, capsys):
+    assert main((*SMALL, "--engines", "async,graph", "--out", str(tmp_path / "new" / "folder"))) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
     folder = tmp_path / "new" / "folder"
     assert kinds(folder) == ["async-*.parquet", "comparison.json", "graph-*.parquet", "report.html"]
     loaded = load_comparison(folder)
     assert loaded.program == "elementwise-chain"
     assert list(loaded) == ["async", "graph"]
-    assert loaded.verdict in " ".join(result.stdout.split())
+    assert loaded.verdict in " ".join(out.split())
     assert "elementwise-chain" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_table_fits_and_says_that_it_is_simulated(width):
-    result = run("compare", "pipeline", "--set", "size=4096", "--device", "simulated", COLUMNS=str(width))
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+def test_the_table_fits_and_says_that_it_is_simulated(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(("compare", "pipeline", "--set", "size=4096", "--device", "simulated")) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert device_words(streamscope.open_device("simulated").info) in lines[0]
     for quantity in QUANTITIES:
         assert any(line.startswith(quantity.heading) for line in lines), quantity.heading
     for engine in PLANNERS:
         assert any(line.startswith(engine) and "µs" in line for line in lines), engine
-    assert "simulated times, against async" in result.stdout
+    assert any("simulated times, against async" in line for line in lines)
 
 
-def test_bars_are_drawn_to_scale():
-    result = run(*SMALL, "--json")
-    makespans = {engine: values["makespan_us"]["median"] for engine, values in json.loads(result.stdout)["engines"].items()}
-    drawn = run(*SMALL, COLUMNS="100").stdout.splitlines()
+def test_bars_are_drawn_to_scale(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main((*SMALL, "--json")) == 0
+    makespans = {engine: values["makespan_us"]["median"] for engine, values in json.loads(capsys.readouterr().out)["engines"].items()}
+    assert main(SMALL) == 0
+    drawn = capsys.readouterr().out.splitlines()
     lengths = {engine: sum(map(line.count, "█░")) for engine in PLANNERS for line in drawn if line.startswith(f"{engine} ") and "█" in line}
     longest = max(makespans, key=makespans.__getitem__)
     assert lengths[longest] == 60

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.combinations import THOROUGH
 
 import streamscope as ss
 from streamscope.advising.choice import Candidate, Choice, Standing
@@ -100,10 +101,12 @@ def test_it_is_shown(broken):
 
 @pytest.mark.parametrize("value", WRONG_VALUES, ids=repr)
 def test_any_value_may_be_wrong(broken, value):
-    """Some wrong values do not show, such as another makespan; all others are told."""
+    """Some wrong values do not show, such as another makespan; all others are told. A place has half of them, its neighbour the rest."""
     content = read(broken)
     told = []
-    for place in places(content):
+    for number, place in enumerate(places(content), WRONG_VALUES.index(value)):
+        if number % 2 and not THOROUGH:
+            continue
         write(broken, changed(content, place, value))
         try:
             shown(broken)

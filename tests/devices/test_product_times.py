@@ -63,7 +63,15 @@ def test_tiles_are_counted_where_they_begin():
     def counted(count, rows, columns):
         return tiles_of(Product("matmul", "float16", count, rows, 8, columns))
 
-    assert (counted(1, 1, 1), counted(1, 64, 64), counted(1, 65, 64), counted(3, 100, 200)) == (1, 1, 2, 24)
+    assert (counted(1, 64, 64), counted(1, 65, 64), counted(3, 100, 200)) == (1, 2, 24)
+
+
+def test_small_matrices_take_parts_of_a_tile():
+    def counted(kind, rows, columns):
+        return tiles_of(Product(kind, "float16", 8, rows, 8, columns))
+
+    assert (counted("matmul", 1, 64), counted("matmul", 17, 64), counted("matmul", 16, 16), counted("matmul", 1, 128)) == (2, 4, 0.5, 4)
+    assert counted("convolution", 16, 16) == 8
 
 
 @pytest.mark.parametrize(

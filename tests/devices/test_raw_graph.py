@@ -28,6 +28,7 @@ class Driver:
     def __init__(self, nodes, edges):
         self.graphs = {1: (list(nodes), dict(edges))}
         self.destroyed, self.events, self.refused = [], {}, ""
+        self.types, self.copied_from, self.attributes_of = {}, {}, {}
 
     def __call__(self, name, *arguments):
         if name == self.refused:
@@ -64,6 +65,34 @@ class Driver:
     def cuGraphAddDependencies(self, graph, sources, targets, kinds, count):  # noqa: N802
         for a, b, kind in zip(*(words(each, count.value).tolist() for each in (sources, targets, kinds)), strict=True):
             assert self.graphs[graph.value][1].setdefault((a, b), kind) == kind
+
+    def cuGraphCreate(self, graph, flags):  # noqa: N802
+        graph._obj.value = max(self.graphs) + 1000
+        self.graphs[graph._obj.value] = ([], {})
+
+    def cuCtxGetCurrent(self, context):  # noqa: N802
+        context._obj.value = 5
+
+    def cuGraphNodeGetType(self, node, kind):  # noqa: N802
+        kind._obj.value = self.types.get(node.value, 0)
+
+    def _parameters(self, node, parameters):
+        words(ctypes.addressof(parameters), 1)[0] = node.value
+
+    def _add(self, node, graph, before, count, parameters, context=None):
+        assert (before, count.value) == (None, 0)
+        original = int(words(ctypes.addressof(parameters), 1)[0])
+        assert (context is None) == (self.types.get(original, 0) == 0)
+        # Not 1,000 more: an address of a copy says nothing of what it is a copy of.
+        node._obj.value = 5000 + 7 * len(self.graphs[graph.value][0])
+        self.graphs[graph.value][0].append(node._obj.value)
+        self.copied_from[node._obj.value] = original
+
+    cuGraphKernelNodeGetParams = cuGraphMemcpyNodeGetParams = cuGraphMemsetNodeGetParams = _parameters  # noqa: N815
+    cuGraphAddKernelNode = cuGraphAddMemcpyNode = cuGraphAddMemsetNode = _add  # noqa: N815
+
+    def cuGraphKernelNodeCopyAttributes(self, copy, node):  # noqa: N802
+        self.attributes_of[copy.value] = node.value
 
     def cuGraphAddEventRecordNode(self, node, graph, before, count, event):  # noqa: N802
         assert count.value == 1
@@ -110,6 +139,45 @@ def test_another_order_replaces_edges_and_leads_to_no_empty_node(monkeypatch):
     graph, operations = raw.graph(((), (0,), (1,)))
     assert operations == (1, NO_OPERATION, 0, 2)
     assert between_operations(made, graph, [10, 12, 11]) == {(0, 1): PROGRAMMATIC, (1, 2): FULL}
+
+
+def test_nodes_that_are_added_in_another_order_are_copies_with_all_their_attributes(monkeypatch):
+    # 99 is an empty node, 11 a copy, 12 a set.
+    made = install(monkeypatch, Driver([10, 99, 11, 12], {(10, 99): FULL, (99, 11): FULL, (11, 12): FULL}))
+    made.types = {99: 5, 11: 1, 12: 2}
+    raw = RawGraph(1, [10, 11, 12], CHAIN, nullcontext, "kept")
+    graph, operations = raw.graph(((), (0,), (0,)), {2: SimpleNamespace(pointer=77)}, (2, 0, 1))
+    assert operations == (2, 0, 1, NO_OPERATION)
+    nodes, edges = made.graphs[graph.captured]
+    assert [made.copied_from[node] for node in nodes] == [12, 10, 11]
+    assert {(made.copied_from[a], made.copied_from[b]): kind for (a, b), kind in edges.items()} == {(10, 11): FULL, (10, 12): FULL}
+    assert [made.copied_from[each] for each in made.attributes_of] == [*made.attributes_of.values()] == [10]
+    assert made.events == {nodes[0] - 1000: 77}
+    assert graph.kept == "kept"
+
+
+@pytest.mark.parametrize(
+    ("edges", "types", "kinds"),
+    [
+        (CHAIN, {}, (FULL, FULL)),  # The capture's own order is the capture.
+        (((), (0,), (0,)), {12: 3}, (FULL, FULL)),  # A host function.
+        (((), (0,), (0,)), {}, (FULL, PROGRAMMATIC)),
+    ],
+)
+def test_what_copies_would_not_be_stays_as_it_was_added(monkeypatch, edges, types, kinds):
+    made = install(monkeypatch, Driver([10, 11, 12], dict(zip(((10, 11), (11, 12)), kinds, strict=True))))
+    made.types = types
+    _, operations = RawGraph(1, [10, 11, 12], CHAIN, nullcontext, None).graph(edges, added=(2, 1, 0))
+    assert operations == (0, 1, 2)
+    assert made.copied_from == {}
+
+
+def test_a_graph_of_copies_that_cannot_be_made_is_destroyed(monkeypatch):
+    made = install(monkeypatch, Driver([10, 11, 12], {}))
+    made.refused = "cuGraphKernelNodeCopyAttributes"
+    with pytest.raises(DeviceError, match="CopyAttributes"):
+        RawGraph(1, [10, 11, 12], CHAIN, nullcontext, None).graph(((), (), ()), added=(2, 1, 0))
+    assert made.destroyed == [1001]
 
 
 def test_events_are_recorded_behind_operations_and_are_no_operations(driver):
@@ -160,13 +228,15 @@ def test_orders_are_measured_once_and_what_they_change_is_put_back(driver, monke
         said.append("put back")
 
     monkeypatch.setattr(raw_graph, "_median_times_us", lambda graphs, *_: [float(len(said)) * graph.captured for graph in graphs])
-    monkeypatch.setattr(RawGraph, "_replay_first", lambda raw, edges: said.append(f"first replay of {edges}"))
+    monkeypatch.setattr(RawGraph, "_replay_first", lambda raw, edges, added: said.append(f"first replay of {edges}"))
     raw = RawGraph(1, [10, 11, 12], CHAIN, keeping, None)
     other = ((), (), ())
     assert raw.times_us([CHAIN, other, CHAIN]) == [2 * 1001.0, 2 * 2001.0, 2 * 1001.0]
     assert said == ["kept", f"first replay of {other}", "put back"]
     assert raw.times_us([other]) == [2 * 2001.0]
     assert len(said) == 3
+    raw.times_us([other], [(2, 1, 0)])  # Added otherwise, it is another graph.
+    assert len(said) == 6
 
 
 def test_a_replay_that_hangs_is_an_error_and_its_graphs_are_kept(driver, monkeypatch):

@@ -27,10 +27,10 @@ class Raw:
     """A captured graph whose replays take what the test says."""
 
     def __init__(self, times_us=()):
-        self.given_us, self.asked = list(times_us), []
+        self.given_us, self.asked, self.added = list(times_us), [], []
 
-    def times_us(self, orders):
-        self.asked = list(orders)
+    def times_us(self, orders, added):
+        self.asked, self.added = list(orders), list(added)
         return self.given_us
 
     def graph(self, edges):
@@ -138,6 +138,8 @@ def test_the_fastest_order_is_taken(times_us, order):
     assert [one.order for one in (plan, *plan.others)] == ["fewest edges", *streams, "the capture's own order"]
     taken = graph_dual.fastest(plan, GPU)
     assert raw.asked == [replay_of(one).edges for one in (plan, *plan.others)]
+    assert raw.added[1] == (0, 1, 3, 5, 7, 2, 4, 6, 8)  # One stream after the other.
+    assert all(sorted(each) == list(range(9)) for each in raw.added)
     assert taken.order == order
     assert taken.others == ()
     assert replay_of(taken) == replay_of(next(one for one in (plan, *plan.others) if one.order == order))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -99,6 +100,28 @@ def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
         return calls_of(PLANNERS[name], random_program(2, operations).program, lambda launch: 1e5, streams)
 
     assert calls(1000) < 6 * calls(250)
+
+
+class Walked(tuple):
+    """Operations that count how often somebody goes through all of them."""
+
+    __slots__ = ()
+    walks = 0
+
+    def __iter__(self):
+        Walked.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
+def test_all_operations_are_gone_through_as_often_in_a_program_of_many_segments(monkeypatch, name, streams):
+    def walks(operations: int) -> int:
+        program = random_program(2, operations).program
+        monkeypatch.setattr(Walked, "walks", 0)
+        PLANNERS[name](replace(program, operations=Walked(program.operations)), lambda launch: 1e5, streams)
+        return Walked.walks
+
+    assert 0 < walks(250) == walks(1000)
 
 
 @pytest.mark.parametrize(("name", "streams"), [("async", 2), ("dual", 2), ("dual", 4), ("graph", 2), ("graph-dual", 2), ("graph-dual", 4)])

@@ -172,8 +172,7 @@ def test_sums_alone_cost_nothing_more(machine_code):
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_every_case_compiles(traced_sources, architecture):
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    for function, arrays in CASES.values():
-        for source in traced_sources(ss.program(function, fuse=True), *arrays):
-            compile_kernel(source, architecture)
+def test_every_case_compiles(traced_sources, compiled_together, architecture):
+    cases = CASES.values()
+    sources = [source for function, arrays in cases for source in traced_sources(ss.program(function, fuse=True), *arrays)]
+    assert list(compiled_together(sources, architecture))

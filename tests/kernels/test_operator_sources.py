@@ -10,7 +10,6 @@ from tests.combinations import THOROUGH
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.operators import OPERATORS
 
@@ -19,22 +18,27 @@ pytestmark = pytest.mark.slow
 FLOATS = ["float16", "float32", "float64"]
 WIDE, NARROW = ["int32", "int64"], ["bool", "int8", "uint8", "int16"]
 WHOLE = [*WIDE, *NARROW]
-TOGETHER = 48
 
 
 def operators():
-    """Yield every operator in every floating dtype that it takes, and in two of the others in turn, one of them of 32 bits or more.
+    """Yield every operator in the floating dtypes that it takes, and in two of the others in turn, one of them of 32 bits or more.
 
-    The compiler takes whole numbers of fewer bits, and bool, for an int in every expression, so one does for all.
+    The compiler takes whole numbers of fewer bits, and bool, for an int in every expression, so one does for all. Half is computed as
+    float, but where an operator has a way of its own.
     """
     for number, operator in enumerate(OPERATORS.values()):
         count = len(operator.definition.operands)
         taken = WHOLE if THOROUGH else [WIDE[number % len(WIDE)], NARROW[number % len(NARROW)]]
-        for dtype in [*FLOATS, *taken]:
+        for dtype in [*floats(number, operator), *taken]:
             try:
                 yield operator.source(*[dtype] * count)
             except ProgramError:
                 continue
+
+
+def floats(number, operator):
+    """Return the floating dtypes that an operator is compiled in: half is loaded and stored by the same code in all of them."""
+    return FLOATS if THOROUGH or operator.definition.half is not None or number % 6 == 0 else ["float32", "float64"]
 
 
 def forms():
@@ -55,10 +59,10 @@ def forms():
 
 
 def gradients(traced_sources):
-    """Yield the gradient of every operator that has one, in every floating dtype."""
-    for operator in OPERATORS.values():
+    """Yield the gradient of every operator that has one, in the floating dtypes."""
+    for number, operator in enumerate(OPERATORS.values()):
         count = len(operator.definition.operands)
-        for dtype in FLOATS:
+        for dtype in floats(number, operator):
             row = np.ones(8, "int32" if operator.__name__ == "ldexp" else dtype)
             arrays = [np.ones((4, 8), dtype), *[row] * (count - 1)]
             if operator.definition.gradient is not None:
@@ -86,17 +90,8 @@ def name_of(code):
 
 # All for the GPU at hand, a share of them for its neighbours: the sources are the same, and few functions have code for one generation.
 @pytest.mark.parametrize(("architecture", "share"), [("sm_80", 16), ("sm_90", 1), ("sm_100", 16)])
-def test_every_kernel_compiles(sources, architecture, share):
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    chosen = sources[::share]
-
-    def compiles(first):
-        some = chosen[first : first + TOGETHER]
-        code = "\n".join(f"namespace n{number} {{\n{each}\n}}" for number, each in enumerate(some))
-        cubin = compile_kernel(KernelSource(name_of(some[0]), code), architecture).image
-        return all(name_of(each).encode() in cubin for each in some)
-
-    assert all(map(compiles, range(0, len(chosen), TOGETHER)))
+def test_every_kernel_compiles(sources, compiled_together, architecture, share):
+    assert list(compiled_together([KernelSource(name_of(code), code) for code in sources[::share]], architecture))
 
 
 def test_names_are_unique_and_of_their_content(sources):

@@ -7,7 +7,6 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.ops import reductions
 from streamscope.ops.reductions import norm_of_order
 from streamscope.program.reference import run_reference
@@ -138,11 +137,10 @@ def test_gradients_of_products_of_any_numbers(new_bench, bound_program, axis):
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_gradients_of_products_compile(traced_sources, architecture):
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+def test_gradients_of_products_compile(traced_sources, compiled_together, architecture):
     sources = set()
     for gradient in (reductions.prod.gradient, reductions.nanprod.gradient):
         for dtype in ("float16", "float32", "float64"):
             sources |= {*traced_sources(lambda dy, x, gradient=gradient: gradient(dy, x, 1), np.ones(4, dtype), np.ones((4, 64), dtype))}
     assert len(sources) == 3 * (2 + 2 + 2)  # two counts, which both take, and a product and a gradient of each
-    assert all(compile_kernel(source, architecture).image for source in sources)
+    assert list(compiled_together(sources, architecture))

@@ -20,12 +20,9 @@ from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("nbclient")
-
 ENGINES, OPERATORS, OWN_CODE = NOTEBOOKS = ("01_compare_engines.ipynb", "02_operators_and_compilation.ipynb", "03_your_own_code.ipynb")
 MOST_BYTES = 1_500_000
-OLDER = {"03_your_own_code.executed.ipynb"}
+OLDER: set[str] = set()
 """Copies that wait for a GPU to be made again."""
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
 COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
@@ -46,6 +43,13 @@ def streams(notebook):
     """Return what the notebook printed, by stream."""
     printed = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs if output.output_type == "stream"]
     return {name: "".join(output["text"] for output in printed if output["name"] == name) for name in ("stdout", "stderr")}
+
+
+@pytest.fixture(scope="module")
+def nbformat():
+    """The module, whose import takes seconds, so that it is left to who runs these tests."""
+    pytest.importorskip("nbclient")
+    return pytest.importorskip("nbformat")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +113,7 @@ def test_every_notebook_is_tested(repository):
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_is_stored_without_outputs(repository, name):
+def test_notebook_is_stored_without_outputs(repository, name, nbformat):
     notebook = nbformat.read(repository / "notebooks" / name, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
@@ -184,7 +188,7 @@ def test_before_every_widget_stands_its_picture_and_no_state_is_kept(executed):
                 assert "<img" in before["text/html"]
 
 
-def test_saved_notebook_stays_small(executed):
+def test_saved_notebook_stays_small(executed, nbformat):
     assert len(nbformat.writes(executed).encode()) < MOST_BYTES
 
 
@@ -285,14 +289,14 @@ def copies():
 
 
 @pytest.mark.parametrize("copy", copies())
-def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, copy):
+def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, copy, nbformat):
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
     assert [cell.source for cell in executed.cells] == [cell.source for cell in notebook.cells]
 
 
 @pytest.mark.parametrize("copy", copies())
-def test_copy_with_outputs_shows_what_the_code_says_today(script, copy):
+def test_copy_with_outputs_shows_what_the_code_says_today(script, copy, nbformat):
     assert nbformat.read(copy, as_version=4).metadata["streamscope"]["said"] == script.said_hash(copy.parent)
 
 
@@ -308,7 +312,7 @@ def test_the_hash_is_of_words_and_not_of_looks(script, tmp_path, repository):
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
-def test_copy_with_outputs_is_of_a_gpu(copy):
+def test_copy_with_outputs_is_of_a_gpu(copy, nbformat):
     executed = nbformat.read(copy, as_version=4)
     printed = streams(executed)["stdout"]
     assert "(cuda)" in printed.splitlines()[0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.parallelising.like_cupy import Like, filled
 
+from streamscope.capturing import state
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
 from streamscope.parallelising import device_arrays, flat_function
@@ -21,6 +24,7 @@ def anywhere(monkeypatch):
     """Arrays may lie anywhere, and are compared as NumPy does."""
     monkeypatch.setattr(device_arrays, "check_on_device", lambda what, path, array: None)
     monkeypatch.setattr(device_arrays, "holds_the_same", lambda one, other: bool((one.values == other.values).all()))
+    monkeypatch.setattr(state, "bytes_at", lambda start, end: np.frombuffer(ctypes.string_at(start, end - start), np.uint8))
 
 
 def flat_of(function, **arguments):
@@ -72,15 +76,24 @@ def test_memory_that_a_node_may_write_counts_as_changed(start, writes, changed):
     assert slot.changed == changed
 
 
-@pytest.mark.parametrize("some", [True, False])
-def test_where_a_node_is_not_understood_each_input_counts_as_changed_also_where_some_of_its_memory_is_known(some):
+def test_where_nothing_is_known_of_a_node_each_input_counts_as_changed():
     slots = [Slot("x", filled(1), own=True, changed=False), Slot("y", filled(2), own=True, changed=False)]
-    first, last = device_arrays.extent(slots[0].memory)
-    accesses = (Access(first, last, True, False, Evidence.PROTOTYPE),) if some else ()
-    nothing = SimpleNamespace(memories=[NodeMemory(()), NodeMemory(accesses, "its parameter 1 leads to memory that holds addresses")])
+    nothing = SimpleNamespace(memories=[NodeMemory(()), NodeMemory((), "its source is not known")])
     assert all(slot.changed for slot in flat_function._with_evidence(slots, nothing))
     known = SimpleNamespace(memories=[NodeMemory(())])
     assert not any(slot.changed for slot in flat_function._with_evidence(slots, known))
+
+
+@pytest.mark.parametrize(("byte", "changed"), [(-1, False), (0, True), (8 * 4 - 1, True), (8 * 4, False)])
+@pytest.mark.parametrize("why", ["", "its parameter 0 holds an address, and its type does not say what for"])
+def test_an_input_that_an_address_in_an_unknown_nodes_memory_leads_to_counts_as_changed(byte, changed, why):
+    """Arrays of four doubles, and an array of pointers that the node reads."""
+    slots = [Slot("x", filled(1), own=True, changed=False), Slot("y", filled(2), own=True, changed=False)]
+    first, _ = device_arrays.extent(slots[1].memory)
+    table = np.array([3, first + byte, 5], np.uint64)
+    access = Access(table.ctypes.data, table.ctypes.data + table.nbytes, True, False, Evidence.PROTOTYPE)
+    found = SimpleNamespace(memories=[NodeMemory((access,), why)])
+    assert [slot.changed for slot in flat_function._with_evidence(slots, found)] == [False, changed and bool(why)]
 
 
 def test_an_error_of_the_function_names_its_line():

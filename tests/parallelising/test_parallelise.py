@@ -70,7 +70,9 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3, 4) == 2
     module.training = True
-    with pytest.raises(ProgramError, match="net: the module's 'training' is True, and False was captured"):
+    with pytest.raises(
+        ProgramError, match=r"net: the module's 'training' is True, and False was captured \(call its \.train\(\) or \.eval\(\)"
+    ):
         fast(3)
 
 
@@ -82,8 +84,10 @@ def test_autocast_is_part_of_the_mode(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     calls = Calls(abs)
     before, casts.on = calls.mode(), True
-    assert other_mode(before, calls.mode()) == "autocast is torch.bfloat16, and off was captured"
-    assert other_mode(before, before) == ""
+    assert other_mode(before, calls.mode()) == (
+        "autocast is torch.bfloat16, and off was captured", "call it with autocast as it was captured",
+    )  # fmt: skip
+    assert other_mode(before, before) == ("", "")
 
 
 def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch):
@@ -114,4 +118,5 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
         else:
             with pytest.raises(ProgramError, match=r"net: torch.is_grad_enabled\(\) is True, and False was captured") as caught:
                 fast(3)
+            assert "torch.no_grad()" in caught.value.hint
             assert "recapture" in caught.value.hint

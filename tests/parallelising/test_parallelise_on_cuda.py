@@ -170,6 +170,36 @@ def test_an_input_that_is_changed_is_changed_where_it_is(torch, x):
     assert not cache[4].any()
 
 
+TABLES = """
+extern "C" __global__ void noted(unsigned long long* table, float* x) { table[0] = (unsigned long long)x; }
+extern "C" __global__ void clipped(const unsigned long long* table, int size)
+{
+    float* x = (float*)table[0];
+    if (threadIdx.x < size && x[threadIdx.x] < 0) x[threadIdx.x] = 0;
+}
+"""
+
+
+def test_an_input_that_only_an_address_in_memory_leads_to_is_changed_as_in_a_plain_call(torch):
+    """What was captured changes nothing: a later call does."""
+    cupy = pytest.importorskip("cupy")
+    module = cupy.RawModule(code=TABLES)
+    noted, clipped = map(module.get_function, ("noted", "clipped"))
+
+    def clip(x):
+        table = cupy.empty(1, np.uint64)
+        noted((1,), (1,), (table, x))
+        clipped((1,), (64,), (table, np.int32(64)))
+        return x * 2
+
+    fast = parallelise(clip, cupy.ones(64, np.float32))
+    x, y = cupy.linspace(-1, 1, 64, dtype=np.float32), cupy.linspace(-1, 1, 64, dtype=np.float32)
+    found, wanted = fast(x), clip(y)
+    assert bool((found == wanted).all())
+    assert bool((x == y).all())
+    assert float(x.min()) == 0
+
+
 def test_the_memory_of_the_capture_can_be_filled_and_is_then_not_copied(torch, x):
     fast = parallelise(branches, x)
     fast.inputs["x"].copy_(x + 5)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.parallelising.proving import Proof, ProvedOutput, _difference, _Left, _temporary
+from streamscope.parallelising.proving import Proof, ProvedOutput, _difference, _Left, _temporary, _tried
 
 EQUAL = ProvedOutput("output 0", 0.0, 0.0, holds=True)
 ATOMIC = ProvedOutput("output 1", 2e-6, 1e-6, holds=True)
@@ -61,3 +62,56 @@ def test_only_memory_of_the_captures_own_that_a_run_fills_itself_is_cleared_befo
         NodeMemory((written(4, 12), written(100, 140, Evidence.ALLOCATED), written(64, 96, Evidence.POINTER), written(180, 220))),
     ]
     assert _temporary(memories, [(0, 200), (950, 2000)]) == [(0, 12), (100, 140)]
+
+
+class Trial:
+    """Runs whose outputs are an atomic sum and an exact one; notes how often it looked again."""
+
+    runs = 0
+
+    def __init__(self, own, differs, fits=True):
+        self.own, self.differs, self.fits = own, differs, fits
+        self.looks = self.memories = 0
+
+    def self_differences(self, runs):
+        self.looks += 1
+        return iter([("output 0", self.own), ("state", 0.0)])
+
+    def draw(self, number):
+        self.number = number
+
+    def sequential(self):
+        return self
+
+    disturbed = chosen = sequential
+
+    def differences(self, other):
+        return [self.differs, 0.0] if self.number == 1 else [0.0, 0.0]
+
+    def allowed(self, other):
+        return [self.fits, True]
+
+    def memory_left(self):
+        self.memories += 1
+        return []
+
+    def first_of(self, left):
+        return "node 3"
+
+
+@pytest.mark.parametrize(
+    ("own", "differs", "fits", "looks", "memories", "holds"),
+    [
+        (1e-6, 2e-6, True, 1, 0, True),  # The capture is known to differ there: nothing is looked at again.
+        (0.0, 2e-6, True, 2, 1, False),  # It was not known to, and does not in further runs either.
+        (1e-6, 0.5, False, 2, 1, False),  # It differs, but not by so much.
+        (0.0, 0.0, True, 1, 0, True),
+    ],
+)
+def test_a_difference_is_looked_at_again_unless_the_capture_is_known_to_differ_there(own, differs, fits, looks, memories, holds):
+    trial = Trial(own, differs, fits)
+    outputs, tried, first = _tried(trial, 4, lambda *_: None)
+    assert (trial.looks, trial.memories) == (looks, memories)
+    assert all(one.holds for one in outputs) == holds
+    assert outputs[0].difference == differs
+    assert (tried, first) == ((4, "") if holds else (2, "node 3"))

@@ -159,7 +159,7 @@ def test_paths_are_written_as_python_reaches_them():
         ({"x": 1}, {"x": 2}, "x is 2, not 1"),
         ({"x": 1}, {"x": True}, "x is True, not 1"),
         ({"x": (1, 2)}, {"x": [1, 2]}, "x is a list, not a tuple"),
-        ({"x": (1, 2)}, {"x": (1,)}, "x has 0, not 0, 1"),
+        ({"x": (1, 2)}, {"x": (1,)}, "x has 1 element, not 2"),
         ({"x": None}, {"x": Array()}, "x is an array, not None"),
         ({"x": {"k": "a"}}, {"x": {"k": "b"}}, "x['k'] is 'b', not 'a'"),
     ],

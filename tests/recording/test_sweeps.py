@@ -64,10 +64,10 @@ def test_products_take_on_the_simulated_device_what_its_tables_say(monkeypatch):
         kind, dtype, *_ = name.split()
         for tiles, curve in found.curves:
             for inner, ns in curve:
-                product = Product(kind, dtype, int(tiles), 1, int(inner), 64 - ("odd" in name))
+                product = Product(kind, dtype, int(tiles), 64, int(inner), 64 - ("odd" in name))
                 assert ns <= H200.product_times[name].of(product) * 1.001 + 1
         last_tiles, ((_, _), (inner, ns)) = found.curves[-1]
-        longest = Product(kind, dtype, int(last_tiles), 1, int(inner), 64 - ("odd" in name))
+        longest = Product(kind, dtype, int(last_tiles), 64, int(inner), 64 - ("odd" in name))
         assert ns == pytest.approx(H200.product_times[name].of(longest), rel=0.01)
 
 

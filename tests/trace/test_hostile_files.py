@@ -317,7 +317,7 @@ def test_a_long_text_in_the_place_of_a_number_is_not_read(tmp_path):
 def test_a_file_with_more_work_than_a_trace_may_have_is_told_before_it_is_read_whole(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     monkeypatch.setattr(kineto_events, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(kineto, "MOST_SPANS", 50)
+    monkeypatch.setattr(kineto, "MOST_FOREIGN_SPANS", 50)
     monkeypatch.setattr(kineto, "MOST_KEPT", 300)
     path.write_text(dumps(content([kernel("k", 10 * each, 10 * each + 5, each) for each in range(1, 60)])) + "damaged")
     refused(path, "it has more than the 50 kernels, copies and sets that a trace may have")

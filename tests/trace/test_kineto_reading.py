@@ -252,11 +252,11 @@ def test_correlations_beyond_32_bits_are_counted_anew(written):
 def test_what_is_too_much_leaves_out_the_shortest_ranges_first_and_says_so(written, monkeypatch):
     ranges = [event("cpu_op", f"op{row}", 10 * row, 10 * row + row, tid=1) for row in range(8)]
     events = [*ranges, call("cudaMalloc", 0, 5), call("cudaLaunchKernel", 0, 10, 1), kernel("k", 20, 30, 1)]
-    monkeypatch.setattr(foreign, "MOST_SPANS", 6)
+    monkeypatch.setattr(foreign, "MOST_FOREIGN_SPANS", 6)
     trace = read(written(events))
     assert [name for kind, name in rows(trace, "kind", "name") if kind == "RANGE"] == ["op5", "op6", "op7"]
     assert trace.info.notes == ("left out: 5 ranges, the shortest of 8, since a trace may have 6 spans",)
-    monkeypatch.setattr(foreign, "MOST_SPANS", 2)
+    monkeypatch.setattr(foreign, "MOST_FOREIGN_SPANS", 2)
     trace = read(written(events))
     assert rows(trace, "kind") == [("LAUNCH",), ("KERNEL",)]
     assert trace.info.notes[1] == "left out: 1 call, the shortest of 1, since a trace may have 2 spans"

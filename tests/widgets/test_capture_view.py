@@ -52,25 +52,25 @@ def test_a_notebook_shows_what_there_is_to_gain_and_why_the_order_is_right(exper
 
 def test_an_older_file_does_not_say_what_memory_buys(experts):
     older = replace(experts, memory=None, versions={}, date="2026-11-21")
-    assert older.facts().curve == ()
-    assert older.facts().captured == "on an NVIDIA H200, 2026-11-21"
+    assert older.facts.curve == ()
+    assert older.facts.captured == "on an NVIDIA H200, 2026-11-21"
     assert "memory buys" not in older._repr_html_()
     with pytest.raises(ProgramError, match="does not say what the capture held"):
         older.memory_curve()
 
 
 def test_the_curve_begins_without_more_memory_and_ends_with_all_of_it(experts):
-    curve = experts.facts().curve
+    curve = experts.facts.curve
     assert curve[0].extra_mib == 0
     assert [*curve] == sorted(curve)
     assert curve[-1].speedup == pytest.approx(experts.bound().speedup)
-    chart = memory_chart(experts.facts())
+    chart = memory_chart(experts.facts)
     assert chart.rows[0] == "0.0 MiB more"
     assert chart.title.startswith(f"{curve[-1].extra_mib:.1f} MiB beyond a plain call")
 
 
 def test_a_comparison_and_its_report_say_what_is_known_of_the_capture(experts, runs, tmp_path, bundle):
-    facts = experts.facts()
+    facts = experts.facts
     assert runs.capture == facts
     page = runs.report(tmp_path / "report.html").read_text(encoding="utf-8")
     for words in (facts.captured, facts.bound, facts.certificate, *facts.evidence, facts.memory):

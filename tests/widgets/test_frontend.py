@@ -16,8 +16,9 @@ def test_javascript_unit_tests(node_path, repository):
     assert "# tests 0" not in run.stdout
 
 
-def test_bundle_is_one_small_file_without_loose_ends(bundle):
-    text = bundle.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["timeline.js", "report.js"])
+def test_bundle_is_one_small_file_without_loose_ends(bundle, name):
+    text = bundle.with_name(name).read_text(encoding="utf-8")
     assert len(text.encode()) <= 100_000
     assert "import(" not in text
     assert "http://" not in text.replace("http://www.w3.org", "")
@@ -43,9 +44,10 @@ def copy_sources(repository: Path, root: Path) -> None:
 def test_bundle_is_built_again_only_when_a_source_changes(hook, bundle, repository, tmp_path):
     copy_sources(repository, tmp_path)
     assert not hook.is_fresh(tmp_path)
-    built = tmp_path / hook.BUNDLE
-    built.parent.mkdir(parents=True)
-    built.write_text(f"// streamscope timeline, sources {hook.source_hash(tmp_path)}\nbody")
+    for built in (tmp_path / hook.BUNDLE, tmp_path / hook.REPORT_BUNDLE):
+        assert not hook.is_fresh(tmp_path)
+        built.parent.mkdir(parents=True, exist_ok=True)
+        built.write_text(f"// streamscope timeline, sources {hook.source_hash(tmp_path)}\nbody")
     assert hook.build_bundle(tmp_path).read_text().endswith("body")
     (tmp_path / "widgets/frontend/src/index.js").write_text("export const changed = 1;")
     assert not hook.is_fresh(tmp_path)

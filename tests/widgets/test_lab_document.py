@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import io
 import json
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.errors import TraceError
+from streamscope_widgets import tiles
 from streamscope_widgets.lab import document as lab
-from streamscope_widgets.lab.handler import read_apart
+from streamscope_widgets.lab import readers
 from streamscope_widgets.payload import as_groups, encode, encode_paths
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -34,6 +37,27 @@ def unpacked(data):
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
+def drawn(path, name):
+    return lab.Document(path, name).whole()
+
+
+def served(path, name, question=None, lines=()):
+    """Return what the program writes for a question and for those that come, as [whether it goes on, answer]."""
+    out = io.BytesIO()
+    lab.serve(path, name, question or {}, [json.dumps(line) for line in lines], out)
+    out.seek(0)
+    found = []
+    while line := out.readline():
+        found.append((line, out.read(int.from_bytes(out.read(8), "little"))))
+    return found
+
+
+def answered(path, name, **question):
+    ((line, content),) = served(path, name, question)
+    assert line == b"done\n"
+    return unpacked(content)
+
+
 @pytest.fixture(scope="module")
 def comparison():
     x = np.ones((2, 8, 8), np.float32)
@@ -42,7 +66,7 @@ def comparison():
 
 def test_a_trace(five_engines, tmp_path):
     trace = five_engines(20)["graph"]
-    content, block = unpacked(lab.document(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))
+    content, block = unpacked(drawn(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))
     expected = encode(as_groups([trace]))
     assert content["title"] == "step · graph · NVIDIA H200 · graph.parquet"
     assert content["finding"].startswith("The GPU is busy ")
@@ -54,7 +78,7 @@ def test_a_trace_of_another_profiler_comes_with_its_warnings(repository, tmp_pat
     whole = gzip.decompress((repository / "tests/data/kineto/streams_graph.json.gz").read_bytes())
     path = tmp_path / "streams_graph.json.gz"
     path.write_bytes(gzip.compress(whole.replace(b'"traceEvents": [', b'"traceEvents": [{"ph": "X", "cat": "mine"},', 1)))
-    content, block = unpacked(lab.document(path, path.name))
+    content, block = unpacked(drawn(path, path.name))
     trace = ss.read(path)
     assert content["title"] == "streams_graph · kineto · NVIDIA H200 · streams_graph.json.gz"
     assert content["warnings"] == ["Left out: 1 event of category 'mine'"]
@@ -63,33 +87,43 @@ def test_a_trace_of_another_profiler_comes_with_its_warnings(repository, tmp_pat
 
 
 def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
-    content, block = unpacked(lab.document(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
+    content, block = unpacked(drawn(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
     assert content["title"] == "<b>step</b> · simulated NVIDIA H200: all times are simulated"  # JupyterLab is given text.
     assert content["finding"] == comparison.verdict
     assert [group["label"] for group in content["header"]["groups"]] == ["async", "graph"]
     assert block == encode(as_groups(comparison.groups())).block
 
 
-def test_the_end_of_a_trace_that_is_too_long_is_left_out_and_told(large_trace, tmp_path, monkeypatch):
-    monkeypatch.setattr(lab, "MOST_SPANS", 1000)
-    content, block = unpacked(lab.document(large_trace(4000).to_parquet(tmp_path / "long.parquet"), "long.parquet"))
-    (group,) = content["header"]["groups"]
-    assert group["count"] == 1000
-    assert "3,000 of 4,000 spans left out" in group["remarks"]
-    assert len(block) < 40_000
+def test_a_long_trace_is_sent_as_an_overview_and_then_in_tiles_by_a_program_that_stays(large_trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiles, "MOST_WHOLE", 1000)
+    monkeypatch.setattr(tiles, "MOST_EXACT", 100)
+    path = large_trace(4000).to_parquet(tmp_path / "long.parquet")
+    tile = {"type": "tile", "windows": [[0, 16, 2]]}
+    lines = served(path, "long.parquet", {}, [tile, {"stamp": "another", **tile}, {}])
+    assert [line for line, _ in lines] == 4 * [b"more\n"]
+    (first, _), (second, block), (third, _), (again, _) = (unpacked(content) for _, content in lines)
+    (group,) = first["header"]["groups"]
+    assert group["count"] < 4000
+    assert any("4,000 spans" in remark for remark in group["remarks"])
+    (group,) = second["header"]["groups"]
+    assert group["exact"]
+    assert 0 < group["count"] < 100
+    assert len(block) < 4000
+    assert third == {"changed": True}
+    assert again == first
 
 
 @pytest.mark.parametrize("name", ["broken.parquet", "comparison.json", "broken.pt.trace.json", "other.json.gz", "other.sqlite", "other.db"])
 def test_what_is_not_ours_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1<img src=x onerror=alert(1)>")
     with pytest.raises(TraceError):
-        lab.document(tmp_path / name, name)
+        drawn(tmp_path / name, name)
 
 
 def test_critical_paths_are_sent_when_they_are_asked_for(comparison, tmp_path):
     path = comparison.save(tmp_path) / "comparison.json"
-    stamp = unpacked(lab.document(path, path.name))[0]["stamp"]
-    content, block = unpacked(lab.answer(path, path.name, stamp))
+    stamp = unpacked(drawn(path, path.name))[0]["stamp"]
+    content, block = answered(path, path.name, type="paths", stamp=stamp)
     expected = encode_paths(as_groups(comparison.groups()))
     assert content["header"] == expected.header
     assert block == expected.block
@@ -98,47 +132,134 @@ def test_critical_paths_are_sent_when_they_are_asked_for(comparison, tmp_path):
 def test_critical_paths_of_a_file_that_was_written_again_are_not_sent(five_engines, tmp_path, monkeypatch):
     traces, path = five_engines(20), tmp_path / "step.parquet"
     traces["graph"].to_parquet(path)
-    stamp = unpacked(lab.answer(path, path.name))[0]["stamp"]
+    stamp = answered(path, path.name)[0]["stamp"]
     traces["dual"].to_parquet(path)
-    assert unpacked(lab.answer(path, path.name, stamp)) == ({"changed": True}, b"")
-    assert unpacked(lab.answer(path, path.name))[0]["stamp"] != stamp
+    assert answered(path, path.name, type="paths", stamp=stamp) == ({"changed": True}, b"")
+    assert answered(path, path.name)[0]["stamp"] != stamp
 
     def written_meanwhile(place):
         traces["async"].to_parquet(path)
         return ss.read(place)
 
     monkeypatch.setattr(lab, "read", written_meanwhile)
-    stamp = unpacked(lab.answer(path, path.name))[0]["stamp"]
+    stamp = answered(path, path.name)[0]["stamp"]
     monkeypatch.setattr(lab, "read", lambda place: (traces["dual"].to_parquet(path), ss.read(place))[1])
-    assert unpacked(lab.answer(path, path.name, stamp)) == ({"changed": True}, b"")
+    assert answered(path, path.name, type="paths", stamp=stamp) == ({"changed": True}, b"")
+
+
+def ask_apart(path, name, **question):
+    return readers.Readers().ask(path, name, question)
 
 
 def test_the_server_has_a_file_read_by_another_process(five_engines, tmp_path):
     path = five_engines(20)["graph"].to_parquet(tmp_path / "graph.parquet")
-    assert run_apart(read_apart(path, "graph.parquet", "")) == lab.document(path, "graph.parquet")
+    assert run_apart(ask_apart(path, "graph.parquet")) == drawn(path, "graph.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    refused = unpacked(run_apart(read_apart(tmp_path / "broken.parquet", "broken.parquet", "")))[0]["refused"]
+    refused = unpacked(run_apart(ask_apart(tmp_path / "broken.parquet", "broken.parquet")))[0]["refused"]
     assert refused.startswith("cannot read 'broken.parquet': ")
     assert str(tmp_path) not in refused
+
+
+# Stands for the program: writes which process it is, and how many questions it was asked before; "end" ends it.
+PROGRAM = """import itertools, os, sys
+asked = 0
+for line in itertools.chain(['{}'], iter(sys.stdin.readline, '')):
+    if 'end' in line:
+        sys.exit('no room <b>left</b>')
+    said = b'changed' if 'change' in line else b'%d %d' % (os.getpid(), asked)
+    said = (b'{"changed": true}' if said == b'changed' else said).ljust(24)
+    sys.stdout.buffer.write(b'more\\n' + (8 + len(said)).to_bytes(8, 'little') + len(said).to_bytes(8, 'little') + said)
+    sys.stdout.flush()
+    asked += 1
+"""
+
+
+@pytest.fixture
+def program(monkeypatch):
+    real = subprocess.Popen
+    started = []
+
+    def start(command, **options):
+        started.append(real([sys.executable, "-c", PROGRAM], **options))
+        return started[-1]
+
+    monkeypatch.setattr(readers.subprocess, "Popen", start)
+    yield started
+    for process in started:
+        process.kill()
+
+
+def test_a_long_trace_is_read_once_and_again_where_the_program_ended_or_the_file_changed(program):
+    async def talk():
+        kept = readers.Readers()
+
+        async def asked(**question):
+            process, count = (await kept.ask(Path("a"), "a.parquet", question))[8:].split()
+            return [each.pid for each in program].index(int(process)), int(count)
+
+        found = [await asked(), await asked(type="tile"), await asked()]
+        program[0].kill()
+        found += [await asked(), await asked(), await asked(change=1), await asked()]
+        kept.end(Path("a"))
+        return found
+
+    assert run_apart(talk()) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert all(process.poll() is not None for process in program)
+
+
+def test_few_long_traces_are_kept_and_none_that_nobody_asks_for(program, monkeypatch):
+    async def talk():
+        kept = readers.Readers()
+        for name in ("a", "b", "a", "c", "d"):
+            await kept.ask(Path(name), name, {})
+        alive = [process.poll() is None for process in program]
+        monkeypatch.setattr(readers, "IDLE_S", 0.0)
+        await kept.ask(Path("d"), "d", {})
+        await asyncio.sleep(0.1)
+        late = program[3].poll() is None
+        for name in ("a", "c"):
+            kept.end(Path(name))
+        return alive, late
+
+    assert run_apart(talk()) == ([True, False, True, True], False)
 
 
 def test_two_files_are_read_at_one_time_and_what_ends_without_an_answer_is_an_error(monkeypatch):
     lock, now, most = threading.Lock(), [0], [0]
     two = threading.Barrier(2)
 
-    def run(command, **_):
-        with lock:
-            now[0] += 1
-            most[0] = max(most[0], now[0])
-        two.wait(30)
-        with lock:
-            now[0] -= 1
-        return SimpleNamespace(returncode=-9, stdout=b"", stderr=b"")
+    class Dead:
+        returncode = -9
+
+        def __init__(self, command, stdin, stdout, stderr):
+            self.stdin, self.stdout = io.BytesIO(), self
+
+        def readline(self):
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            two.wait(30)
+            with lock:
+                now[0] -= 1
+            return b""
+
+        def read(self, length):
+            return b""
+
+        def wait(self):
+            return -9
+
+        def kill(self):
+            pass
+
+        def close(self):
+            pass
 
     async def six():
-        return await asyncio.gather(*(read_apart(Path("a"), "a.parquet", "") for _ in range(6)), return_exceptions=True)
+        kept = readers.Readers()
+        return await asyncio.gather(*(kept.ask(Path(str(number)), "a.parquet", {}) for number in range(6)), return_exceptions=True)
 
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr(readers.subprocess, "Popen", Dead)
     errors = run_apart(six())
     assert most == [2]
     assert {(error.status_code, error.log_message) for error in errors} == {(500, "reading a.parquet failed with code -9")}

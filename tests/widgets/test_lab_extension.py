@@ -118,6 +118,52 @@ def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folde
     page.complaints[:] = [text for text in page.complaints if "net::ERR_FAILED" not in text]
 
 
+def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, folder, large_trace):
+    trace = large_trace(1_000_100)
+    trace.to_parquet(folder / "long.parquet")
+    answers = []
+    page.on("response", lambda response: answers.append(response) if "streamscope/timeline" in response.url else None)
+    page.evaluate("jupyterapp.commands.execute('docmanager:open', { path: 'files/long.parquet' }).then(() => null)")
+    page.wait_for_function(f"{TIMELINE}?.tiles && document.querySelector({SHOWN!r}).innerText.includes('long.parquet')", timeout=60_000)
+    (group,) = page.evaluate(f"{TIMELINE}.model.groups.map(({{ count, remarks }}) => ({{ count, remarks }}))")
+    assert group["count"] < 30_000
+    assert "1,000,100 spans: what shares a pixel is one mark, zoom in for its spans" in group["remarks"]
+
+    # The detail of a view comes when it rests: exactly the spans that the trace has there.
+    middle = int(trace.spans.start_ns[700_000])
+    page.evaluate(f"{TIMELINE}.setView({{ t0: {middle}, t1: {middle + 40_000} }})")
+    page.wait_for_function(f"{TIMELINE}.tile.key === {TIMELINE}.tiles.key && {TIMELINE}.model.groups[0].exact", timeout=30_000)
+    seen = page.evaluate(
+        f"""(() => {{ const {{ start, end, span }} = {TIMELINE}.model.groups[0];
+          const inView = (i) => start[i] < {middle + 40_000} && end[i] >= {middle};
+          return [...span.keys()].filter(inView).map((i) => [span[i], start[i], end[i]]); }})()"""
+    )
+    spans = trace.spans
+    rows = np.flatnonzero((spans.start_ns < middle + 40_000) & (spans.end_ns >= middle))
+    assert sorted(seen) == [[row, spans.start_ns[row], spans.end_ns[row]] for row in rows.tolist()]
+
+    # Searches and totals are the whole trace's.
+    kernels = spans.kind == 8
+    hits = np.flatnonzero(kernels & (spans.name == spans.names.index("kernel 11")))
+    box = page.locator(f"{SHOWN} .ss-filter")
+    box.fill("kernel 11")
+    page.wait_for_function(f"document.querySelector('{SHOWN} .ss-count').innerText === '{len(hits):,}'")
+    box.press("Enter")
+    page.wait_for_function(f"{TIMELINE}.selected?.row === {hits[0]}", timeout=30_000)
+    assert page.locator(f"{SHOWN} .ss-count").inner_text() == f"1 of {len(hits):,}"
+    box.fill("")
+    page.evaluate(f"{TIMELINE}.measureStretch(0, {spans.end_ns.max()})")
+    page.wait_for_function(f"document.querySelector('{SHOWN} .ss-panel').innerText.includes('{kernels.sum():,}')", timeout=30_000)
+
+    # A server that does not answer leaves the picture, and is asked again.
+    page.route("**/streamscope/timeline*", lambda route: route.abort(), times=1)
+    page.evaluate(f"{TIMELINE}.setView({{ t0: 5000, t1: 9000 }})")
+    page.wait_for_function(f"document.querySelector('{SHOWN} .ss-nudge').innerText.includes('asked for again')")
+    page.wait_for_function(f"{TIMELINE}.tile.key === {TIMELINE}.tiles.key && {TIMELINE}.model.groups[0].exact", timeout=30_000)
+    assert max(len(response.body()) for response in answers) < 2_000_000
+    page.complaints[:] = [text for text in page.complaints if "net::ERR_FAILED" not in text]
+
+
 @pytest.mark.parametrize("name", ["step.pt.trace.json", "packed.pt.trace.json.gz"])
 def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, name):
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")

@@ -7,15 +7,12 @@ import json
 import subprocess
 import sys
 
-import nbformat
 import numpy as np
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 from streamscope.analysis.table import device_words
@@ -320,7 +317,10 @@ def test_nothing_can_be_expected_before_a_comparison(one_shell):
 
 def execute(*cells):
     """Run a notebook with a kernel of its own; return the outputs of its last cell that ran."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (SETUP, *cells)])
+    from nbclient import NotebookClient
+    from nbformat import v4
+
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in (SETUP, *cells)])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     return notebook
 
@@ -348,6 +348,8 @@ def test_in_a_notebook():
 @pytest.mark.usefixtures("kernel_path")
 @pytest.mark.filterwarnings("default")
 def test_a_failing_cell_stops_the_notebook():
+    from nbclient.exceptions import CellExecutionError
+
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         execute(f"%%streamscope {SIMULATED}\nss.ops.relu(x) * (1 / 0)", "'not reached'")
 

@@ -81,30 +81,32 @@ def test_the_critical_path_survives_exactly(runs, apart):
     for path, run in zip(sent, runs.values(), strict=True):
         found = critical_path(run.trace)
         assert path["words"] == found.words
-        starts, durations, bounds, rows = (
-            column(payload.block, path[name], path["count"]) for name in ("start", "duration", "bound", "span")
+        starts, durations, bounds, lanes = (
+            column(payload.block, path[name], path["count"]) for name in ("start", "duration", "bound", "lane")
         )
         np.testing.assert_array_equal(starts, found.start_ns)
         np.testing.assert_array_equal(starts + durations, found.end_ns)
         np.testing.assert_array_equal(bounds, found.bound)
-        np.testing.assert_array_equal(rows, found.span)
+        np.testing.assert_array_equal(lanes, run.trace.spans.lane[found.span])
     assert len(encode(groups).header.get("bounds")) == len(Bound)
 
 
 def test_a_shortened_trace_has_no_rows_beyond_its_end(runs):
     payload = encode(as_groups(runs.groups()), [8, 8, 8], paths=True)
     for header in payload.header["groups"]:
-        for name, what in (("earlier", "waits"), ("later", "waits"), ("span", "path")):
-            assert (column(payload.block, header[what][name], header[what]["count"]) < 8).all()
+        for name in ("earlier", "later"):
+            assert (column(payload.block, header["waits"][name], header["waits"]["count"]) < 8).all()
+    for header, run in zip(payload.header["groups"], runs.values(), strict=True):
+        assert header["path"]["count"] == (critical_path(run.trace).span < 8).sum()
 
 
 def test_a_view_that_asks_gets_the_paths(runs):
     widget = timeline(runs.groups())
     sent = []
     widget.send = lambda content, buffers: sent.append((content, buffers))
-    widget._answer(widget, {"type": "paths", "view": "one"}, [])
+    widget._answer(widget, {"type": "paths", "view": "one", "id": "7"}, [])
     ((content, buffers),) = sent
-    assert (content["type"], content["view"], len(content["header"]["paths"])) == ("paths", "one", 3)
+    assert (content["type"], content["view"], content["id"], len(content["header"]["paths"])) == ("answer", "one", "7", 3)
     assert buffers == [encode_paths(as_groups(runs.groups())).block]
 
 

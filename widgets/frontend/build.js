@@ -1,25 +1,35 @@
-// Bundles src/index.js into the one file that notebooks and reports load.
+// Bundles src/index.js into the one file that notebooks load, and src/report.js into the one that reports hold.
 //
-// The bundle is a module whose code sits in one variable: anywidget imports its default export, and a report, which
-// inlines the file, calls the variable. Usage: node build.js OUTPUT SOURCE_HASH
+// Each is a module whose code sits in one variable: anywidget imports its default export, and a report, which
+// inlines the file, calls the variable. Usage: node build.js OUTPUT SOURCE_HASH [REPORT_OUTPUT]
 
-import { build } from "esbuild";
+import { build, transform } from "esbuild";
+import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
-const [output = "dist/timeline.js", sourceHash = "unknown"] = process.argv.slice(2);
+const [output = "dist/timeline.js", sourceHash = "unknown", reportOutput = "dist/report.js"] = process.argv.slice(2);
 
-await build({
-  entryPoints: [fileURLToPath(new URL("src/index.js", import.meta.url))],
-  outfile: output,
+/** A style sheet as a text without what only people read. */
+async function small({ path }) {
+  const { code } = await transform(await readFile(path, "utf8"), { loader: "css", minify: true, charset: "utf8" });
+  return { contents: code, loader: "text" };
+}
+
+const bundle = (entry, outfile, footer) => build({
+  entryPoints: [fileURLToPath(new URL(entry, import.meta.url))],
+  outfile,
   bundle: true,
   minify: true,
   format: "iife",
   globalName: "streamscopeTimeline",
   target: ["es2022"],
   charset: "utf8",
-  loader: { ".css": "text" },
+  plugins: [{ name: "small-css", setup: (build) => build.onLoad({ filter: /\.css$/ }, small) }],
   legalComments: "none",
   banner: { js: `// streamscope timeline, sources ${sourceHash}` },
-  footer: { js: "export default streamscopeTimeline.widget;\nexport const { mount, decode } = streamscopeTimeline;" },
+  footer: { js: footer },
   logLevel: "warning",
 });
+
+await bundle("src/index.js", output, "export default streamscopeTimeline.widget;\nexport const { mount, decode } = streamscopeTimeline;");
+await bundle("src/report.js", reportOutput, "");

@@ -39,9 +39,10 @@
     return element;
   }
 
-  /** Return what the server made of a file: a title, what was found, and what the timeline draws; with its stamp, the critical paths. */
-  async function read(path, { ServerConnection, URLExt }, settings, stamp = "") {
-    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path, stamp })}`;
+  /** Return what the server made of a file: a title, what was found, and what the timeline draws; or its answer to a question. */
+  async function read(path, { ServerConnection, URLExt }, settings, question = {}) {
+    const asked = new URLSearchParams({ path, ask: JSON.stringify(question) });
+    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${asked}`;
     const response = await ServerConnection.makeRequest(url, {}, settings);
     if (!response.ok) {
       const { message } = await response.json().catch(() => ({}));
@@ -72,17 +73,18 @@
         const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
         tell(...(remark ? [remark] : []), ...warnings);
         node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), told, stage);
-        const ask = async () => {
+        const ask = async (question) => {
+          const paths = question.type === "paths";
           try {
-            const paths = await read(path(), modules, settings, stamp);
-            if (mine !== turn) return;
-            if (paths.changed) await draw("The file was written again since it was drawn. It was read anew: ask for the critical path again.");
-            else timeline.overlap.take(paths.header, paths.block);
+            const answer = await read(path(), modules, settings, { ...question, stamp });
+            if (mine !== turn) throw new Error("another version of the file is shown");
+            if (!answer.changed) return answer;
           } catch (error) {
-            if (mine !== turn) return;
-            timeline.overlap.asked = null;
-            tell(`The critical path could not be had: ${error.message} Switch it off and on to ask again.`);
+            if (mine === turn && paths) tell(`The critical path could not be had: ${error.message} Switch it off and on to ask again.`);
+            throw error;
           }
+          await draw(`The file was written again since it was drawn. It was read anew${paths ? ": ask for the critical path again" : ""}.`);
+          throw new Error("the file was written again");
         };
         timeline = mount(stage, header, block, ask);
       } catch (error) {

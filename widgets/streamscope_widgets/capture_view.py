@@ -15,7 +15,7 @@ NEXT = "ss.compare(captured) shows what its orders bring; ss.audit(captured) wha
 
 def capture_html(captured: CapturedProgram) -> Html:
     """Return captured code as HTML of less than 200 kB that needs no script, style sheet or network."""
-    facts = captured.facts()
+    facts = captured.facts
     said = [f"Captured {facts.captured}.", *_sentences(facts), NEXT]
     picture = image(still_chart.row_svg(memory_chart(facts)), curve_words(facts.curve)) if facts.curve else ""
     return block(

@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from streamscope.analysis import Bound, Occupation, activity, critical_path
+from streamscope.analysis import Activity, Bound, Occupation, activity, critical_path
 from streamscope.analysis.critical_path import BOUND_WORDS
 from streamscope.trace import Origins, SpanTable, Trace
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.show import palette
+
+IntArray = npt.NDArray[np.integer[Any]]
 
 FULLNESS_STEPS, FULLNESS_UNKNOWN = 200, 255
 """Fullness goes in half per cents."""
@@ -48,20 +51,15 @@ def multiprocessors_of(trace: Trace) -> int | None:
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
 
 
-def encode_activity(trace: Trace, spans: SpanTable, block: ColumnBlock) -> dict[str, Any] | None:
-    """Encode what the device does at each time; None where the trace has no kernels and copies.
+def activity_of(trace: Trace, spans: SpanTable) -> Activity | None:
+    """Return what the device does while these spans of a trace run; None where they hold no kernels and copies."""
+    return activity(spans, multiprocessors_of(trace)) if spans.is_kind(DEVICE_KINDS).any() else None
 
-    Parameters
-    ----------
-    trace : Trace
-    spans : SpanTable
-        The spans of it that are sent.
-    block : ColumnBlock
-    """
-    if not spans.is_kind(DEVICE_KINDS).any():
-        return None
-    found = activity(spans, multiprocessors_of(trace))
+
+def encode_activity(found: Activity, block: ColumnBlock, crowd: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    """Encode what the device does at each time; ``crowd`` tells which stretches stand for many."""
     return {
+        **({} if crowd is None else {"crowd": block.add(crowd)}),
         "count": len(found.start_ns),
         "end_ns": int(found.end_ns[-1]) if len(found.end_ns) else 0,
         "start": block.add_rising(found.start_ns),
@@ -72,26 +70,32 @@ def encode_activity(trace: Trace, spans: SpanTable, block: ColumnBlock) -> dict[
     }
 
 
-def encode_waits(origins: Origins, spans: SpanTable, block: ColumnBlock) -> dict[str, Any]:
-    """Encode the event waits as rows of the spans that are sent, in the order of what waited."""
+def waits_of(origins: Origins, spans: SpanTable) -> tuple[IntArray, IntArray]:
+    """Return the event waits as rows of the spans: what was waited for, and what waited, in the order of the latter."""
     earlier, later = origins.wait_rows(spans)
     order = np.argsort(later, kind="stable")
-    return {"count": len(order), "earlier": block.add(earlier[order]), "later": block.add_rising(later[order])}
+    return earlier[order], later[order]
+
+
+def encode_waits(earlier: IntArray, later: IntArray, block: ColumnBlock) -> dict[str, Any]:
+    """Encode `waits_of`."""
+    return {"count": len(later), "earlier": block.add(earlier), "later": block.add_rising(later)}
 
 
 def encode_path(trace: Trace, keep: int, block: ColumnBlock) -> dict[str, Any]:
     """Encode the critical path, as far as its spans are among the first that are sent."""
     found = critical_path(trace)
     kept = found.span < keep
-    start_ns = found.start_ns[kept]
-    return {
-        "count": len(start_ns),
-        "words": found.words,
-        "start": block.add_rising(start_ns),
-        "duration": block.add(found.end_ns[kept] - start_ns),
-        "bound": block.add(found.bound[kept]),
-        "span": block.add(found.span[kept]),
-    }
+    lane = trace.spans.lane[found.span[kept]]
+    return encode_stretches_of_path(found.words, found.start_ns[kept], found.end_ns[kept], found.bound[kept], lane, block)
+
+
+def encode_stretches_of_path(
+    words: str, start_ns: IntArray, end_ns: IntArray, bound: IntArray, lane: IntArray, block: ColumnBlock
+) -> dict[str, Any]:
+    """Encode stretches of a critical path: when, on which lane, and what each is spent on."""
+    times = {"start": block.add_rising(start_ns), "duration": block.add(end_ns - start_ns)}
+    return {"count": len(start_ns), "words": words, **times, "bound": block.add(bound), "lane": block.add(lane)}
 
 
 def encode_origins(origins: Origins, texts: dict[str, int], block: ColumnBlock) -> dict[str, Any]:

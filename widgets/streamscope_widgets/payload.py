@@ -6,22 +6,33 @@ The header is plain JSON, and describes the columns that `ColumnBlock` puts into
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis import Activity
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words
+from streamscope_widgets.levels import host_lanes
+from streamscope_widgets.overlap_columns import (
+    activity_of,
+    encode_activity,
+    encode_origins,
+    encode_path,
+    encode_waits,
+    header_words,
+    waits_of,
+)
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
+REPORT_BUNDLE = BUNDLE.with_name("report.js")
 
 BASELINE = "async"
 STRETCHED = 0.02
@@ -62,19 +73,20 @@ class Payload:
     block: bytes
 
 
-def bundle_source() -> str:
-    """Return the JavaScript that draws timelines, in notebooks and in reports.
+def bundle_source(bundle: Path | None = None) -> str:
+    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports.
 
     Raises
     ------
     OutputError
         The package was put on the path without being built.
     """
+    bundle = bundle or BUNDLE
     try:
-        return BUNDLE.read_text(encoding="utf-8")
+        return bundle.read_text(encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"the timeline's front end is missing: {BUNDLE.name} cannot be read ({error.strerror})",
+            f"the timeline's front end is missing: {bundle.name} cannot be read ({error.strerror})",
             hint="run `make setup`, or `python hatch_build.py` in the clone",
         ) from error
 
@@ -85,7 +97,7 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
     Raises
     ------
     TraceError
-        There is no trace, or something that is none.
+        There is no trace, or something else.
     """
     pairs = list(traces.items()) if isinstance(traces, Mapping) else [("", item) for item in traces]
     if not pairs:
@@ -139,6 +151,58 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
     return tuple(sorted(taken_ns, key=lambda name: -taken_ns[name]))
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What of a group is sent.
+
+    Attributes
+    ----------
+    spans : SpanTable
+    activity : Activity or None
+        What the device does meanwhile.
+    more : mapping of str to array
+        Further columns of the spans.
+    header : mapping
+        What else is said of the group.
+    crowd : bool array, optional
+        Which stretches of the activity stand for many.
+    waits : pair of int arrays, optional
+        Rows of ``spans`` that were waited for, and that waited, by the latter; worked out where they are not given.
+    """
+
+    spans: SpanTable
+    activity: Activity | None
+    more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    header: Mapping[str, Any] = field(default_factory=dict)
+    crowd: npt.NDArray[np.bool_] | None = None
+    waits: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The numbers of names and of texts, which all groups share."""
+
+    names: dict[str, int]
+    texts: dict[str, int] = field(default_factory=dict)
+
+    def of(self, spans: SpanTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return for each of a table's names its number as a name, and as a kernel's own name; those that are used get one."""
+        # A kernel's own name that is the span's name, too, says no more.
+        own = tuple(shortened(name, LONGEST_NAME) for name in spans.names)
+        return _codes_of(spans.names, spans.name, self.names), _codes_of(own, spans.symbol[spans.symbol >= 0], self.texts)
+
+
+def first_spans(group: TimelineGroup, count: int) -> Shown:
+    """Return the first spans of a group, all by default, and say how many are left out."""
+    spans, thin = group.trace.spans, isinstance(group, BlockGroup)
+    total = len(spans)
+    if count >= total:
+        return Shown(spans, None if thin else activity_of(group.trace, spans))
+    header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
+    spans = spans.select(np.arange(count))
+    return Shown(spans, None if thin else activity_of(group.trace, spans), header=header)
+
+
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
     """Encode groups for the front end.
 
@@ -151,31 +215,40 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     paths : bool
         With the critical paths, where nobody can ask for them later.
     """
-    names = {name: code for code, name in enumerate(operator_order(groups))}
-    order = list(names.values())
-    texts: dict[str, int] = {}
+    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
+    shown = [first_spans(*each) for each in zip(groups, kept, strict=True)]
     block = ColumnBlock()
+    header = encode_shown(groups, shown, codes_of(groups), block)
+    if paths:
+        for encoded, group, count in zip(header["groups"], groups, kept, strict=True):
+            encoded["path"] = _path_of(group, count, block)
+    return Payload(header, block.to_bytes())
+
+
+def codes_of(groups: Sequence[TimelineGroup]) -> Codes:
+    """Return the numbers of the operators' names; other names and texts get theirs when they are encoded."""
+    return Codes({name: code for code, name in enumerate(operator_order(groups))})
+
+
+def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes: Codes, block: ColumnBlock) -> dict[str, Any]:
+    """Encode what is shown of each group into a block, and return the header."""
+    order = list(range(len(operator_order(groups))))
     remarks = compare_makespans(groups)
     devices = {group.trace.info.device.name for group in groups if nature_of(group.trace.info) != "predicted"}
     if len(devices) > 1:
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
-    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    headers = [_encode_group(*parts, names, texts, block) for parts in zip(groups, kept, remarks, strict=True)]
-    if paths:
-        for encoded, group, count in zip(headers, groups, kept, strict=True):
-            encoded["path"] = _path_of(group, count, block)
-    header = {
+    headers = [_encode_group(*parts, codes, block) for parts in zip(groups, shown, remarks, strict=True)]
+    return {
         "version": 1,
         "program": shortened(groups[0].trace.info.program, LONGEST_NAME),
         "kinds": [kind.name.lower() for kind in SpanKind],
         "bases": [BASIS_WORDS[basis] for basis in Basis],
-        "names": [shortened(name, LONGEST_NAME) for name in names],
+        "names": [shortened(name, LONGEST_NAME) for name in codes.names],
         "order": order,
-        "texts": list(texts),
+        "texts": list(codes.texts),
         "groups": headers,
         **header_words(),
     }
-    return Payload(header, block.to_bytes())
 
 
 def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
@@ -197,17 +270,12 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
     return None if isinstance(group, BlockGroup) else encode_path(group.trace, keep, block)
 
 
-def _encode_group(
-    group: TimelineGroup, keep: int, comparison: str, names: dict[str, int], texts: dict[str, int], block: ColumnBlock
-) -> dict[str, Any]:
+def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
     info = group.trace.info
-    total = len(group.trace.spans)
-    spans = group.trace.spans.select(np.arange(keep)) if keep < total else group.trace.spans
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
-    missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
-    thin = isinstance(group, BlockGroup)
-    columns = _encode_columns(spans, names, texts, block)
+    more = dict(shown.header)
+    remarks = (comparison, stretch_words(group), more.pop("left_out", ""), group.note)
     return {
         "label": group.label,
         "engine": info.engine,
@@ -215,22 +283,33 @@ def _encode_group(
         "device": {"kind": info.device.kind, "name": info.device.name},
         "recorder": info.recorder,
         "extent_ns": extent_ns,
-        "makespan_text": "" if thin else time_text(makespan_ns),
-        "thin": thin,
+        "makespan_text": "" if isinstance(group, BlockGroup) else time_text(makespan_ns),
+        "thin": isinstance(group, BlockGroup),
         "joined_by": "pair" if isinstance(group, PairGroup) else "operation",
-        "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
+        "remarks": [remark for remark in remarks if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
         "lanes": [
             {"name": shortened(name, LONGEST_NAME), "host": bool(host)}
-            for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)
+            for name, host in zip(group.trace.spans.lanes, host_lanes(group.trace.spans), strict=True)
         ],
-        "count": len(spans),
-        "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
-        "columns": columns | ({"basis": block.add(np.zeros(len(spans)))} if thin else {}),
-        "activity": None if thin else encode_activity(group.trace, spans, block),
-        "waits": encode_waits(group.trace.origins, spans, block),
-        "origins": encode_origins(group.trace.origins, texts, block),
+        "shown_until_ns": None,
+        "origins": encode_origins(group.trace.origins, codes.texts, block),
+        **encode_part(group, shown, codes, block),
+        **more,
+    }
+
+
+def encode_part(group: TimelineGroup, shown: Shown, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
+    """Encode the columns of what is shown of a group."""
+    earlier, later = shown.waits or waits_of(group.trace.origins, shown.spans)
+    columns = _encode_columns(shown.spans, codes, block)
+    columns |= {name: block.add(values) for name, values in shown.more.items()}
+    return {
+        "count": len(shown.spans),
+        "columns": columns | ({"basis": block.add(np.zeros(len(shown.spans)))} if isinstance(group, BlockGroup) else {}),
+        "activity": None if shown.activity is None else encode_activity(shown.activity, block, shown.crowd),
+        "waits": encode_waits(earlier, later, block),
     }
 
 
@@ -262,20 +341,12 @@ def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     ]
 
 
-def _host_lanes(spans: SpanTable) -> npt.NDArray[np.bool_]:
-    """Tell of each lane whether it is a host lane: one with host calls on it."""
-    host: npt.NDArray[np.bool_] = np.bincount(spans.lane, spans.is_kind(HOST_KINDS), minlength=len(spans.lanes)) > 0
-    return host
-
-
-def _encode_columns(spans: SpanTable, names: dict[str, int], texts: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
-    codes = _codes_of(spans.names, spans.name, names)
-    # A kernel's own name that is the span's name, too, says no more.
-    symbols = _codes_of(tuple(shortened(name, LONGEST_NAME) for name in spans.names), spans.symbol[spans.symbol >= 0], texts)
+def _encode_columns(spans: SpanTable, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
+    names, symbols = codes.of(spans)
     symbol = np.where((spans.symbol >= 0) & (spans.symbol != spans.name), symbols[spans.symbol], -1) if len(symbols) else spans.symbol
     return {
         "kind": block.add(spans.kind),
-        "name": block.add(codes[spans.name]),
+        "name": block.add(names[spans.name]),
         "lane": block.add(spans.lane),
         "start": block.add_rising(spans.start_ns),
         "duration": block.add(spans.duration_ns),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamscope.analysis.summary import summary
-from streamscope.predicting.verify import Verification, Verified, error_text, ran_heading
+from streamscope.predicting.verify import Verification, ran_heading
 from streamscope.trace import TimelineGroup
-from streamscope.words import format_us, shortened, time_text
+from streamscope.words import shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
 from streamscope_widgets.still_timeline import timeline_image
@@ -69,10 +69,6 @@ def verification_html(found: Verification) -> Html:
     return block(
         above(f"{found.program} on {found.device.name}"),
         lead(headline),
-        table(columns, [_row(each) for each in found.values()]),
+        table(columns, [Row(each.cells()) for each in found.values()]),
         small("Simulated times, not measured." if found.device.simulated else found.source.what_if(engine="graph").info.notes[0]),
     )
-
-
-def _row(each: Verified) -> Row:
-    return Row([each.engine, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), error_text(each.error)])

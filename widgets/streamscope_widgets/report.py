@@ -14,7 +14,7 @@ from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope.trace import TimelineGroup
 from streamscope.words import time_text
-from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
+from streamscope_widgets.payload import REPORT_BUNDLE, Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.still_timeline import timeline_svg
 
@@ -183,7 +183,7 @@ def script_json(value: Any) -> str:
 
 def _script() -> str:
     """Return the one script that the page's policy lets run: what else gets into the page does nothing."""
-    bundle = bundle_source().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    bundle = bundle_source(REPORT_BUNDLE).replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return f"\n{bundle}\nstreamscopeTimeline.mountPage(document);\n"
 
 

@@ -14,9 +14,11 @@ from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
-from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths, nature_of
+from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
+from streamscope_widgets.tile_questions import QUESTIONS, answer
+from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import NATURE_WORDS, finding_of
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ class TimelineWidget(anywidget.AnyWidget):
     """Timelines of traces, stacked on one time axis.
 
     The spans are not a trait: each view that asks for them gets one binary message. So a saved notebook does not hold them,
-    and zooming needs no kernel. Where no kernel answers, the still picture that stands before the widget is shown.
+    and zooming needs no kernel. Of more than a million spans a view gets an overview, and asks the kernel for the rest as it zooms.
+    Where no kernel answers, the still picture that stands before the widget is shown.
 
     Four traits follow what the reader does in the browser, and move the view when you set them; ``observe`` them to react.
 
@@ -90,13 +93,15 @@ class TimelineWidget(anywidget.AnyWidget):
         super().__init__(_esm=bundle_source(), **{"engines": [group.label for group in groups]} | kwargs)
         self.finding = finding
         self._payload: Payload | None = None
+        self._tiles: Tiles | None = None
         self.on_msg(self._answer)
 
     @property
     def payload(self) -> Payload:
         """What the front end draws, encoded once."""
         if self._payload is None:
-            self._payload = encode(self.groups)
+            self._tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
+            self._payload = self._tiles.overview() if self._tiles else encode(self.groups)
         return self._payload
 
     def show(self, groups: tuple[TimelineGroup, ...]) -> None:
@@ -181,13 +186,15 @@ class TimelineWidget(anywidget.AnyWidget):
         _ = self.payload
 
     def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
-        # A message reaches every view of this model; each takes only the answer to its own request.
+        # A message reaches every view of this model; each takes only the answers to its own requests.
         asked = content.get("type") if isinstance(content, dict) else None
         if asked == "ready":
             self._send_spans(content.get("view"))
-        elif asked == "paths":
-            paths = encode_paths(self.groups)
-            self.send({"type": "paths", "view": content.get("view"), "header": dict(paths.header)}, [paths.block])
+        elif asked in QUESTIONS:
+            _ = self.payload  # makes the tiles
+            found = answer(self._tiles, self.groups, content)
+            told = {"type": "answer", "view": content.get("view"), "id": content.get("id"), "header": dict(found.header)}
+            self.send(told, [found.block])
 
     def _send_spans(self, view: str | None) -> None:
         self.send({"type": "spans", "view": view, "header": dict(self.payload.header)}, [self.payload.block])

@@ -183,3 +183,17 @@ def test_to_simulate_an_operation_is_as_much_work_in_a_long_program():
         assert runner.values() == serial(program)
 
     assert calls_of(simulate, 2_000) < 5 * calls_of(simulate, 500)
+
+
+def test_streams_that_are_done_make_a_synchronisation_little_work():
+    device = SimulatedDevice()
+
+    def done(count):
+        for number in range(count):
+            stream = device.stream(f"stream {number}")
+            stream.record(device.event())
+        device.synchronize()
+        return calls_of(device.synchronize)
+
+    few = done(10)
+    assert done(500) - few <= 2 * 500  # whether each has come, and whether it is captured

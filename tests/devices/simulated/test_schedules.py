@@ -136,10 +136,36 @@ def test_a_graph_replays_with_small_gaps_and_its_branches_side_by_side(bench):
     assert device.now_ns() == t + 60
     a.synchronize()
     s = t + 60 + 25
-    # The second continues the first's branch; the third is another, and the fourth, which continues the second's, comes after that.
-    assert bench.spans() == exactly((s, s + 100), (s + 102, s + 302), (s + 132, s + 432), (s + 464, s + 514))
+    # All come after one root: the second and the third are dispatched one after the other, and no edge costs more than another.
+    assert bench.spans() == exactly((s, s + 100), (s + 102, s + 302), (s + 105, s + 405), (s + 407, s + 457))
     assert [record.stream for record in sorted(device.log, key=lambda record: record.operation)] == ["a", "a", "b", "a"]
-    assert device.now_ns() == pytest.approx(s + 514 + 40, abs=1)
+    assert device.now_ns() == pytest.approx(s + 457 + 40, abs=1)
+
+
+def test_the_host_puts_roots_on_the_device_one_after_the_other_and_their_branches_meet_at_a_price(bench):
+    """Two roots, on a and b. Each goes on in its branch. The last node of a comes after both branches, that of b after its own alone."""
+    device, (a, b) = bench.device, map(bench.device.stream, "ab")
+    fork, join, end = device.event(), device.event(), device.event()
+    device.begin_capture(a)
+    a.record(fork)
+    b.wait(fork)
+    bench.kernel(a, 100, blocks=1)()
+    bench.kernel(b, 200, blocks=1)()
+    b.record(join)
+    a.wait(join)
+    bench.kernel(a, 50, blocks=1)()
+    bench.kernel(a, 60, blocks=1)()
+    bench.kernel(b, 10, blocks=1)()
+    b.record(end)
+    a.wait(end)
+    graph = device.end_capture(a)
+    t = device.now_ns()
+    graph.launch(a)
+    assert device.now_ns() == t + 60 + 11 + 5, "a root and a leaf more"
+    a.synchronize()
+    s = t + 60 + 25
+    met = s + 211 + 2 + 30  # Gap and crossing; what comes behind in the branch that begins there has the gap alone.
+    assert bench.spans() == exactly((s, s + 100), (s + 11, s + 211), (met, met + 50), (met + 52, met + 112), (s + 213, s + 223))
 
 
 def test_a_graph_never_runs_beside_itself(bench):

@@ -204,7 +204,7 @@ def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:
 
 
 def _handed_over(spans: SpanTable, host: IntArray, before: IntArray) -> IntArray:
-    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is no wait."""
+    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is not a wait."""
     if len(np.unique(spans.lane[host])) < 2:
         return before
     calls = host[spans.kind[host] != SpanKind.SYNC]

@@ -101,7 +101,7 @@ class Allocations:
         self._elsewhere: set[int] = set()
 
     def around(self, address: int) -> Region | None:
-        """Return the piece of memory that an address lies in; None where it is no address."""
+        """Return the piece of memory that an address lies in; None where it is not an address."""
         if not _LOWEST <= address < _HIGHEST or address in self._elsewhere:
             return None
         found = around(self._known, address) or around(self._asked, address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,9 @@ class CapturedProgram(display.Shown):
 
         return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup)
 
+    @cached_property
     def facts(self) -> CaptureFacts:
-        """Return what a comparison and its report say of it."""
+        """What a comparison and its report say of it; to try the orders of its curve takes a moment, once."""
         origin, certificate = self.origin(), self.certificate()
         held = origin.memory
         said, curve = ("", ()) if held is None else (str(held), tuple(self.memory_curve()))

@@ -36,13 +36,21 @@ from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, Pro
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.user_line import user_line
+from streamscope.program.user_line import line_of_error, user_line
 from streamscope.trace.info import library_versions
 from streamscope.words import a_kind
 
 Array = npt.NDArray[Any]
 
-CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+CAPTURE_HINT = (
+    "leave out what waits for the GPU (.item(), .cpu(), if or print of a tensor, x[mask], nonzero, torch.cuda.synchronize) "
+    "or allocates host memory"
+)
+STREAM_HINT = (
+    "something is launched on the default stream; launch it on the current one, "
+    "torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
+    "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
+)
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
@@ -155,7 +163,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device, or the limit is no size of memory.
+        It is not a function, or returns something else than arrays on the device, or the limit is not a size of memory.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
@@ -217,7 +225,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 
 def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
     """Return the GPU, the time, and the versions of Streamscope, of the frameworks that may have launched something, and of the driver."""
-    runtime, versions = libraries().runtime, {"streamscope": library_versions().get("streamscope", "")}
+    runtime = libraries().runtime
+    versions = {name: version for name, version in library_versions().items() if name == "streamscope"}
     for name in ("torch", "cupy", "triton", "numba"):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
             versions[name] = str(version)
@@ -261,7 +270,24 @@ def _not_captured(title: str, error: Exception) -> StreamscopeError:
     if refused:
         hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    return EngineError(f"{title} cannot be captured: {error}", hint=CAPTURE_HINT)
+    failed = _first_of(error)
+    hint = STREAM_HINT if "legacy stream" in str(failed) else CAPTURE_HINT
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=hint)
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the error that the function raised: another one follows from it, as the capture ends."""
+    found, followed = error, error.__context__
+    while followed is not None:
+        found, followed = (followed if line_of_error(followed) is not None else found), followed.__context__
+    return found
+
+
+def line_and_reason(failed: BaseException) -> str:
+    """Return the user's line that failed, and the first line of why: ``" at model.py:7, if x.sum() > 0: CUDA error: …"``."""
+    line = line_of_error(failed)
+    where = f" at {line.where}, {line.source.rstrip(':')}" if line is not None else ""
+    return f"{where}: {(str(failed) or type(failed).__name__).strip().partition(chr(10))[0]}"
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -323,10 +349,18 @@ def copy_of(value: Any) -> Any:
 def restore(before: Iterable[tuple[Any, Any]]) -> None:
     """Put back what inputs held before the function ran."""
     for value, copy in before:
+        if repeats(value):
+            continue
         if _is_tensor(value):
             value.detach().copy_(copy)
         else:
             value[...] = copy
+
+
+def repeats(array: Any) -> bool:
+    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
+    strides = array.stride() if _is_tensor(array) else array.strides
+    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
 
 
 def on_host(value: Any) -> Array:
@@ -341,7 +375,9 @@ def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
         if not _on_device(one):
-            raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
+            where = " in host memory" if _is_tensor(one) or isinstance(one, np.ndarray) else ""
+            hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"
+            raise ProgramError(f"{name} returned {a_kind(one)}{where}", hint=hint)
     return [one.detach() if _is_tensor(one) else one for one in results]
 
 

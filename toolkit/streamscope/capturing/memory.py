@@ -65,6 +65,11 @@ class NodeMemory:
         return not self.why_unknown
 
 
+def regions_of(memory: NodeMemory) -> list[Region]:
+    """Return where a node's accesses lie."""
+    return [(one.start, one.end) for one in memory.accesses if one.start < one.end]
+
+
 def around(regions: Sequence[Region], address: int) -> Region | None:
     """Return the region that an address lies in; the regions are sorted and apart."""
     at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from streamscope.capturing.arguments import Parameter, parameters_of
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, united
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, regions_of, united
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import EngineError
@@ -81,7 +81,7 @@ def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]
     """
     found: set[int] = set()
     for node, memory in zip(nodes, memories, strict=True):
-        touched = united((one.start, one.end) for one in memory.accesses if one.start < one.end)
+        touched = united(regions_of(memory))
         found.update(start for start, _ in touched)
         found.update(word for word in node.words if not memory.understood or around(touched, word) is not None)
     return found

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from typing import Any
 
+from streamscope.capturing.side_streams import SideStream
+
 COUNT = 4
 WORKSPACES_BYTES = COUNT * 33 * 2**20
 """What their workspaces take at most on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
@@ -45,21 +47,13 @@ class ProductThreads:
 
 
 @contextmanager
-def product_threads(stream: Any) -> Iterator[ProductThreads]:
-    """Start the threads, whose workspaces are there when the block begins."""
+def product_threads(lent: SideStream) -> Iterator[ProductThreads]:
+    """Start the threads, whose workspaces on the stream are there when the block begins."""
     torch = sys.modules["torch"]
     with ExitStack() as stack:
         executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(COUNT)]
-        threads = ProductThreads(executors, stream)
-        square = torch.ones(16, 16, device=stream.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        threads = ProductThreads(executors, lent.stream)
+        lent.stream.wait_stream(torch.cuda.current_stream())
         for _ in executors:
-            threads.call(_warm, (square,), {})
+            threads.call(lent.products, (), {})
         yield threads
-
-
-def _warm(square: Any) -> None:
-    torch = sys.modules["torch"]
-    torch.cuda.current_stream().synchronize()  # Gives the thread its context, without which cuBLAS warns.
-    torch.mm(square, square)
-    torch.addmm(square[0], square, square)

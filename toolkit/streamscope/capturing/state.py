@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.allocations import blocks_in_use, torch_segments
-from streamscope.capturing.memory import Region, around
+from streamscope.capturing.arguments import WORD
+from streamscope.capturing.memory import Region, around, united
 from streamscope.errors import HungError
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
@@ -54,6 +55,13 @@ class State:
     saved: list[tuple[Region, Any]]
     pool: Any
     changing: int = 0
+    _all: Moves = field(init=False, repr=False)
+    _changes: Moves = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Made now, in the same pool as what is saved: whoever puts back may do so while another pool is in use, which goes before this.
+        object.__setattr__(self, "_all", _moves_back(self.saved))
+        object.__setattr__(self, "_changes", _moves_back(self.saved[: self.changing]))
 
     def put_back(self) -> None:
         """Write what was saved to where it was; blocking, since others may write there on other streams."""
@@ -62,14 +70,6 @@ class State:
     def put_changes_back(self) -> None:
         """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
         self._write(self.saved[: self.changing], self._changes)
-
-    @cached_property
-    def _all(self) -> Moves:
-        return _moves_back(self.saved)
-
-    @cached_property
-    def _changes(self) -> Moves:
-        return _moves_back(self.saved[: self.changing])
 
     def _write(self, saved: Sequence[tuple[Region, Any]], moves: Moves) -> None:
         if not saved:
@@ -204,6 +204,17 @@ def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region
                 at = other_end
         left += [(at, end)] if at < end else []
     return left
+
+
+def led_to(regions: Iterable[Region], targets: Sequence[Region]) -> list[bool]:
+    """Tell for each target whether pieces of device memory hold an address in it, as arrays of pointers do."""
+    found = [False] * len(targets)
+    for start, end in united(regions):
+        first, last = -(-start // WORD) * WORD, end // WORD * WORD
+        for at in range(first, last, PIECE):
+            words = bytes_at(at, min(at + PIECE, last)).view(np.uint64)
+            found = [seen or bool(((words >= low) & (words < high)).any()) for seen, (low, high) in zip(found, targets, strict=True)]
+    return found
 
 
 def bytes_at(start: int, end: int) -> Any:

@@ -21,6 +21,7 @@ from streamscope.capturing.memory import NodeMemory, Region, united
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
+from streamscope.capturing.side_streams import SideStream
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
@@ -135,7 +136,9 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. Calls ``apart`` share no workspace."""
     import torch
 
-    side, pool = torch.cuda.Stream(), PrivatePool()
+    lent, pool = SideStream(), PrivatePool()
+    side = lent.stream
+    lent.make_ready()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     room, products = _room(extra_bytes), CupyProducts()
     with libraries().cupy.cuda.Stream.from_external(ForeignStream(side.cuda_stream)), products.through():
@@ -149,7 +152,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             for generator in workspaces.generators:
                 graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
-            threads = stack.enter_context(product_threads(side)) if apart else None
+            threads = stack.enter_context(product_threads(lent)) if apart else None
             torch.cuda.synchronize()
             made = stack.enter_context(pool.keeping(room))
             history = stack.enter_context(torch_history())
@@ -169,7 +172,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, side, log.kept, log.from_outside, products, *workspaces.generators]
+    kept = [graph, pool, lent, log.kept, log.from_outside, products, *workspaces.generators]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamscope.devices.graph_node import Branching
 from streamscope.devices.points import Points, checked_points, interpolate, slopes
 from streamscope.devices.product_times import ProductTimes, table_of
 from streamscope.errors import DeviceError
@@ -148,7 +149,11 @@ class CostModel:
     queue_depth : int
         Items that a stream holds before the host blocks.
     graph_crossing_ns : float
-        In a graph, from the end of a node to the start of one that continues another branch, beside the gap.
+        In a graph, from the end of a node to the start of one that comes after other roots too, beside the gap; see `Branching`.
+    graph_dispatch_ns : float
+        In a graph, from the start of a kernel to that of the next one, if both could start at one time.
+    graph_root_ns, graph_leaf_ns : float
+        Host: what each further node without predecessors, and each without successors, adds to a graph's launch.
     graph_copy_call_ns : float
         Host: what each copy in a graph adds to its launch.
     bus_both_share : float
@@ -200,6 +205,9 @@ class CostModel:
     graph_instantiate_points: Points
     queue_depth: int
     graph_crossing_ns: float
+    graph_dispatch_ns: float
+    graph_root_ns: float
+    graph_leaf_ns: float
     graph_copy_call_ns: float
     bus_both_share: float
     provenance: Provenance
@@ -337,14 +345,24 @@ class CostModel:
         held = self._resident_blocks(cost)
         if busy is None:
             alone_ns = self.kernel_ns(cost)
-            works = cost.bytes or cost.flops or cost.alone_ns is not None
-            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
+            if cost.alone_ns is not None:
+                working_ns = alone_ns - self.working_kernel_ns
+            elif cost.bytes or cost.flops:
+                working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost))
+            else:
+                working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
         return Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
 
-    def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
+    def graph_launch_ns(self, nodes: int, copies: int = 0, branching: Branching | None = None) -> float:
         """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""
-        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns
+        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns + self.graph_branching_ns(branching)
+
+    def graph_branching_ns(self, branching: Branching | None) -> float:
+        """Return how much of that a graph's branches take, after its first root is on the device."""
+        if branching is None:
+            return 0.0
+        return (len(branching.roots) - 1) * self.graph_root_ns + (branching.leaves - 1) * self.graph_leaf_ns
 
     def graph_instantiate_ns(self, nodes: int) -> float:
         """Return the host's time for instantiating a graph of so many nodes, in ns."""

@@ -115,6 +115,50 @@ def _extents(extents: Extents) -> str:
     return "·".join(map(str, shown))
 
 
+@dataclass(frozen=True)
+class Branching:
+    """What it costs a graph to have branches, as measured on graphs of spinning kernels (`benchmarks/graph_laws.py`).
+
+    CUDA puts what comes after the same nodes without predecessors, its *roots*, on the device together, and there an edge costs the same
+    within a branch and across. The host puts one root after the other there. A node that comes after nodes of other roots waits for
+    them as streams wait for each other.
+
+    Attributes
+    ----------
+    roots : tuple of int
+        The nodes without predecessors, in the order in which the host puts them on the device.
+    leaves : int
+        How many nodes nothing comes after.
+    crossing : tuple of bool
+        Of each node, whether it comes right after one that does not come after all the roots that it comes after.
+    """
+
+    roots: tuple[int, ...]
+    leaves: int
+    crossing: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, before: Sequence[Sequence[int]]) -> Branching:
+        """Return it of nodes, each given by those that it comes right after, all before it."""
+        above: list[int] = []  # Of each node, a bit for each root that it comes after.
+        crossing: list[bool] = []
+        roots: list[int] = []
+        for node, earlier in enumerate(before):
+            bits = 0
+            for one in earlier:
+                bits |= above[one]
+            crossing.append(any(above[one] != bits for one in earlier))
+            if not earlier:
+                bits = 1 << len(roots) % _MOST_ROOTS
+                roots.append(node)
+            above.append(bits)
+        return cls(tuple(roots), len(before) - len({one for earlier in before for one in earlier}), tuple(crossing))
+
+
+_MOST_ROOTS = 1024
+"""That are told apart, so that a graph of many roots takes no more memory than its nodes."""
+
+
 def in_order(before: Sequence[Sequence[int]]) -> list[int]:
     """Return a topological order of nodes, each given by those that it comes after, which keeps their own order where it can."""
     done: set[int] = set()

@@ -12,12 +12,12 @@ from streamscope.files import user_cache, writable_folder, written_whole
 
 FLAT = re.compile(r"\[(?:[^][{}]|\[[^][{}\n]*\])*\]")
 """A list of numbers, or of such lists that stand on one line."""
-VERSION = "2"
+VERSION = "3"
 """Counts up when a cost model gets other numbers: files of earlier versions are left alone, and not read."""
 
 
 def models_folder() -> Path:
-    """Return where measured cost models are kept: ``streamscope/cost_models/2`` in the user's cache folder (XDG).
+    """Return where measured cost models are kept: ``streamscope/cost_models/3`` in the user's cache folder (XDG).
 
     Raises
     ------

@@ -22,9 +22,19 @@ ALIGNED = 8
 """Libraries have their fast kernels of half precision for rows of whole 16 bytes only."""
 
 
-def tiles_of(product: Product) -> int:
-    """Return how many tiles the results of a product have."""
+NARROWEST = 16
+"""Results of fewer rows or columns than a tile take a smaller one, of whole such parts: as the matrix units take them."""
+
+
+def tiles_of(product: Product) -> float:
+    """Return how many tiles the results of a product have; parts of a tile where matrices are small. Convolutions take whole tiles."""
+    if product.kind == "matmul":
+        return product.count * _tiles(product.rows) * _tiles(product.columns)
     return product.count * -(-product.rows // TILE) * -(-product.columns // TILE)
+
+
+def _tiles(extent: int) -> float:
+    return -(-extent // TILE) if extent >= TILE else -(-extent // NARROWEST) * NARROWEST / TILE
 
 
 def table_of(product: Product) -> str:
@@ -56,7 +66,7 @@ class ProductTimes:
         Raises
         ------
         DeviceError
-            It is no table, or an entry is not a number above 0.
+            It is not a table, or an entry is not a number above 0.
         """
         what = f"cost model: product_times {name!r}"
         if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):

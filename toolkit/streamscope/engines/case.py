@@ -116,10 +116,10 @@ class Case:
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
             found = function.expected()
-            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found], facts=function.facts)
+            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found], facts=lambda: function.facts)
         if isinstance(function, CapturedProgram):
             check_captured(caller, function, inputs)
-            return cls(function.trace(), (), None, facts=function.facts)
+            return cls(function.trace(), (), None, facts=lambda: function.facts)
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")

@@ -72,7 +72,7 @@ def fastest(made: Plan, device: Device) -> Plan:
     plans = (replace(made, others=()), *made.others)
     raw = None if device.info.simulated else made.program.raw
     if raw is not None:
-        times_us: list[float] = raw.times_us([_edges(one) for one in plans])
+        times_us: list[float] = raw.times_us([_edges(one) for one in plans], [_replay(one).by_lanes for one in plans])
     else:
         times_us = _simulated_us(plans, device)
     best = times_us.index(min(times_us))
@@ -100,6 +100,10 @@ def _simulated_us(plans: Sequence[Plan], device: Device) -> list[float]:
     return times_us
 
 
+def _replay(plan: Plan) -> Replay:
+    """Return the one graph of captured code."""
+    return next(step for step in plan.steps if isinstance(step, Replay))
+
+
 def _edges(plan: Plan) -> Edges | None:
-    """Return the edges of the one graph of captured code."""
-    return next(step.edges for step in plan.steps if isinstance(step, Replay))
+    return _replay(plan).edges

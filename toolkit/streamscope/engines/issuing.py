@@ -112,6 +112,7 @@ def captured_plan(
     """
     lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
     position = {operation.id: index for index, operation in enumerate(order)}
+    tokens = _tokens(program, edges)
     work: list[_Work] = []
     events = 0
     for capturable, operations in segments(program):
@@ -119,7 +120,7 @@ def captured_plan(
             work += _work(operations, lambda launch: 0)
             continue
         ordered = sorted(operations, key=lambda operation: position[operation.id])
-        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, _tokens(program, edges))
+        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, tokens)
         events += used
         # Of launches: for an operation that launches nothing, nobody has to wait.
         launches = [launch for operation in operations for launch in operation.launches]

@@ -93,6 +93,12 @@ class Replay:
     steps: tuple[Step, ...]
     edges: Edges | None = None
 
+    @property
+    def by_lanes(self) -> tuple[int, ...]:
+        """The operations, lane by lane: in this order, a graph of captured code gets its nodes, so that each lane stays on a stream."""
+        issued = [(step.lane, step.launch.operation) for step in self.steps if isinstance(step, Issue)]
+        return tuple(operation for _, operation in sorted(issued, key=lambda one: one[0]))
+
 
 Step = Issue | RecordEvent | WaitEvent | HostWait | Synchronize | CallHost | Replay
 

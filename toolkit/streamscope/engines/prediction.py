@@ -14,7 +14,9 @@ from functools import cache
 from math import inf
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.graph_node import Branching
 from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.order.graph import without_implied
 from streamscope.program.launch import Launch, LaunchKind
 
 _CRUMBS = 1e-9
@@ -101,34 +103,38 @@ class _Lanes:
 
 
 @dataclass
-class _Branches:
-    """The nodes of a graph that have been placed: when each ends, which ones a lane's next node comes after, and which are continued.
+class _Nodes:
+    """The nodes of a graph: for each those that it comes right after, on its lane and through the events that its lane waited for."""
 
-    A node continues the branch of one node that it comes after; to the others it is on another branch.
-    """
-
-    ends_ns: list[float] = field(default_factory=list)
-    lane_of: list[int] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    before: list[list[int]] = field(default_factory=list)
     waiting: dict[int, list[int]] = field(default_factory=dict)
     recorded: dict[int, list[int]] = field(default_factory=dict)
-    continued: set[int] = field(default_factory=set)
 
-    def before(self, lane: int) -> list[int]:
-        return self.waiting.get(lane, [])
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> _Nodes:
+        nodes = cls()
+        for step in steps:
+            match step:
+                case Issue(launch, lane):
+                    nodes.before.append(nodes.waiting.get(lane, []))
+                    nodes.waiting[lane] = [len(nodes.launches)]
+                    nodes.launches.append(launch)
+                case RecordEvent(event, lane):
+                    nodes.recorded[event] = nodes.waiting.get(lane, [])
+                case WaitEvent(event, lane):
+                    nodes.waiting[lane] = [*nodes.waiting.get(lane, []), *nodes.recorded.get(event, [])]
+        return nodes
 
-    def ready_ns(self, lane: int, crossing_ns: float) -> float:
-        """Return when the next node of a lane can start, gap apart."""
-        before = self.before(lane)
-        free = [node for node in before if node not in self.continued]
-        own = max((node for node in free if self.lane_of[node] == lane), default=max(free, default=-1))
-        self.continued.add(own)
-        return max((self.ends_ns[node] + (0.0 if node == own else crossing_ns) for node in before), default=-inf)
 
-    def add(self, lane: int, end_ns: float) -> None:
-        """Place a node, the last of its lane."""
-        self.waiting[lane] = [len(self.ends_ns)]
-        self.ends_ns.append(end_ns)
-        self.lane_of.append(lane)
+def _apart(starts_ns: list[float], ready_ns: float, apart_ns: float) -> float:
+    """Return the first time from ``ready_ns`` on that is so far from all of the starts, which are sorted and get it."""
+    at = bisect_right(starts_ns, ready_ns - apart_ns + _CRUMBS)
+    while at < len(starts_ns) and starts_ns[at] < ready_ns + apart_ns - _CRUMBS:
+        ready_ns = starts_ns[at] + apart_ns
+        at += 1
+    starts_ns.insert(at, ready_ns)
+    return ready_ns
 
 
 @dataclass
@@ -172,22 +178,21 @@ class _Walk:
 
     def _replay(self, steps: Sequence[Step]) -> None:
         """Launch a graph on lane 0; that lane is done when all of the graph is."""
-        model = self.model
-        launches = [step.launch for step in steps if isinstance(step, Issue)]
-        copies = sum(launch.kind is not LaunchKind.KERNEL for launch in launches)
-        self.host_ns += model.graph_launch_ns(max(1, len(launches)), copies)
-        before_ns = self._start_ns(0, model.graph_launch_latency_ns) - model.graph_node_gap_ns
-        branches = _Branches()
-        for step in steps:
-            match step:
-                case Issue(launch, lane):
-                    ready_ns = max(before_ns, branches.ready_ns(lane, model.graph_crossing_ns)) + model.graph_node_gap_ns
-                    branches.add(lane, self._end_ns(launch, ready_ns))
-                case RecordEvent(event, lane):
-                    branches.recorded[event] = branches.before(lane)
-                case WaitEvent(event, lane):
-                    branches.waiting[lane] = [*branches.before(lane), *branches.recorded.get(event, [])]
-        self.lanes.done_ns[0] = max(branches.ends_ns, default=before_ns)
+        model, nodes = self.model, _Nodes.of(steps)
+        before = without_implied(nodes.before)
+        branching = Branching.of(before)
+        copies = sum(launch.kind is not LaunchKind.KERNEL for launch in nodes.launches)
+        self.host_ns += model.graph_launch_ns(max(1, len(nodes.launches)), copies)
+        start_ns = self._start_ns(0, model.graph_launch_latency_ns)
+        root_ns = {node: start_ns + number * model.graph_root_ns for number, node in enumerate(branching.roots)}
+        self.host_ns += model.graph_branching_ns(branching)
+        starts_ns: list[float] = []
+        ends_ns: list[float] = []
+        for node, launch in enumerate(nodes.launches):
+            ready_ns = max((ends_ns[one] for one in before[node]), default=0.0) + model.graph_node_gap_ns
+            ready_ns += launch.cost.gap_ns + (model.graph_crossing_ns if branching.crossing[node] else 0.0)
+            ends_ns.append(self._end_ns(launch, _apart(starts_ns, root_ns.get(node, ready_ns), model.graph_dispatch_ns)))
+        self.lanes.done_ns[0] = max(ends_ns, default=start_ns)
 
     def _start_ns(self, lane: int, latency_ns: float) -> float:
         """Return when work starts that the host has just put on a lane."""

@@ -327,11 +327,12 @@ class Prepared:
 
         ``events`` are recorded behind the steps with these indices.
         """
-        edges = bound.step.edges if isinstance(bound.step, Replay) else None
-        if self.program.raw is None or edges is None or self.device.info.simulated:
+        replay = bound.step if isinstance(bound.step, Replay) else None
+        if self.program.raw is None or replay is None or replay.edges is None or self.device.info.simulated:
             return None
         steps = {inner.step.launch.operation: index for index, inner in enumerate(bound.inner) if isinstance(inner.step, Issue)}
-        graph, operations = self.program.raw.graph(edges, {one: events[index] for one, index in steps.items() if index in events})
+        recorded = {one: events[index] for one, index in steps.items() if index in events}
+        graph, operations = self.program.raw.graph(replay.edges, recorded, replay.by_lanes)
         return graph, tuple(steps.get(operation, NO_STEP) for operation in operations)
 
     def _replays(self) -> Iterator[tuple[int, Bound]]:

@@ -76,7 +76,7 @@ def shape_of_argument(operator: str, x: object, dy: object) -> tuple[int, ...]:
     Raises
     ------
     ProgramError
-        One of them is no variable, or their dtypes differ.
+        One of them is not a variable, or their dtypes differ.
     """
     argument, gradient = specs_of(operator, [x, dy])
     same = argument.dtype == gradient.dtype

@@ -13,11 +13,12 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops import activations, binary, indexing, reductions, selection, unary, views
+from streamscope.ops.application import require
 from streamscope.ops.conversion import astype
 from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
+from streamscope.ops.joining import concatenate, stack
 from streamscope.ops.linear import matmul
-from streamscope.ops.numpy_calls import ADAPTED
 from streamscope.ops.takes import take
 from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
@@ -57,6 +58,49 @@ INSTEAD: Mapping[Any, str] = {
 
 OWN = "call NumPy in an ss.host_function, or make an ss.operator of your own"
 """The way out where there is no operator for a function."""
+
+
+def _where(condition: object, x: object = None, y: object = None, /) -> Symbol:
+    if x is None or y is None:
+        raise ProgramError(
+            f"np.where of a condition alone at {user_line()} has a result whose size depends on values",
+            hint="give both choices: np.where(condition, x, y)",
+        )
+    return selection.where(condition, x, y)
+
+
+def _clip(
+    a: object,
+    a_min: object = None,
+    a_max: object = None,
+    out: object = None,
+    *,
+    min: object = None,  # noqa: A002 — NumPy's name
+    max: object = None,  # noqa: A002 — NumPy's name
+) -> Symbol:
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
+    if low is None and high is None:
+        raise ProgramError(f"np.clip at {user_line()} has no limit", hint="give one: np.clip(x, 0, 1)")
+    if low is None:
+        return binary.minimum(a, high, out=out)
+    return binary.maximum(a, low, out=out) if high is None else selection.clip(a, low, high, out=out)
+
+
+def _joining(operator: Callable[..., Symbol]) -> Callable[..., Symbol]:
+    def call(arrays: object, /, axis: int | None = 0, out: object = None, *, casting: str = "same_kind") -> Symbol:
+        require(casting == "same_kind", operator.__name__, f"casting={casting!r} is not an option here", "leave casting out")
+        return operator(arrays, axis, out=out)
+
+    return call
+
+
+ADAPTED: Mapping[Any, Callable[..., Any]] = {
+    np.where: _where,
+    np.clip: _clip,
+    np.concatenate: _joining(concatenate),
+    np.stack: _joining(stack),
+}
+"""Functions whose arguments are not those of the operator that means the same: what is called with the arguments that NumPy's got."""
 
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:

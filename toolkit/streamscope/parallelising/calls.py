@@ -72,11 +72,18 @@ class Calls:
         return function(*bound.args, **bound.kwargs)
 
 
-def other_mode(captured: Mode, now: Mode) -> str:
-    """Say how a mode differs from the captured one; nothing where it does not."""
-    words = ("the module's 'training'", "autocast", "torch.is_grad_enabled()")
-    pairs = zip(words, captured, now, strict=True)
-    return next((f"{what} is {new}, and {old} was captured" for what, old, new in pairs if old != new), "")
+_MODES = (
+    ("the module's 'training'", "call its .train() or .eval() before, as it was captured"),
+    ("autocast", "call it with autocast as it was captured"),
+    ("torch.is_grad_enabled()", "call it with gradients on or off as it was captured, for example under torch.no_grad()"),
+)
+"""What a mode consists of, and what a user can do where it differs."""
+
+
+def other_mode(captured: Mode, now: Mode) -> tuple[str, str]:
+    """Say how a mode differs from the captured one, and what to do; nothing where it does not."""
+    found = zip(_MODES, captured, now, strict=True)
+    return next(((f"{what} is {new}, and {old} was captured", how) for (what, how), old, new in found if old != new), ("", ""))
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
+from streamscope.capturing.function import repeats
 from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
@@ -17,7 +18,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
-from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place, repeats
+from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
 from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
@@ -157,18 +158,16 @@ class CapturedCall:
                 return None
         return inputs
 
-    def why_not(self, arguments: Mapping[str, Any]) -> str:
-        """Say how a call differs from the captured one."""
+    def why_not(self, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        """Say how a call differs from the captured one, and what to do."""
         if found := difference(self.tree, taken_apart(arguments, is_array)[1]):
-            return found
+            return found, "pass what was captured"
         arrays: list[Any] = [None] * len(self.slots)
         fits(self.tree, arguments, is_array, arrays)
         pairs = zip(self.slots, arrays, strict=True)
-        return next(
-            f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
-            for slot, array in pairs
-            if key(slot.memory) != key(array)
-        )
+        slot, array = next((slot, array) for slot, array in pairs if key(slot.memory) != key(array))
+        why = f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
+        return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Run with the arrays of a call, on the caller's current stream, and return what the function would return.

@@ -38,9 +38,8 @@ def check_on_device(what: str, path: str, array: Any) -> None:
         It is not.
     """
     tensor = is_tensor(array)
-    if (tensor and not array.is_cuda) or isinstance(array, np.ndarray):
-        how = f"{path}.cuda()" if tensor else f"cupy.asarray({path})"
-        raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=f"move it to the GPU before: {how}")
+    if on_host(array):
+        raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
     if tensor and array.layout is not sys.modules["torch"].strided:
         raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
@@ -50,6 +49,31 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     if own != current:
         hint = f"make it the current one: torch.cuda.set_device({own})" if tensor else f"with cupy.cuda.Device({own}): ..."
         raise ProgramError(f"{what}: {path} lies on GPU {own}, and GPU {current} is the current one", hint=hint)
+
+
+def on_host(array: Any) -> bool:
+    """Tell an array in host memory."""
+    return isinstance(array, np.ndarray) or (is_tensor(array) and not array.is_cuda)
+
+
+def how_to_move(path: str, array: Any) -> str:
+    """Say how an argument gets from host memory to the GPU."""
+    return f"move it to the GPU before: {path}.cuda()" if is_tensor(array) else f"move it to the GPU before: cupy.asarray({path})"
+
+
+def how_to_fit(path: str, array: Any, captured: Any) -> str:
+    """Say what makes an argument one like the captured one."""
+    if on_host(array):
+        return how_to_move(path, array)
+    if is_tensor(array) != is_tensor(captured):
+        return f"pass torch.as_tensor({path})" if is_tensor(captured) else f"pass cupy.asarray({path})"
+    if array.dtype != captured.dtype:
+        return (
+            f"convert it before: {path}.to({captured.dtype})"
+            if is_tensor(array)
+            else f"convert it before: {path}.astype('{captured.dtype}')"
+        )
+    return "pass arrays of the captured shapes"
 
 
 def key(array: Any) -> tuple[Any, ...]:
@@ -83,12 +107,6 @@ def extent(array: Any) -> tuple[int, int]:
 def place(array: Any) -> Place:
     """Return the address of an array's first element, and its strides: of arrays of one shape and dtype, what tells them apart."""
     return (array.data_ptr(), array.stride()) if is_tensor(array) else (array.data.ptr, array.strides)
-
-
-def repeats(array: Any) -> bool:
-    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
-    strides = array.stride() if is_tensor(array) else array.strides
-    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
 
 
 def stays_in_place(array: Any) -> bool:

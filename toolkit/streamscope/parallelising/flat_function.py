@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture
+from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture, line_and_reason
+from streamscope.capturing.memory import regions_of
+from streamscope.capturing.state import led_to
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
 from streamscope.parallelising.trees import Tree, difference, paths, put_together, taken_apart
-from streamscope.program.user_line import line_of_error
 
 
 @dataclass
@@ -120,26 +121,25 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
 def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
     """Return slots that count as changed, too, where a node may write to them, though the values stayed the same.
 
-    A node that is not understood may write to all of them: an address in device memory, as in arrays of pointers, leads to any.
+    A node that is not understood may write wherever an address leads that it finds in its memory, as in arrays of pointers. Where nothing
+    is known of it, it may write to all of them.
     """
-    if not all(memory.understood for memory in found.memories):
+    unknown = [memory for memory in found.memories if not memory.understood]
+    if not all(memory.accesses for memory in unknown):
         return [replace(slot, changed=True) for slot in slots]
     writes = [one for memory in found.memories for one in memory.accesses if one.writes]
-
-    def written(slot: Slot) -> bool:
-        start, end = device_arrays.extent(slot.memory)
-        return any(one.start < end and start < one.end for one in writes)
-
-    return [replace(slot, changed=slot.changed or written(slot)) for slot in slots]
+    extents = [device_arrays.extent(slot.memory) for slot in slots]
+    hidden = led_to((region for memory in unknown for region in regions_of(memory)), extents)
+    return [
+        replace(slot, changed=slot.changed or led or any(one.start < end and start < one.end for one in writes))
+        for slot, (start, end), led in zip(slots, extents, hidden, strict=True)
+    ]
 
 
 def _not_capturable(title: str, failed: Exception, error: StreamscopeError) -> StreamscopeError:
     """Return the error of a function that cannot be captured, with the user's line."""
     if isinstance(failed, StreamscopeError):
         return failed
-    reason = (str(failed) or type(failed).__name__).strip().partition("\n")[0]
     if device_arrays.is_out_of_memory(failed):
-        return OutOfMemoryError(f"device memory ran out while {title} was captured: {reason}", hint=MEMORY_HINT)
-    line = line_of_error(failed)
-    where = f" at {line.where}, {line.source}" if line is not None else ""
-    return EngineError(f"{title} cannot be captured{where}: {reason}", hint=error.hint or CAPTURE_HINT)
+        return OutOfMemoryError(f"device memory ran out while {title} was captured{line_and_reason(failed)}", hint=MEMORY_HINT)
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=error.hint or CAPTURE_HINT)

@@ -140,7 +140,7 @@ class Gain:
             ("captured order", format_us(before / 1e3), "1.00×"),
         ]
         if self.speedup is not None:
-            rows.append(("order that memory asks for", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
+            rows.append(("chosen order", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
         return rows
 
     def __str__(self) -> str:

@@ -183,8 +183,10 @@ class Parallelised(display.Shown):
         with users_lines_shown():
             if not self._recaptures:
                 call = self._captures[0].call
-                why = other_mode(call.mode, mode) or call.why_not(arguments)
-                hint = "call the plain function, or ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
+                why, how = other_mode(call.mode, mode)
+                if not why:
+                    why, how = call.why_not(arguments)
+                hint = f"{how}, or call the plain function; ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
                 raise ProgramError(f"{self.name}: {why}", hint=hint)
             self._captures[0].call.free_stream()
             capture = self.add(arguments)

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
+from streamscope.words import counted
 
 DEEPEST = 100
 """Levels of a tree; a list that holds itself has no end of them."""
@@ -34,7 +35,7 @@ class Array:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that is no array and holds none that is known."""
+    """A value that is not an array and holds none that is known."""
 
     value: Any
 
@@ -95,7 +96,7 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
 
 
 def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
-    """Check that an object that is no container holds no arrays: others put there later would not be seen.
+    """Check that an object that is not a container holds no arrays: others put there later would not be seen.
 
     What can be called, such as a module, keeps its arrays as a function does.
     """
@@ -171,7 +172,9 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
     """Return the first difference; ``numbers`` are those of the other tree's arrays, by the number of the tree's."""
     if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
         if not _same_names(tree, other.names):
-            return f"{root or 'the value'} has {_listed(other.names)}, not {_listed(tree.names)}"
+            if tree.kind in (tuple, list):
+                return f"{root or 'the call'} has {counted(len(other.names), 'element')}, not {len(tree.names):,}"
+            return f"{root or 'the call'} has {_listed(other.names)}, not {_listed(tree.names)}"
         parts = zip(tree.names, tree.parts, _in_order_of(tree, other), strict=True)
         return next(filter(None, (_difference(one, two, _path(root, tree.kind, name), numbers) for name, one, two in parts)), "")
     if isinstance(tree, Array) and isinstance(other, Array):
@@ -179,7 +182,7 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
         return "" if same_one else f"{root} is another array than one beside it, which was the same"
     if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
         return ""
-    return f"{root or 'the value'} is {_in_words(other)}, not {_in_words(tree)}"
+    return f"{root or 'the call'} is {_in_words(other)}, not {_in_words(tree)}"
 
 
 def same(one: Any, other: Any) -> bool:
@@ -193,7 +196,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[Any, ...] | None:
-    """Return the names of a container's parts; None for what is no container."""
+    """Return the names of a container's parts; None for what is not a container."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value) if field.init)
     if isinstance(value, Mapping):

@@ -61,6 +61,8 @@ def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel) -> Host:
         launch_latency_ns=max(latency_ns, _LEAST_NS),
         synchronize_return_ns=max(both_ns - latency_ns, _LEAST_NS),
         graph_launch_points=tuple((nodes, ratio * call_ns) for nodes, call_ns in model.graph_launch_points),
+        graph_root_ns=ratio * model.graph_root_ns,
+        graph_leaf_ns=ratio * model.graph_leaf_ns,
         event_record_ns=ratio * model.event_record_ns,
         stream_wait_ns=ratio * model.stream_wait_ns,
     )

@@ -65,6 +65,10 @@ class Verified:
         """Predicted over measured, less one: 0.05 where the prediction is 5 % too long."""
         return self.prediction.predicted_ns / self.measured_ns - 1
 
+    def cells(self) -> tuple[str, ...]:
+        """Return it as text: engine, both times in µs, and the error."""
+        return self.engine, format_us(self.prediction.predicted_ns / 1e3), format_us(self.measured_ns / 1e3), error_text(self.error)
+
 
 class Verification(Mapping[str, Verified], display.Shown):
     """What `ss.verify` found: for each engine its prediction and its runs, by name.
@@ -124,11 +128,7 @@ class Verification(Mapping[str, Verified], display.Shown):
         return f"<predictions of {self.program} verified on {self.device.name}: {self._headline()}>"
 
     def __str__(self) -> str:
-        rows = [["engine", "predicted µs", ran_heading(self.device), "error"]]
-        rows += [
-            [name, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), error_text(each.error)]
-            for name, each in self.items()
-        ]
+        rows = [("engine", "predicted µs", ran_heading(self.device), "error"), *(each.cells() for each in self.values())]
         ran = " (simulated, not measured)" if self.device.simulated else ""
         return "\n".join([f"{self.program} on {self.device.name}{ran}: {self._headline()}", *aligned(rows)])
 

@@ -132,6 +132,8 @@ class Cost:
         How long it takes alone, where that was measured: nothing is estimated then.
     per_multiprocessor : int
         Blocks that fit on a multiprocessor, by registers and shared memory too; 0 where only their threads are known.
+    gap_ns : float
+        How much later than others it starts in a graph, where that was measured; it is the graph's, so costs are compared without it.
     """
 
     bytes: int
@@ -143,6 +145,7 @@ class Cost:
     then: Cost | None = None
     alone_ns: float | None = None
     per_multiprocessor: int = 0
+    gap_ns: float = field(default=0.0, compare=False)
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

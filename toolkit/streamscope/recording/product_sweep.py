@@ -128,7 +128,7 @@ def _timed(timer: LaunchTimer, sweep: Sweep, case: Case) -> tuple[Product, float
 
 def table(steps: Sequence[tuple[Product, float]], gap_ns: float) -> ProductTimes:
     """Return the table of what was timed; where longer sums were faster, shorter ones are as fast: libraries could take that kernel."""
-    curves: dict[int, dict[int, float]] = {}
+    curves: dict[float, dict[int, float]] = {}
     for product, ns in steps:
         curves.setdefault(tiles_of(product), {})[product.inner] = max(1.0, float(round(ns - gap_ns)))
     return ProductTimes(tuple((float(tiles), _rising(curve)) for tiles, curve in sorted(curves.items())))

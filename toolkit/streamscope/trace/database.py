@@ -68,7 +68,7 @@ class Tables:
         Raises
         ------
         ValueError
-            A column or a value that must be there (None in the mapping) is missing, or is no whole number.
+            A column or a value that must be there (None in the mapping) is missing, or is not a whole number.
         """
         there = self.columns(table)
         for name, missing in columns.items():

@@ -16,7 +16,7 @@ from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace
@@ -220,12 +220,13 @@ def _launching(found: Activities, said: list[str]) -> Activities:
 def _few_enough(found: Activities, said: list[str]) -> Activities:
     """Leave out ranges, the shortest first, and then calls that launch nothing, where there are more spans than a trace may hold."""
     for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(CALL_KINDS), "call")):
-        extra = len(found) - MOST_SPANS
+        extra = len(found) - MOST_FOREIGN_SPANS
         rows = np.flatnonzero(found.is_kind(kinds))
         if extra <= 0 or not len(rows):
             continue
         dropped = rows[np.argsort(found.end_ns[rows] - found.start_ns[rows], kind="stable")[:extra]]
-        said.append(f"left out: {counted(len(dropped), what)}, the shortest of {len(rows):,}, since a trace may have {MOST_SPANS:,} spans")
+        shortest = f"{counted(len(dropped), what)}, the shortest of {len(rows):,}"
+        said.append(f"left out: {shortest}, since a trace may have {MOST_FOREIGN_SPANS:,} spans")
         found = found.rows(np.delete(np.arange(len(found)), dropped))
     return found
 

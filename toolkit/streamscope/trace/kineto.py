@@ -24,7 +24,7 @@ from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
-from streamscope.trace.spans import MOST_SPANS, SpanKind
+from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import Trace
 
@@ -149,8 +149,8 @@ class _ForeignSpans:
         """Stop where there is more than a trace may hold, or than is kept of a file until its end."""
         self._kept += count
         self._on_device += count if on_device else 0
-        if self._on_device > MOST_SPANS:
-            raise TraceError(f"it has more than the {MOST_SPANS:,} kernels, copies and sets that a trace may have")
+        if self._on_device > MOST_FOREIGN_SPANS:
+            raise TraceError(f"it has more than the {MOST_FOREIGN_SPANS:,} kernels, copies and sets that a trace may have")
         if self._kept > MOST_KEPT:
             raise TraceError(f"it has more than {MOST_KEPT:,} calls, ranges, kernels and copies")
 
@@ -199,7 +199,7 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
 
 
 def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
-    """Return numbers of threads or streams; a text that is no number gets one, from -2 down, and is kept in ``places``."""
+    """Return numbers of threads or streams; a text that is not a number gets one, from -2 down, and is kept in ``places``."""
     numbers = np.array(values)
     if numbers.dtype == np.int64 and numbers.ndim == 1:
         return numbers

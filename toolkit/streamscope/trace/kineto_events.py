@@ -21,7 +21,7 @@ MOST_PIECE_BYTES = 1 << 25
 """Of the longest single event, or of all that stands in front of the events, or behind them."""
 MOST_DECODED_BYTES = 4 * MOST_PIECE_BYTES
 """That a piece may take as Python's objects."""
-_OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 64}
+_OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 96}
 """About what each of these characters stands for: a number, half of a text, a list, an event or a dictionary."""
 _STRIDE = 1 << 17
 """Bytes that are counted at once: they stay in the processor's cache."""

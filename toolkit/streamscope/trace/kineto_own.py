@@ -17,7 +17,7 @@ from streamscope.trace.kineto_events import AnyEvent, OwnArguments
 from streamscope.trace.kineto_format import CATEGORIES
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import MOST_SPANS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 _KINDS = {kind.name.lower(): int(kind) for kind in SpanKind}
@@ -44,8 +44,8 @@ class OwnSpans:
         """
         spans = [event for event in events if event.ph == "X"]
         self._count += len(spans)
-        if self._count > MOST_SPANS:
-            raise ValueError(f"it has more than the {MOST_SPANS:,} spans that a trace may have")
+        if self._count > MOST_FOREIGN_SPANS:
+            raise ValueError(f"it has more than the {MOST_FOREIGN_SPANS:,} spans that a trace may have")
         said: list[Any] = [event.args or OwnArguments() for event in spans]
 
         def values(name: str) -> list[Any]:

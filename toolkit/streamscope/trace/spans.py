@@ -18,7 +18,10 @@ from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SPANS = 3_000_000
+MOST_SPANS = 12_000_000
+"""More than a notebook has memory for."""
+MOST_FOREIGN_SPANS = 3_000_000
+"""Of files of other profilers, which take many times the memory while they are read."""
 IntArray = npt.NDArray[np.integer[Any]]
 _FURTHER = re.compile(r" · \d+$")
 """What the names of further lanes of one stream end with."""
@@ -109,7 +112,7 @@ class SpanTable:
     Raises
     ------
     TraceError
-        A column is not as said here, has values below 0 (-1 where that means none), or there are more than 3,000,000 spans.
+        A column is not as said here, has values below 0 (-1 where that means none), or there are more than 12,000,000 spans.
     """
 
     kind: IntArray

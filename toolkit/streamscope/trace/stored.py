@@ -176,7 +176,7 @@ def listed_texts(stored: Any) -> tuple[str, ...]:
     Raises
     ------
     TypeError
-        It is no list.
+        It is not a list.
     """
     if not isinstance(stored, list):
         raise TypeError(f"{stored!r:.20} is not a list of texts")

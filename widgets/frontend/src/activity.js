@@ -17,6 +17,8 @@ export class Activity {
     this.end.set(this.start.subarray(1));
     if (count) this.end[count - 1] = spec.end_ns;
     for (const column of ["kernels", "copies", "occupation", "fullness"]) this[column] = decodeColumn(spec[column], block, count);
+    /** Which stretches stand for many short ones; only of long traces. */
+    this.crowd = spec.crowd && decodeColumn(spec.crowd, block, count);
     this.width = IDLE + occupations.length;
     this.before = this.chunkSums();
     this.sum = new Float64Array(this.width);

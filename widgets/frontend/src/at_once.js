@@ -14,7 +14,7 @@ const LEAST_LINE = 12;
 
 /** Height of one stream at once, in device pixels: the same under every engine, so that their heights compare. */
 function levelHeight(scene, height) {
-  const most = Math.max(2, ...scene.model.groups.map(({ activity }) => activity?.most ?? 0));
+  const most = Math.max(2, ...scene.groups.map(({ group }) => group.activity?.most ?? 0));
   return height / Math.min(most, MOST_LEVELS);
 }
 
@@ -112,6 +112,7 @@ export function describeAtOnce(model, group, looks, t) {
   if (i < 0) return null;
   const [kernels, copies] = [activity.kernels[i], activity.copies[i]];
   const occupation = model.occupations[activity.occupation[i]];
+  if (activity.crowd?.[i]) return { name: "many short stretches", fill: looks[occupation]?.fill, note: "Zoom in to see each." };
   const running = [
     ...(kernels ? [times(kernels, "kernel", "kernels")] : []), ...(copies ? [times(copies, "copy", "copies")] : []),
   ].join(" and ");

@@ -1,5 +1,6 @@
 // The selected operation: choosing it, stepping to its neighbours, bringing it into view.
 
+import { onAxis } from "./align.js";
 import { ofOperation } from "./grouping.js";
 import { firstOnDevice, highlightExtent, highlightOf, launchOf } from "./join.js";
 import { waitsOf } from "./waits.js";
@@ -17,8 +18,14 @@ export class Choosing {
 
   select(group, span) {
     const { timeline } = this;
+    const { start, end, merged, span: rows } = timeline.model.groups[group];
+    if (merged?.[span] > 1) {
+      timeline.viewer.fit(...[start, end].map((times) => onAxis(timeline.viewer.alignments[group], times[span])), 0.2);
+      return;
+    }
     timeline.measure = null;
     timeline.selected = highlightOf(timeline.model, group, span);
+    if (timeline.tiles) timeline.tiles.held = { group, row: timeline.selected.row = rows[span] };
     timeline.panel.showOperation(timeline.selected);
     timeline.redraw(false);
     timeline.tell("selection");
@@ -31,6 +38,7 @@ export class Choosing {
 
   clear() {
     const { timeline } = this;
+    if (timeline.tiles) timeline.tiles.held = null;
     const chosen = timeline.selected;
     timeline.selected = timeline.measure = timeline.rubber = null;
     timeline.panel.hide();
@@ -40,7 +48,8 @@ export class Choosing {
 
   /** The next or previous operation of the program, in the engine where the selection was made; of other traces the next kernel or copy. */
   neighbour(step) {
-    const { model, selected, arrangement } = this.timeline;
+    const { model, selected, arrangement, tiles } = this.timeline;
+    if (tiles) return tiles.go({ how: step > 0 ? "next" : "previous" });
     const index = selected?.group ?? arrangement.shown[0];
     if (!hasOperations(model.groups[index])) {
       const next = nextOnDevice(model, model.groups[index], selected?.span ?? -1, step);
@@ -69,8 +78,9 @@ export class Choosing {
 
   /** From a launch call to what it put on the device, and from there back to the call. */
   followLaunch() {
-    const { model, selected } = this.timeline;
+    const { model, selected, tiles } = this.timeline;
     if (!selected) return;
+    if (tiles) return tiles.go({ how: "launch" });
     const group = model.groups[selected.group];
     const onDevice = model.kinds.isDevice(group.kind[selected.span]);
     const id = group.correlation[selected.span];
@@ -80,7 +90,7 @@ export class Choosing {
 
   /** To what the selected span waited for: the end of another stream's span, else what came before it in its lane. */
   followWait() {
-    this.follow((group, span) => {
+    this.follow("wait", (group, span) => {
       const k = waitsOf(group, span).find((wait) => group.waits.later[wait] === span);
       return k === undefined ? neighbourInLane(group, span, -1) : group.waits.earlier[k];
     });
@@ -88,14 +98,15 @@ export class Choosing {
 
   /** To what waited for the selected span: in another stream, else what comes next in its lane. */
   followDependent() {
-    this.follow((group, span) => {
+    this.follow("dependent", (group, span) => {
       const k = waitsOf(group, span).find((wait) => group.waits.earlier[wait] === span);
       return k === undefined ? neighbourInLane(group, span, 1) : group.waits.later[k];
     });
   }
 
-  follow(other) {
-    const { model, selected } = this.timeline;
+  follow(how, other) {
+    const { model, selected, tiles } = this.timeline;
+    if (tiles && selected) return tiles.go({ how });
     const span = selected ? other(model.groups[selected.group], selected.span) : -1;
     if (span >= 0) this.selectAndReveal(selected.group, span);
   }
@@ -111,6 +122,7 @@ export class Choosing {
   fit() {
     const { model, selected, measure, viewer } = this.timeline;
     if (measure) viewer.fit(measure.from, measure.to, 0.02);
+    else if (selected && !selected.members.length) this.fitAll();
     else if (selected && !viewer.fit(...highlightExtent(model, selected, viewer.alignments, selected.group), 1)) this.fitAll();
   }
 
@@ -118,12 +130,14 @@ export class Choosing {
   measure() {
     const { model, selected, viewer } = this.timeline;
     const { t0, t1 } = viewer.view;
-    this.timeline.measureStretch(...(selected ? highlightExtent(model, selected, viewer.alignments, selected.group) : [t0, t1]));
+    this.timeline.measureStretch(...(selected?.members.length ? highlightExtent(model, selected, viewer.alignments, selected.group) : [t0, t1]));
   }
 
   fitAll() {
-    const { model, selected, viewer } = this.timeline;
-    if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
+    const { model, selected, viewer, tiles } = this.timeline;
+    // Of a long trace, the selection may not be loaded.
+    if (selected && !selected.members.length) tiles.go({ how: "span" });
+    else if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
   }
 }
 

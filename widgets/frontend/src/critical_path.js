@@ -6,9 +6,9 @@ import { upperBound } from "./search.js";
 // Between spans, and not in one: the line then leads from the row of the stretch before.
 const BETWEEN = new Set(["launches", "gaps"]);
 
-export function decodePath({ count, words, start, duration, bound, span }, block) {
+export function decodePath({ count, words, start, duration, bound, lane }, block) {
   const path = {
-    count, words, start: decodeColumn(start, block, count), bound: decodeColumn(bound, block, count), span: decodeColumn(span, block, count),
+    count, words, start: decodeColumn(start, block, count), bound: decodeColumn(bound, block, count), lane: decodeColumn(lane, block, count),
     end: Float64Array.from(decodeColumn(duration, block, count)),
   };
   for (let k = 0; k < count; k++) path.end[k] += path.start[k];
@@ -38,14 +38,14 @@ export function drawPath(ctx, scene, box) {
   const between = model.bounds.map((bound) => BETWEEN.has(bound));
   const host = box.lanes.find(({ lane }) => lane.host)?.lane.index;
   let k = Math.max(0, upperBound(path.start, g.t0) - 1);
-  const before = k ? group.lane[path.span[k - 1]] : host;
-  let [x, y] = [g.x(path.start[k]), at[before ?? group.lane[path.span[k]]]];
+  const before = k ? path.lane[k - 1] : host;
+  let [x, y] = [g.x(path.start[k]), at[before ?? path.lane[k]]];
   ctx.beginPath();
   ctx.moveTo(x, y);
   // Stretches that end in one pixel are one line from the highest to the lowest of them.
   let [high, low] = [y, y];
   for (; k < path.count && path.start[k] < g.t1; k++) {
-    const height = at[group.lane[path.span[k]]];
+    const height = at[path.lane[k]];
     if (Number.isNaN(height)) continue;
     const next = (path.end[k] - g.t0) / g.pitch + g.left;
     if (next - x < 1) {

@@ -9,6 +9,8 @@ import { decodeWaits } from "./waits.js";
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis"];
 // What the first picture can do without is decoded when it is first asked for.
 const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
+// Of a long trace: how many spans each stands for, how long these run, in which row, and the row in the trace of the one that it is drawn as.
+const OF_MARKS = ["merged", "busy", "row", "span", "hits"];
 
 /** Give an object a property that is worked out when it is first read. */
 function later(object, name, make) {
@@ -22,11 +24,12 @@ function later(object, name, make) {
 
 function decodeGroup(header, index, block, kinds, occupations) {
   const { columns, activity, waits, path, origins, ...described } = header;
-  const group = { ...described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
+  const group = { ...described, described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
   for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
   for (const column of LATER) later(group, column, () => decodeColumn(columns[column], block, header.count));
+  for (const column of OF_MARKS) if (columns[column]) group[column] = decodeColumn(columns[column], block, header.count);
   group.end = endsOf(group);
-  group.kindCounts = countKinds(group, kinds);
+  group.kindCounts = header.kind_counts ?? countKinds(group, kinds);
   group.activity = activity ? new Activity(activity, block, occupations) : null;
   group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
   group.path = path ? decodePath(path, block) : null;
@@ -83,6 +86,13 @@ export function decode(header, block) {
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
   };
+}
+
+/** Another part of a long trace's group, in place of the one that a model has. */
+export function decodePart(model, index, header, block) {
+  const known = model.groups[index];
+  const decoded = decodeGroup({ ...known.described, ...header, kind_counts: known.kindCounts }, index, block, model.kinds, model.occupations);
+  return Object.assign(decoded, { origins: known.origins });
 }
 
 const LARGEST_TABLE = 1 << 24;

@@ -1,6 +1,6 @@
 // What a tooltip says about a span, as rows of [term, value]. Pure, so that it can be tested without a browser.
 
-import { grouped, micros, prefixed } from "./format.js";
+import { grouped, micros, percent, prefixed } from "./format.js";
 import { latencyCallOf } from "./join.js";
 import { timeWords } from "./nature.js";
 import { isOperator, originOf, symbolOf } from "./origins.js";
@@ -25,9 +25,24 @@ const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "A
 
 const LONGEST_NAME = 240;
 
+/** A mark of a long trace that stands for many spans. */
+function describeCrowd(model, group, span, lane) {
+  const [length, busy] = [group.duration[span], group.busy[span]];
+  return {
+    name: `${grouped(group.merged[span])} spans`,
+    where: `${group.label} · ${lane}${timeWords(group)}`,
+    rows: [
+      ["start", micros(group.start[span])], ["length", micros(length)], ["busy", `${micros(busy)}, ${percent(busy / (length || 1))}`],
+      ...(group.hits ? [["found", grouped(group.hits[span])]] : []), ["one of them", shortened(model.names[group.name[span]], LONGEST_NAME)],
+    ],
+    notes: ["Click to zoom in."],
+  };
+}
+
 export function describeSpan(model, group, span) {
   const kind = model.kinds.names[group.kind[span]];
   const lane = group.lanes[group.lane[span]].name;
+  if (group.merged?.[span] > 1) return describeCrowd(model, group, span, lane);
   const { label, line, shapes } = originOf(model, group, group.operation[span]);
   const symbol = symbolOf(model, group, span);
   const node = group.graph_node[span];

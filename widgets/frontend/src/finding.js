@@ -7,20 +7,46 @@ export class Finding {
     this.timeline = timeline;
     this.filter = { code: null, text: "" };
     this.groups = null;
-    this.shown = null;
+    this.found = null;
+    /** Of a long trace: at which hit the last step ended. */
+    this.at = 0;
   }
 
-  /** Show what a filter lets through. Returns how many spans it finds; Infinity where it shows everything. */
+  /** Show what a filter lets through. */
   find(filter) {
-    const { model, parts } = this.timeline;
+    const { model, parts, tiles } = this.timeline;
     this.filter = filter;
-    this.groups = filterSpans(model, filter);
-    this.shown = this.groups && this.groups.map(({ shown }) => shown);
-    for (const { group, lanes } of parts) {
-      for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shown?.[group.index] ?? null);
-    }
     this.timeline.redraw();
-    return this.shown ? this.count : Infinity;
+    if (tiles) return this.ask(tiles);
+    this.groups = filterSpans(model, filter);
+    this.found = this.groups && this.groups.map(({ shown }) => shown);
+    for (const { group, lanes } of parts) {
+      for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.found?.[group.index] ?? null);
+    }
+  }
+
+  /** What is drawn of the spans that are found: for each group a 1 for each of them; null where everything is. */
+  get shown() {
+    const { tiles, tile } = this.timeline;
+    return tiles ? tile.shown : this.found;
+  }
+
+  /** What is searched, null for nothing. */
+  get sought() {
+    const { code, text } = this.filter;
+    return code === null && text === "" ? null : this.filter;
+  }
+
+  /** Have Python count the hits of a long trace. */
+  async ask(tiles) {
+    const find = this.sought;
+    this.groups = null;
+    this.at = 0;
+    const counted = find && await tiles.tell({ type: "find", find });
+    if (find !== this.sought || !counted) return;
+    this.groups = counted.groups;
+    this.timeline.toolbar.search.tell();
+    this.timeline.redraw();
   }
 
   /** How many hits the shown engines have: spans on the device, or, where there are none, the host's. */
@@ -32,6 +58,12 @@ export class Finding {
   /** How many hits a group has. */
   countOf(index) {
     return this.groups[index].onDevice || this.groups[index].onHost;
+  }
+
+  /** Where a group's hits start. */
+  startsOf(index) {
+    const { model, tiles } = this.timeline;
+    return tiles ? this.groups[index].starts : Array.from(this.hitsOf(index), (span) => model.groups[index].start[span]);
   }
 
   /** Positions of a group's hits; listed when first asked for. */
@@ -50,7 +82,8 @@ export class Finding {
 
   /** Where the selection stands among the hits of the shown engines, from 1 on; 0 if it is none of them. */
   get position() {
-    const { selected, arrangement } = this.timeline;
+    const { selected, arrangement, tiles } = this.timeline;
+    if (tiles) return this.at;
     if (!selected || !this.shown) return 0;
     let before = 0;
     for (const index of arrangement.shown) {
@@ -66,7 +99,8 @@ export class Finding {
 
   /** Select the next hit (or, with -1, the previous one) in the shown engines from top to bottom; after the last comes the first. */
   step(direction) {
-    const { selected, arrangement, choosing } = this.timeline;
+    const { selected, arrangement, choosing, tiles } = this.timeline;
+    if (tiles) return tiles.go({ how: "hit", step: direction });
     const all = this.shown ? arrangement.shown.filter((index) => this.hitsOf(index).length) : [];
     if (!all.length) return;
     let place = Math.max(0, all.indexOf(selected?.group));

@@ -1,46 +1,18 @@
-// The doors: `widget` for anywidget, `mountPage` for a report, `mount` for whoever has the data at hand.
+// The doors: `widget` for anywidget, `mount` for whoever has the data at hand; report.js is that of reports.
 
 import { decode } from "./decode.js";
 import { make } from "./dom.js";
-import { linkPage } from "./link.js";
-import { readPage } from "./page.js";
+import { mount as mountWith } from "./mount.js";
 import style from "./timeline.css";
-import { Timeline } from "./timeline.js";
+import { Tiles } from "./tiles.js";
 import { linkTraits } from "./traits.js";
 
 export { decode };
 
+export const mount = (element, header, block, ask) => mountWith(element, header, block, ask, Tiles);
+
 const PATIENCE_MS = 4000;
-
-/**
- * Draw a timeline into an element, in place of what is in it.
- *
- * @param {HTMLElement} element
- * @param {object} header and
- * @param {Uint8Array | DataView} block as `payload.py` writes them
- * @param {() => void} ask gets the critical paths, where the header has none; `timeline.overlap.take` takes them
- * @returns {Timeline} also reachable as `element.timeline`; its `replace(decode(header, block))` shows other spans in the same view
- */
-export function mount(element, header, block, ask = null) {
-  const root = make("div", "");
-  element.replaceChildren(make("style", "", style), root);
-  element.timeline = new Timeline(root, decode(header, block), ask);
-  // Combined keys, such as Ctrl S, are the page's.
-  root.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation());
-  return element.timeline;
-}
-
-/** Draw the timeline of a report into its element. */
-export async function mountPage(page) {
-  const element = page.getElementById("timeline");
-  try {
-    const { header, block } = await readPage(page);
-    linkPage(mount(element, header, block));
-  } catch (error) {
-    element.replaceChildren(make("p", "missing", `The timeline could not be drawn: ${error.message}`));
-    throw error;
-  }
-}
+const LATE_MS = 60_000;
 
 /** Follows https://anywidget.dev/en/afm/. Asks the kernel for the spans, which are no part of the saved notebook. */
 export const widget = {
@@ -55,17 +27,29 @@ export const widget = {
       message.textContent = "No answer from the kernel yet. If it is busy, the timeline appears when it is free; "
         + "if this notebook was reopened, run the cell again.";
     }, PATIENCE_MS);
+    const asked = new Map();
+    const ask = (question) => new Promise((resolve, reject) => {
+      const id = `${Math.random()}`;
+      const late = setTimeout(() => asked.get(id)({ refused: "the kernel is busy, or gone" }), LATE_MS);
+      asked.set(id, (header, block) => {
+        clearTimeout(late);
+        asked.delete(id);
+        if (header.refused) reject(new Error(header.refused));
+        else resolve({ header, block });
+      });
+      model.send({ ...question, view, id });
+    });
     const receive = (content, buffers) => {
       // Without a view, they are new spans for all views.
       if ((content.view ?? view) !== view) return;
-      if (content.type === "paths") timeline?.overlap.take(content.header, buffers[0]);
+      if (content.type === "answer") asked.get(content.id)?.(content.header, buffers[0]);
       if (content.type !== "spans") return;
       clearTimeout(timer);
       if (timeline) {
         timeline.replace(decode(content.header, buffers[0]));
         return;
       }
-      timeline = mount(el, content.header, buffers[0], () => model.send({ type: "paths", view }));
+      timeline = mount(el, content.header, buffers[0], ask);
       unlink = linkTraits(model, timeline);
     };
     model.on("msg:custom", receive);

@@ -33,12 +33,12 @@ export function describeOverlap(scene, index, t) {
   const group = model.groups[index];
   const told = group.activity && describeAtOnce(model, group, scene.overlap.looks, t);
   if (!told) return null;
-  const [start, end] = told.stretch;
+  const [start, end] = told.stretch ?? [];
   return {
     name: told.name,
     where: `at once · ${group.label}${timeWords(group)}`,
     rows: [
-      ["start", micros(start)], ["duration", micros(end - start)],
+      ...(told.stretch ? [["start", micros(start)], ["duration", micros(end - start)]] : []),
       ...(told.fullness ? [["multiprocessors with a block", told.fullness]] : []),
     ],
     notes: told.note ? [told.note] : [],

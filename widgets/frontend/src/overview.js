@@ -68,8 +68,8 @@ function busyShare({ activity, extent_ns }, length) {
 }
 
 /** A mark for each hit of the search. */
-function drawHits(ctx, { geometry: g, theme, model, alignments, finding }, index, x, y) {
-  if (!finding.shown || finding.countOf(index) > MOST_MARKS) return;
+function drawHits(ctx, { geometry: g, theme, alignments, finding }, index, x, y) {
+  if (!finding.groups || finding.countOf(index) > MOST_MARKS) return;
   ctx.fillStyle = theme.accent;
-  for (const span of finding.hitsOf(index)) ctx.fillRect(x(onAxis(alignments[index], model.groups[index].start[span])), y - g.px(1), g.px(2), g.px(5));
+  for (const start of finding.startsOf(index)) ctx.fillRect(x(onAxis(alignments[index], start)), y - g.px(1), g.px(2), g.px(5));
 }

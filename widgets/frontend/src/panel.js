@@ -8,7 +8,7 @@ import { originOf, symbolOf } from "./origins.js";
 import { rangesAround } from "./ranges.js";
 import { lowerBound } from "./search.js";
 import { shortened } from "./text.js";
-import { totalsByName } from "./totals.js";
+import { rowsWithin, totalsByName } from "./totals.js";
 
 /** The spans of a highlight that the table has rows for, of each group the first ones: {group, spans, left}, where `left` are not told. */
 function told(model, { members }) {
@@ -41,17 +41,17 @@ export function operationRows(model, highlight) {
 }
 
 /** Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis. */
-export function measureRows(model, groups, from, to, alignments = null) {
-  return groups.map((group) => {
+export function measureRows(model, groups, from, to, alignments = null, known = null) {
+  return groups.map((group, at) => {
     const ends = alignments ? [from, to].map((position) => offAxis(alignments[group.index], position)) : [from, to];
     const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
     if (!running) return [group.label, "–", "–", "–", "–", "–"];
     // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
-    const [busy, occupied] = group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
+    const [busy, occupied] = known ? [known[at].busy, known[at].occupied] : group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
     return [
       group.label, micros(running), micros(busy), percent(busy / running), micros(running - occupied),
-      grouped(kernelsWithin(group, model.kinds.kernel, start, end)),
+      grouped(known ? known[at].kernels : kernelsWithin(group, model.kinds.kernel, start, end)),
     ];
   });
 }
@@ -99,7 +99,7 @@ export class Panel {
   }
 
   showOperation(highlight) {
-    const { model, theme, ranking, choosing } = this.timeline;
+    const { model, theme, ranking, choosing, tiles } = this.timeline;
     const onDevice = ranking.ranks[highlight.nameCode] >= 0;
     const fill = onDevice ? theme.operators[highlight.nameCode].fill : theme.soft;
     const known = highlight.operation >= 0;
@@ -107,7 +107,7 @@ export class Panel {
       makeButton("call ⇄ kernel", "Go from the launch call to the kernel, or back (L)", () => choosing.followLaunch()),
       makeButton("← waited for", "Go to what it waited for ([)", () => choosing.followWait()),
       makeButton("waited for it →", "Go to what waited for it (])", () => choosing.followDependent()),
-      known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
+      known && !tiles ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];
     const by = model.groups[highlight.group].joined_by ?? "operation";
@@ -123,16 +123,35 @@ export class Panel {
     this.fill(
       makeSwatch(fill), shortened(title, LONGEST_TITLE), label, actions, words.length ? make("div", "ss-origin", ...words) : null,
       table(withKernel(OPERATION_HEAD, head), rows), left ? make("div", "ss-more", `+ ${grouped(left)} more`) : null,
+      tiles && known ? make("div", "ss-more", "Of its spans, those around this view.") : null,
     );
   }
 
-  showMeasure(measure) {
-    const { model, viewer, choosing } = this.timeline;
+  /** Have Python add up what a long trace has there. */
+  async askTotals(measure) {
+    const { tiles, layout, viewer } = this.timeline;
+    this.fill(null, "Adding up …", "", []);
+    const areas = layout.groups.map((box) => {
+      const [start, end] = [measure.from, measure.to].map((position) => offAxis(viewer.alignments[box.index], position));
+      return { group: box.index, start, end, rows: rowsWithin(box, measure).map((row) => [row.lane.index, row.lane.rows.indexOf(row.track)]) };
+    });
+    const found = await tiles.tell({ type: "totals", areas });
+    if (this.timeline.measure !== measure) return;
+    if (found) this.showMeasure(measure, found.groups);
+    else this.timeline.clear();
+  }
+
+  showMeasure(measure, known = null) {
+    const { model, viewer, choosing, tiles } = this.timeline;
+    if (tiles && !known) {
+      this.askTotals(measure);
+      return;
+    }
     // Blocks are parts of kernels: what is added up are the kernels.
     const layout = { groups: this.timeline.layout.groups.filter(({ index }) => !model.groups[index].thin) };
     const { from, to } = measure;
     const shown = layout.groups.map(({ index }) => model.groups[index]);
-    const totals = totalsByName(model, layout, viewer.alignments, measure);
+    const totals = totalsByName(model, layout, viewer.alignments, measure, known);
     const own = viewer.mode === "scale";
     const title = own ? "measured" : micros(to - from);
     const detail = own ? "each engine at its own scale" : `from ${micros(from)} to ${micros(to)}`;
@@ -140,7 +159,7 @@ export class Panel {
     const rest = totals.length - MOST_NAMES;
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
-      table(MEASURE_HEAD, measureRows(model, shown, from, to, viewer.alignments)),
+      table(MEASURE_HEAD, measureRows(model, shown, from, to, viewer.alignments, known)),
       totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
     );
   }

@@ -12,6 +12,7 @@ const MOST_NAMES = 12;
  * Names of the ranges around a call, or around the call that launched a span, the outermost first: "forward › layer1 › aten::conv2d".
  */
 export function rangesAround(model, group, span) {
+  if (group.exact === false) return ""; // Some may be in a crowd.
   const call = model.kinds.isDevice(group.kind[span]) ? launchOf(group, model.kinds, span) : span;
   if (call < 0) return "";
   const wanted = `${group.lanes[group.lane[call]].name} ranges`;

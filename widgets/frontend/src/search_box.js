@@ -33,6 +33,7 @@ export class SearchBox {
     const { finding } = this.timeline;
     const { position, count } = finding;
     this.steps.hidden = !count;
-    this.count.textContent = !finding.shown ? "" : !count ? "no hit" : position ? `${grouped(position)} of ${grouped(count)}` : grouped(count);
+    this.input.setAttribute("aria-invalid", String(finding.groups !== null && !count));
+    this.count.textContent = !finding.groups ? "" : !count ? "no hit" : position ? `${grouped(position)} of ${grouped(count)}` : grouped(count);
   }
 }

@@ -83,9 +83,11 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
     ctx.fillRect(x, y, width, height);
     return;
   }
-  ctx.fillStyle = !shown ? swatch.faded : kind === model.kinds.sync && width > 3 * g.dpr ? scene.hatch : swatch.fill;
+  const crowd = group.merged?.[span] > 1;
+  if (crowd) ctx.fillStyle = shown ? swatch.shades[Math.ceil((SHADES * group.busy[span]) / group.duration[span])] : swatch.faded;
+  else ctx.fillStyle = !shown ? swatch.faded : kind === model.kinds.sync && width > 3 * g.dpr ? scene.hatch : swatch.fill;
   ctx.fillRect(x, y, width, height);
-  if (!shown) return;
+  if (!shown || crowd) return;
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
   if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(group, span), x, width, y, height);

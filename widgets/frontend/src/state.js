@@ -24,9 +24,8 @@ export function readState(timeline) {
 
 function describeSelection({ model, selected }) {
   if (!selected) return null;
-  const { label, operation } = model.groups[selected.group];
-  const id = operation[selected.span];
-  return { engine: label, operation: id < 0 ? null : id, name: selected.name, span: selected.span };
+  const { operation: id, name, row, span, group } = selected;
+  return { engine: model.groups[group].label, operation: id < 0 ? null : id, name, span: row ?? span };
 }
 
 /** Show what a state says; what it does not mention stays as it is, and what the model does not have is left out. */
@@ -40,7 +39,11 @@ export function applyState(timeline, state) {
   });
   if (Array.isArray(state.shows)) timeline.overlap.words = state.shows;
   if (state.find) toolbar.find(state.find.name === null ? null : model.names.indexOf(state.find.name), state.find.text);
-  if (state.selection !== undefined) {
+  if (timeline.tiles && state.selection) {
+    const { engine, operation = null, span = null } = state.selection;
+    const group = Math.max(0, model.groups.findIndex(({ label }) => label === engine));
+    timeline.tiles.go(span === null ? { how: "operation", group, operation } : { how: "span", group, span }, false);
+  } else if (state.selection !== undefined) {
     const [group, span] = findSelection(model, state.selection);
     if (span >= 0) choosing.select(group, span);
     else choosing.clear();

@@ -10,7 +10,7 @@ const SWITCHES = {
 };
 
 export class OverlapSwitches {
-  /** `ask` is called when the critical paths are wanted and not there. */
+  /** `ask` answers where the critical paths are wanted and not there. */
   constructor(timeline, ask = null) {
     this.timeline = timeline;
     this.ask = ask;
@@ -27,7 +27,7 @@ export class OverlapSwitches {
 
   /** Take the theme's colours, and write the legend of the lane "at once" anew; what occurs nowhere is left out. */
   applyTheme(theme) {
-    const { groups, looks, occupations } = this.timeline.model;
+    const { groups, looks, occupations } = this.timeline.whole;
     this.looks = looksOf(looks ?? {}, theme);
     const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
     this.box.hidden = !found.size;
@@ -66,16 +66,14 @@ export class OverlapSwitches {
 
   /** Ask for the critical paths of the model, once, if they are to be shown and not there. */
   askForPaths() {
-    const { model } = this.timeline;
-    if (!this.shows.path || !this.ask || this.asked === model || model.groups.every(({ path }) => path)) return;
+    const { model, tiles } = this.timeline;
+    if (tiles || !this.shows.path || !this.ask || this.asked === model || model.groups.every(({ path }) => path)) return;
     this.asked = model;
-    this.ask();
-  }
-
-  /** Take the critical paths that were asked for. */
-  take(header, block) {
-    attachPaths(this.timeline.model, header, block);
-    this.timeline.redraw();
+    this.ask({ type: "paths" }).then(({ header, block }) => {
+      if (this.timeline.model !== model) return;
+      attachPaths(model, header, block);
+      this.timeline.redraw();
+    }, () => (this.asked = null));
   }
 
   tell() {

@@ -41,15 +41,17 @@ export class Timeline {
   /**
    * @param {HTMLElement} root an empty element
    * @param model what `decode` returns
-   * @param ask called once when the critical paths are wanted and the model has none; `overlap.take` takes them
+   * @param ask takes a question as tile_questions.py answers it, and promises {header, block}; null where nobody answers
+   * @param Tiles what draws long traces, where somebody does
    */
-  constructor(root, model, ask = null) {
+  constructor(root, model, ask = null, Tiles = null) {
     this.root = root;
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
     this.watchers = new Set();
     this.dragging = "pan";
     this.stopPreparing = () => {};
+    Object.assign(this, { ask, Tiles });
     this.overlap = new OverlapSwitches(this, ask);
     this.load(model);
 
@@ -79,7 +81,11 @@ export class Timeline {
     this.model = model;
     this.look = "";
     this.ranking = rankNames(model);
-    this.parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+    this.tiles?.end();
+    this.tiles = model.groups[0]?.drawn && this.ask ? new this.Tiles(this, this.ask, model) : null;
+    this.tile = this.tiles?.whole;
+    this.parts = this.tile?.parts ?? model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+    this.wholeParts = this.parts;
     this.arrangement = new Arrangement(model.groups.length);
     this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
     this.viewer = new Viewer(this);
@@ -108,7 +114,24 @@ export class Timeline {
     this.overlap.askForPaths();
   }
 
+  /** The model of all of the runs: of a long trace, the overview. */
+  get whole() {
+    return this.tiles ? this.tiles.whole.model : this.model;
+  }
+
+  /** Draw another part of a long trace. */
+  draw(tile) {
+    if (this.tile === tile) return;
+    Object.assign(this, { tile, model: tile.model, parts: tile.parts, hovered: null });
+    this.pointing.key = "";
+    if (this.layout) this.layout = this.layOut(this.layout.width);
+    const { selected } = this;
+    if (!this.tiles.select() && selected) this.selected = { ...selected, span: -1, members: [] };
+    this.redraw();
+  }
+
   destroy() {
+    this.tiles?.end();
     this.resizes.disconnect();
     this.sight.disconnect();
     this.stopListening.forEach((stop) => stop());
@@ -159,9 +182,7 @@ export class Timeline {
       return;
     }
     this.dpr = window.devicePixelRatio || 1;
-    const { arrangement, viewer } = this;
-    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf: (index) => this.overlap.shows.overlap && this.model.groups[index].activity };
-    this.layout = buildLayout(this.parts, width, arrangement.shown, more);
+    this.layout = this.layOut(width);
     this.stage.size(width, this.layout.height, this.dpr);
     this.heads.place();
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
@@ -169,6 +190,12 @@ export class Timeline {
     this.hatch = hatchPattern(this.stage.baseContext, this.theme, this.dpr);
     // A canvas that has been sized is blank; drawing it now and not in the next frame keeps it from flashing.
     this.drawNow();
+  }
+
+  layOut(width) {
+    const { arrangement, viewer } = this;
+    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf: (index) => this.overlap.shows.overlap && this.model.groups[index].activity };
+    return buildLayout(this.parts, width, arrangement.shown, more);
   }
 
   redraw(base = true) {
@@ -200,6 +227,7 @@ export class Timeline {
 
   drawDirty() {
     if (!this.seen) return;
+    this.tiles?.update();
     if (this.dirty.base) this.pointing.follow();
     const scene = buildScene(this);
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
@@ -241,15 +269,12 @@ export class Timeline {
     this.choosing.clear();
   }
 
-  setFilter(filter) {
-    return this.finding.find(filter) > 0;
-  }
-
   /** Align the engines on the axis; `mode` is a key of ALIGNMENTS. */
   align(mode) {
     const operation = mode === "operation" ? this.choosing.operation : null;
-    const known = mode !== "operation" || operation !== null;
+    const known = mode !== "operation" || (operation !== null && !this.tiles);
     if (known) this.viewer.align(mode, operation);
+    else if (this.tiles) this.stage.nudge("So many spans cannot be aligned by an operation");
     else this.stage.nudge("Select an operation first: click its bar, or press N");
     this.toolbar.refresh();
     if (known) this.resize();

@@ -76,8 +76,7 @@ export class Toolbar {
   apply(code) {
     this.chosen = code;
     if (code !== null) this.search.input.value = "";
-    const found = this.timeline.setFilter({ code, text: this.search.text });
-    this.search.input.setAttribute("aria-invalid", String(!found));
+    this.timeline.finding.find({ code, text: this.search.text });
     this.refresh();
   }
 

@@ -16,16 +16,18 @@ export function rowsWithin(box, { top = null, bottom = null }) {
 
 /**
  * @param {{from, to, top?, bottom?}} area a stretch of the axis
+ * @param known of each shown engine, what Python says of a long trace
  * @returns {Array<{name: string, call: boolean, range: boolean, cells: Array<{count, time}>}>} what ran on the device, then calls and waits
  * of the host, then ranges, longest in total first; a cell for each shown engine; spans that reach out of the area count with what lies in it
  */
-export function totalsByName(model, layout, alignments, area) {
+export function totalsByName(model, layout, alignments, area, known = null) {
   const perName = new Map();
   layout.groups.forEach((box, column) => {
     const [from, to] = [area.from, area.to].map((position) => offAxis(alignments[box.index], position));
     const counts = new Uint32Array(SORTS.length * model.names.length);
     const times = new Float64Array(SORTS.length * model.names.length);
-    for (const { track } of rowsWithin(box, area)) addTrack(model, track, from, to, counts, times);
+    if (known) for (const [key, count, time] of known[column].names) [counts[key], times[key]] = [count, time];
+    else for (const { track } of rowsWithin(box, area)) addTrack(model, track, from, to, counts, times);
     counts.forEach((count, key) => {
       if (!count) return;
       if (!perName.has(key)) perName.set(key, layout.groups.map(() => ({ count: 0, time: 0 })));

@@ -21,6 +21,7 @@ const MOST_AT_ONCE = 3;
  * which enclose kernels and so are drawn apart, and `deeper` counts the ranges nested deeper than there are rows. No more than `MOST_LANES`.
  */
 export function buildLanes(group, kinds) {
+  if (group.drawn) return givenLanes(group);
   const drawn = firstLanes(group);
   const place = new Int32Array(group.lanes.length).fill(-1);
   drawn.forEach((index, position) => (place[index] = position));
@@ -32,6 +33,22 @@ export function buildLanes(group, kinds) {
   return drawn.map((index, position) => {
     const tracks = lists.slice(position * slots, (position + 1) * slots).map((spans) => (spans.length ? new Track(group, spans) : null));
     return { ...group.lanes[index], rows: tracks.slice(0, MOST_ROWS).filter(Boolean), band: tracks[MOST_ROWS], deeper: deeper[position] };
+  });
+}
+
+/** The lanes of a long trace, whose rows Python knows: they stay where they are, whatever is loaded. */
+function givenLanes(group) {
+  const slots = MOST_ROWS + 1;
+  const place = new Int32Array(group.lanes.length);
+  const sizes = new Uint32Array(group.drawn.length * slots);
+  group.drawn.forEach(([index], position) => (place[index] = position * slots));
+  const slot = new Uint16Array(group.count);
+  for (let i = 0; i < group.count; i++) sizes[slot[i] = place[group.lane[i]] + group.row[i]]++;
+  const lists = spansBySlot(slot, sizes);
+  group.lanesLeftOut = group.lanes_left_out;
+  return group.drawn.map(([index, rows, band, deeper], position) => {
+    const track = (row) => new Track(group, lists[position * slots + row]);
+    return { ...group.lanes[index], rows: Array.from({ length: rows }, (_, row) => track(row)), band: band ? track(MOST_ROWS) : null, deeper };
   });
 }
 
@@ -122,7 +139,7 @@ export class Track {
     this.end = new Float64Array(length);
     // Time covered by all spans before the k-th.
     this.before = new Float64Array(length + 1);
-    const ascending = gather(this.spans, group.start, group.end, this.start, this.end, this.before);
+    const ascending = gather(this.spans, group, this.start, this.end, this.before);
     // Largest end so far: ascending even where spans overlap, so it can be searched.
     this.reach = ascending ? this.end : largestSoFar(this.end);
     this.longest = new LongestTree(this);
@@ -130,7 +147,7 @@ export class Track {
 }
 
 /** Fill a track's columns from its group's; tells whether the ends ascend. */
-function gather(spans, groupStart, groupEnd, start, end, before) {
+function gather(spans, { start: groupStart, end: groupEnd, busy }, start, end, before) {
   let ascending = true;
   let covered = 0;
   let last = -Infinity;
@@ -139,7 +156,7 @@ function gather(spans, groupStart, groupEnd, start, end, before) {
     const to = groupEnd[spans[k]];
     start[k] = from;
     end[k] = to;
-    before[k + 1] = covered += to - from;
+    before[k + 1] = covered += busy ? busy[spans[k]] : to - from;
     if (to < last) ascending = false;
     last = to;
   }

@@ -18,7 +18,7 @@ export class Viewer {
 
   /** Align the engines anew. What was shown whole stays whole; where the scale stays, so does the length of time in view. */
   align(mode, operation = null) {
-    const { model, arrangement } = this.timeline;
+    const { whole: model, arrangement } = this.timeline;
     const whole = !this.view || this.isWhole();
     const sameScale = this.mode !== "scale" && mode !== "scale";
     [this.mode, this.operation] = [mode, operation];
@@ -94,7 +94,11 @@ export class Viewer {
   /** Bring a span into view: moved, and zoomed in where the span would be too narrow to see; of a longer one its start. */
   reveal(group, span) {
     const { start, end } = this.timeline.model.groups[group];
-    const [from, to] = [start[span], end[span]].map((time) => onAxis(this.alignments[group], time));
+    this.revealStretch(group, start[span], end[span]);
+  }
+
+  revealStretch(group, start, end) {
+    const [from, to] = [start, end].map((time) => onAxis(this.alignments[group], time));
     const { t0, t1 } = this.view;
     const wide = ((to - from) / (t1 - t0)) * this.plotWidth >= 3;
     const longer = to - from > t1 - t0;

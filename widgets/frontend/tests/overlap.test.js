@@ -111,7 +111,7 @@ test("waits are found by either of their ends", () => {
 });
 
 test("a path's stretches have ends", () => {
-  const [spec, block] = columnsOf({ start: [0, 4], duration: [4, 6], bound: [1, 2], span: [0, 1] });
+  const [spec, block] = columnsOf({ start: [0, 4], duration: [4, 6], bound: [1, 2], lane: [0, 1] });
   const path = decodePath({ ...spec, words: "kernels 60 %" }, block);
   assert.deepEqual([[...path.start], [...path.end], path.words], [[0, 4], [4, 10], "kernels 60 %"]);
 });
@@ -120,13 +120,13 @@ test("a path of many stretches costs a few lines a pixel, and touches each lane 
   const count = 50_000;
   const path = {
     count, start: Float64Array.from({ length: count }, (_, k) => k), end: Float64Array.from({ length: count }, (_, k) => k + 1),
-    bound: new Uint8Array(count), span: Uint32Array.from({ length: count }, (_, k) => k % 2),
+    bound: new Uint8Array(count), lane: Uint32Array.from({ length: count }, (_, k) => k % 2),
   };
   const lines = [];
   const ctx = { beginPath() {}, moveTo() {}, stroke() {}, lineTo: (x, y) => lines.push([x, y]) };
   const box = { index: 0, lanes: [{ lane: { index: 0, host: true }, rows: [{ y: 0, height: 10 }] }, { lane: { index: 1 }, rows: [{ y: 20, height: 10 }] }] };
   const geometry = { dpr: 1, left: 0, right: 100, pitch: count / 100, t0: 0, t1: count, x: (t) => (t / count) * 100, px: Math.round };
-  const group = { path, lane: Uint8Array.of(0, 1), lanes: box.lanes };
+  const group = { path, lanes: box.lanes };
   drawPath(ctx, { geometry, theme: {}, model: { groups: [group], bounds: ["host"] } }, box);
   assert.ok(lines.length < 6 * 101, `${lines.length} lines`);
   assert.deepEqual([...new Set(lines.map(([, y]) => y))].sort((a, b) => a - b), [9, 29]);

@@ -45,7 +45,7 @@ ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
 
 
 class _Frame(anywidget.AnyWidget):
-    """What the explorer needs of the page: its looks, and that keys pressed on its controls are no commands of the notebook."""
+    """What the explorer needs of the page: its looks, and that keys pressed on its controls are not commands of the notebook."""
 
     _css = Path(__file__).with_name("explorer.css")
     _esm = Path(__file__).with_name("explorer.js")

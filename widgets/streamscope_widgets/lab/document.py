@@ -1,7 +1,7 @@
 """A file as JupyterLab shows it: its name, what was found, and the timelines, as one block of bytes.
 
-The server runs it as a program of its own, ``python -m streamscope_widgets.lab.document PATH NAME [STAMP]``, which writes them: so a large
-file neither holds up the server nor leaves anything in its memory.
+The server runs it as a program of its own, ``python -m streamscope_widgets.lab.document PATH NAME QUESTION``: so a large file neither holds
+up the server nor leaves anything in its memory. Of a file that is too long to be sent whole, the program goes on answering questions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
@@ -21,18 +22,18 @@ from streamscope.errors import StreamscopeError
 from streamscope.trace import TimelineGroup
 from streamscope.trace.read import read
 from streamscope.words import capitalised, shortened
-from streamscope_widgets.payload import as_groups, bundle_source, encode, encode_paths
+from streamscope_widgets.payload import as_groups, bundle_source, encode
+from streamscope_widgets.tile_questions import answer
+from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import finding_of, trace_title
 
-MOST_SPANS = 1_000_000
-"""More than a browser draws at once with ease; the end of longer traces is left out, and their headings say so."""
 MOST_WARNINGS, LONGEST_WARNING = 20, 500
 ALIGNED = 8
 """Bytes: columns of numbers must begin at a multiple of it."""
 
 
-def document(path: Path, name: str) -> bytes:
-    """Read a trace or a comparison.
+class Document:
+    """A trace or a comparison that is read, and what the browser asks of it.
 
     Parameters
     ----------
@@ -41,52 +42,65 @@ def document(path: Path, name: str) -> bytes:
     name : str
         What the reader calls it.
 
-    Returns
-    -------
-    bytes
-        The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``,
-        ``header``, ``stamp``, which tells versions of the file apart, and ``bundle``, which tells bundles apart), the block of columns.
-
-    Raises
-    ------
-    TraceError
-        It is broken, or not ours.
-    OutputError
-        The front end was not built.
-    """
-    stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
-    title, finding, warnings, groups = _read(path, name)
-    payload = encode(groups, _kept(groups))
-    digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
-    told = {"title": title, "finding": finding, "warnings": warnings, "stamp": stamp}
-    return _packed({**told, "header": payload.header, "bundle": digest}, payload.block)
-
-
-def paths_of(path: Path, name: str, stamp: str) -> bytes:
-    """Return the critical paths of a document, which are sent when somebody asks for them; they are packed as `document` is.
-
-    The header has ``changed`` instead where the file is not the one that has this stamp: its rows are other ones.
-
     Raises
     ------
     TraceError
         It is broken, or not ours.
     """
-    if _stamp(path) == stamp:
-        *_, groups = _read(path, name)
-        payload = encode_paths(groups, _kept(groups))
-        if _stamp(path) == stamp:
-            return _packed({"header": payload.header}, payload.block)
-    return _packed({"changed": True}, b"")
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
+        self.title, self.finding, self.warnings, self.groups = _read(path, name)
+        self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
+
+    def whole(self) -> bytes:
+        """Return what is drawn first.
+
+        Returns
+        -------
+        bytes
+            The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``,
+            ``header``, ``stamp``, which tells versions of the file apart, and ``bundle``, which tells bundles apart), the block of columns.
+
+        Raises
+        ------
+        OutputError
+            The front end was not built.
+        """
+        payload = self.tiles.overview() if self.tiles else encode(self.groups)
+        digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
+        told = {"title": self.title, "finding": self.finding, "warnings": self.warnings, "stamp": self.stamp}
+        return _packed({**told, "header": payload.header, "bundle": digest}, payload.block)
+
+    def answer(self, question: Mapping[str, Any]) -> bytes:
+        """Return the answer to a question, packed as `whole` is; for none, that.
+
+        The header has ``changed`` instead where the file is not the one with the question's ``stamp``: its rows are other ones.
+        """
+        if self.stamp != _stamp(self.path) or question.get("stamp", self.stamp) != self.stamp:
+            return _packed({"changed": True}, b"")
+        if "type" not in question:
+            return self.whole()
+        found = answer(self.tiles, self.groups, question)
+        refused = found.header.get("refused")
+        return refusal(refused) if refused else _packed({"header": found.header}, found.block)
 
 
-def answer(path: Path, name: str, stamp: str = "") -> bytes:
-    """Return what the server sends: a document, with a stamp its critical paths, or why there is none."""
+def serve(path: Path, name: str, question: Mapping[str, Any], questions: Iterable[str], out: BinaryIO) -> None:
+    """Answer a question and, where the file is too long to be sent whole, those that come, each a line of JSON.
+
+    Each answer has its length before it, in 8 bytes, in a line of its own whether more questions are answered.
+    """
     try:
-        return paths_of(path, name, stamp) if stamp else document(path, name)
+        found = Document(path, name)
+        first, more = found.answer(question) if "type" in question else found.whole(), found.tiles is not None
     except StreamscopeError as error:
         # Where the server's files lie is the server's matter.
-        return refusal(str(error).replace(f"{path.parent}/", ""))
+        first, more = refusal(str(error).replace(f"{path.parent}/", "")), False
+    for sent in chain([first], (found.answer(json.loads(line)) for line in questions) if more else ()):
+        out.write((b"more\n" if more else b"done\n") + len(sent).to_bytes(8, "little") + sent)
+        out.flush()
 
 
 def _stamp(path: Path) -> str:
@@ -120,12 +134,5 @@ def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGro
     return f"{trace_title(trace)} · {name}", finding_of(trace, found), warnings, as_groups([trace])
 
 
-def _kept(groups: Sequence[TimelineGroup]) -> list[int]:
-    """Return how many spans of each trace are sent: the same share of each."""
-    counts = [len(group.trace.spans) for group in groups]
-    share = min(1.0, MOST_SPANS / max(sum(counts), 1))
-    return [int(count * share) for count in counts]
-
-
 if __name__ == "__main__":
-    sys.stdout.buffer.write(answer(Path(sys.argv[1]), *sys.argv[2:]))
+    serve(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.stdin, sys.stdout.buffer)

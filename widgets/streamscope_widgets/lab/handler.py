@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +12,9 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
-MOST_AT_ONCE = asyncio.Semaphore(2)
-"""Files that are read at one time, each by a process of its own; others wait."""
+from streamscope_widgets.lab.readers import Readers
 
-
-async def read_apart(path: Path, name: str, stamp: str) -> bytes:
-    """Return what `streamscope_widgets.lab.document.answer` does, made by another process.
-
-    Raises
-    ------
-    HTTPError
-        500: that process came to an end without an answer, as one that needs more memory than there is.
-    """
-    # -P: the folder in which the server was started may hold a numpy.py.
-    command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, *filter(None, [stamp])]
-    async with MOST_AT_ONCE:
-        done = await asyncio.to_thread(subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise web.HTTPError(500, last or f"reading {name} failed with code {done.returncode}", reason="the file could not be read")
-    return done.stdout
+READERS = Readers()
 
 
 class TimelineHandler(APIHandler):
@@ -44,9 +25,15 @@ class TimelineHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Send a document, its critical paths with ``stamp=``, or a message that says why there is none."""
+        """Send a document, the answer to a question, with ``ask=``, or a message that says why there is none."""
         name = self.get_query_argument("path")
-        content = await read_apart(await self._place(name), name.rpartition("/")[2], self.get_query_argument("stamp", ""))
+        try:
+            question = json.loads(self.get_query_argument("ask", "{}"))
+        except ValueError:
+            question = None
+        if not isinstance(question, dict):
+            raise web.HTTPError(400, "ask= must be a JSON object")
+        content = await READERS.ask(await self._place(name), name.rpartition("/")[2], question)
         self.set_header("Cache-Control", "no-store")
         await self.finish(content, set_content_type="application/octet-stream")
 

@@ -215,8 +215,9 @@ class Core:
             A launch failed, or a closed gate makes this wait for ever.
         """
         self.forbid_in_capture(what, streams)
+        self.catch_up()
         for moment in moments:
-            if moment is not None:
+            if moment is not None and not moment.has_come():
                 self.block(moment.has_come, what)
         self.spend(self.model.synchronize_return_ns)
         self.raise_fault()

@@ -188,7 +188,7 @@ class Multiprocessors:
             return 0.0
         until_ns = max(kernel.remaining_ns / kernel.speed for kernel in others)
         rounds = math.ceil(held.multiprocessors / free) if free >= 1 else math.inf
-        return min(until_ns, (rounds - 1) * alone_ns)
+        return max(0.0, min(until_ns, (rounds - 1) * alone_ns) - self._model.working_kernel_ns)
 
     def _progress(self) -> None:
         elapsed_ns = self._timeline.now_ns - self._rated_ns

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from threading import get_ident
 
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import Branching, GraphNode, NodeKind
 from streamscope.devices.protocol import Stream
 from streamscope.devices.simulated.core import Core, Moment
 from streamscope.devices.simulated.execution import Work
 from streamscope.devices.simulated.streams import Item, SimulatedEvent, SimulatedStream
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.order.graph import without_implied
 from streamscope.program.launch import LaunchKind
 
 UPDATE_SHARE = 1 / 3
@@ -40,6 +43,11 @@ class Node:
     def is_copy(self) -> bool:
         """Whether it is a copy between host and device."""
         return isinstance(self.content, Work) and self.content.launch.kind is not LaunchKind.KERNEL
+
+    @property
+    def gap_ns(self) -> float:
+        """How much later than others it starts."""
+        return self.content.launch.cost.gap_ns if isinstance(self.content, Work) else 0.0
 
     def described(self) -> GraphNode:
         """Return the node as graphs show it; grid and block are the cost's."""
@@ -199,8 +207,7 @@ class SimulatedGraph:
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
         self.core = core
         self._nodes = nodes
-        self._successors = _successors(nodes)
-        self._continued = _continued(nodes)
+        self._edges = _Edges.of(nodes)
         self._refused = refused
         self._latest = Moment()
         self._latest.come(0.0)
@@ -227,7 +234,7 @@ class SimulatedGraph:
         """
         if refused := _difference([node.described() for node in nodes], self.nodes):
             return refused
-        self._nodes, self._successors, self._continued = nodes, _successors(nodes), _continued(nodes)
+        self._nodes, self._edges = nodes, _Edges.of(nodes)
         return ""
 
     def launch(self, stream: Stream) -> None:
@@ -235,48 +242,65 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        run = GraphRun(self._nodes, self._successors, self._continued, own, previous=self._latest)
+        run = GraphRun(self._nodes, self._edges, own, previous=self._latest)
+        model, branching = self.core.model, self._edges.branching
         with self.core.lock, deferred():
-            call_ns = self.core.model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes))
-            self._latest = own.put(Item(run.begin), call_ns)
+            call_ns = model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes), branching)
+            self._latest = own.put(Item(run.begin), call_ns, model.graph_branching_ns(branching))
             run.claim_events()
 
 
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """What comes after each node of a graph, and what its branches cost."""
+
+    successors: Sequence[Sequence[int]]
+    branching: Branching
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> _Edges:
+        before = without_implied([sorted(node.after) for node in nodes])
+        successors: list[list[int]] = [[] for _ in nodes]
+        for index, earlier in enumerate(before):
+            for one in earlier:
+                successors[one].append(index)
+        return cls(successors, Branching.of(before))
+
+
 class GraphRun:
-    """One run of a graph on a stream: each node starts when those are done that it depends on."""
+    """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
     __slots__ = (
-        "_continued",
         "_core",
         "_delays",
+        "_edges",
+        "_free_ns",
         "_id",
         "_missing",
         "_nodes",
         "_previous",
-        "_ready_ns",
         "_records",
         "_stream",
-        "_successors",
         "_unfinished",
     )
 
     def __init__(
         self,
         nodes: Sequence[Node],
-        successors: Sequence[Sequence[int]],
-        continued: Sequence[int],
+        edges: _Edges,
         stream: SimulatedStream,
         previous: Moment,
     ) -> None:
         self._core = core = stream.core
         self._nodes = nodes
-        self._successors = successors
+        self._edges = edges
         self._stream = stream
         self._previous = previous
         self._id = next(core.replay_ids)
-        self._continued = continued
-        self._ready_ns = [0.0] * len(nodes)
-        self._missing = [len(node.after) for node in nodes]
+        self._free_ns = -math.inf  # When the front end has time for the next node.
+        self._missing = [0] * len(nodes)
+        for index in chain.from_iterable(edges.successors):
+            self._missing[index] += 1
         self._unfinished = len(nodes)
         self._delays = [
             core.delay_and_stretch(node.content.launch, node.stream) if isinstance(node.content, Work) else (0.0, 1.0) for node in nodes
@@ -298,13 +322,24 @@ class GraphRun:
     def _start(self) -> None:
         if not self._unfinished:
             self._finish()
-        for index, missing in enumerate(self._missing.copy()):
-            if not missing:
-                self._ready(index, gap_ns=0.0)
+        for number, index in enumerate(self._edges.branching.roots):
+            self._ready(index, gap_ns=number * self._core.model.graph_root_ns)
 
     def _ready(self, index: int, gap_ns: float) -> None:
         timeline = self._core.timeline
-        timeline.at(timeline.now_ns + gap_ns + self._delays[index][0], lambda: self._run(index))
+        timeline.at(timeline.now_ns + gap_ns + self._delays[index][0], lambda: self._dispatch(index))
+
+    def _dispatch(self, index: int) -> None:
+        timeline = self._core.timeline
+        if not isinstance(self._nodes[index].content, Work):
+            self._run(index)
+            return
+        start_ns = max(timeline.now_ns, self._free_ns)
+        self._free_ns = start_ns + self._core.model.graph_dispatch_ns
+        if start_ns > timeline.now_ns:
+            timeline.at(start_ns, lambda: self._run(index))
+        else:
+            self._run(index)
 
     def _run(self, index: int) -> None:
         core, node = self._core, self._nodes[index]
@@ -321,28 +356,18 @@ class GraphRun:
         self._done(index)
 
     def _done(self, index: int) -> None:
-        now_ns, gap_ns = self._core.timeline.now_ns, self._core.model.graph_node_gap_ns
+        model, crossing = self._core.model, self._edges.branching.crossing
         self._unfinished -= 1
-        for successor in self._successors[index]:
+        for successor in self._edges.successors[index]:
             self._missing[successor] -= 1
-            crossing_ns = 0.0 if self._continued[successor] == index else self._core.model.graph_crossing_ns
-            self._ready_ns[successor] = max(self._ready_ns[successor], now_ns + gap_ns + crossing_ns)
             if not self._missing[successor]:
-                self._ready(successor, self._ready_ns[successor] - now_ns)
+                gap_ns = model.graph_node_gap_ns + self._nodes[successor].gap_ns
+                self._ready(successor, gap_ns + (model.graph_crossing_ns if crossing[successor] else 0.0))
         if not self._unfinished:
             self._finish()
 
     def _finish(self) -> None:
         self._stream.finish(drain_ns=self._core.model.drain_ns)
-
-
-def _successors(nodes: Sequence[Node]) -> list[list[int]]:
-    """Return for each node those that depend on it."""
-    successors: list[list[int]] = [[] for _ in nodes]
-    for index, node in enumerate(nodes):
-        for before in sorted(node.after):
-            successors[before].append(index)
-    return successors
 
 
 def _difference(nodes: Sequence[GraphNode], before: Sequence[GraphNode]) -> str:
@@ -355,17 +380,3 @@ def _difference(nodes: Sequence[GraphNode], before: Sequence[GraphNode]) -> str:
         if new.after != old.after:
             return f"topology changed: node {index} comes after {list(new.after)}, came after {list(old.after)}"
     return ""
-
-
-def _continued(nodes: Sequence[Node]) -> list[int]:
-    """Return for each node the one whose branch it continues, -1 for the first of a branch.
-
-    Of the nodes that it comes after, it is one that no other continues, the latest captured from the same stream if there is one.
-    """
-    taken: set[int] = set()
-    found: list[int] = []
-    for node in nodes:
-        free = [before for before in node.after if before not in taken]
-        found.append(max((before for before in free if nodes[before].stream == node.stream), default=max(free, default=-1)))
-        taken.add(found[-1])
-    return found

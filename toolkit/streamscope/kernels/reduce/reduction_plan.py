@@ -112,7 +112,7 @@ def checked_axis(operator: str, shape: Sequence[int], axis: Any) -> int:
     Raises
     ------
     ProgramError
-        It is no number, or the shape has no such axis.
+        It is not a number, or the shape has no such axis.
     """
     axes = checked_axes(operator, shape, axis)
     if axis is None or isinstance(axis, list | tuple):

@@ -1,0 +1,94 @@
+"""Prints the structure of the source tree in figures, as the table of docs/decisions/fewer-rooms.md has them.
+
+python scripts/structure.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+Imports = Mapping[str, set[str]]
+_EXPORTED = re.compile(r"^from .* import (\w+) as \1", re.MULTILINE)
+
+
+def modules_of(tree: Path) -> dict[str, Path]:
+    """Return the Python files of the two packages, by the names of their modules."""
+    found = {}
+    for base in ("toolkit", "widgets"):
+        for path in sorted((tree / base).rglob("*.py")):
+            parts = path.relative_to(tree / base).with_suffix("").parts
+            if parts[0].startswith("streamscope"):
+                found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imports_of(modules: Mapping[str, Path]) -> tuple[Imports, Imports]:
+    """Return what each module imports when it runs, at its top or later, and what it imports for types as well."""
+    running: dict[str, set[str]] = {name: set() for name in modules}
+    typed: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for node, for_types in _imports(ast.parse(path.read_text(encoding="utf-8")), for_types=False):
+            origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            named = {f"{origin}{alias.name}" for alias in node.names}
+            wanted = {each if each in modules else origin.removesuffix(".") for each in named}
+            for each in wanted & modules.keys() - {name}:
+                typed[name].add(each)
+                if not for_types:
+                    running[name].add(each)
+    return running, typed
+
+
+def _imports(node: ast.AST, *, for_types: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, for_types
+        else:
+            yield from _imports(child, for_types=for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)))
+
+
+def largest_circle(imports: Imports) -> int:
+    """Return how many modules reach each other by imports, at most."""
+    reached = {name: set(others) for name, others in imports.items()}
+    for middle in imports:
+        for others in reached.values():
+            if middle in others:
+                others.update(reached[middle])
+    return max((sum(name in reached[other] for other in others) for name, others in reached.items() if name in others), default=1)
+
+
+def package_of(module: str) -> str:
+    """Return the folder of a module in its package."""
+    return ".".join(module.split(".")[:2]) if module.startswith("streamscope.") else module.split(".", maxsplit=1)[0]
+
+
+def rows(tree: Path) -> Iterator[tuple[str, str]]:
+    """Yield the figures, each after what it is."""
+    modules = modules_of(tree)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in modules.items()}
+    toolkit = [name for name in modules if name.split(".")[0] == "streamscope"]
+    lengths = [len(texts[name].splitlines()) for name in toolkit]
+    running, typed = imports_of(modules)
+    importers = Counter(other for others in typed.values() for other in others)
+    pairs = {(package_of(name), package_of(other)) for name, others in running.items() for other in others}
+    stub = (tree / "toolkit" / "streamscope" / "__init__.pyi").read_text(encoding="utf-8")
+    yield "files of the toolkit", f"{len(toolkit)}"
+    yield "lines of the toolkit", f"{sum(lengths):,}"
+    yield "median and longest file, in lines", f"{statistics.median(lengths):.0f}, {max(lengths)}"
+    yield "modules of the toolkit that one other module imports", f"{sum(importers[name] == 1 for name in toolkit)}"
+    yield "largest circle of imports", f"{largest_circle(running)}"
+    yield "the same with imports for types", f"{largest_circle(typed)}"
+    yield "packages that import each other", f"{sum((b, a) in pairs for a, b in pairs if a < b)}"
+    yield "names in `ss.`", f"{len(_EXPORTED.findall(stub))}"
+    for what, mark in (("files that write HTML tables", "<table"), ("files that write SVG", "<svg")):
+        yield what, f"{sum(mark in text for text in texts.values())}"
+
+
+if __name__ == "__main__":
+    for what, figure in rows(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]):
+        print(f"| {what} | {figure} |")

@@ -1,0 +1,25 @@
+// Putting a timeline into a page.
+
+import { decode } from "./decode.js";
+import { make } from "./dom.js";
+import style from "./timeline.css";
+import { Timeline } from "./timeline.js";
+
+/**
+ * Draw a timeline into an element, in place of what is in it.
+ *
+ * @param {HTMLElement} element
+ * @param {object} header and
+ * @param {Uint8Array | DataView} block as `payload.py` writes them
+ * @param {(question: object) => Promise<{header, block}>} ask has Python say what the header leaves out: critical paths, and parts of long traces
+ * @param Tiles draws long traces (tiles.js)
+ * @returns {Timeline} also reachable as `element.timeline`; its `replace(decode(header, block))` shows other spans in the same view
+ */
+export function mount(element, header, block, ask = null, Tiles = null) {
+  const root = make("div", "");
+  element.replaceChildren(make("style", "", style), root);
+  element.timeline = new Timeline(root, decode(header, block), ask, Tiles);
+  // Combined keys, such as Ctrl S, are the page's.
+  root.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation());
+  return element.timeline;
+}

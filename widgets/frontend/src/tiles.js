@@ -1,0 +1,130 @@
+// Long timelines: the browser draws what it has, and asks Python (tiles.py) for what is missing when the view rests.
+
+import { offAxis } from "./align.js";
+import { decodePart } from "./decode.js";
+import { buildLanes } from "./tracks.js";
+
+const REST_MS = 120;
+const AGAIN_MS = 2000;
+const MOST_KEPT = 12;
+
+export class Tiles {
+  /** @param {(question: object) => Promise<{header, block}>} ask answers what tile_questions.py can */
+  constructor(timeline, ask, model) {
+    Object.assign(this, { timeline, ask, kept: new Map() });
+    this.whole = this.entry(model);
+    /** Group and row in the trace of what is selected, wherever it is loaded. */
+    this.held = null;
+  }
+
+  /** What can be drawn; `key` says as the answer to what, and `windows` which stretch of each group's time it holds. */
+  entry(model, key, { windows, find } = {}) {
+    const parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+    const shown = find ? model.groups.map(({ hits, count }) => Uint8Array.from(hits ?? new Uint8Array(count), (found) => found > 0)) : null;
+    if (shown) for (const { group, lanes } of parts) for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(shown[group.index]);
+    return { model, parts, shown, key, windows };
+  }
+
+  /** What would be sharp in this view: of each shown group [level, reach, index], which tiles.py explains. */
+  get question() {
+    const { viewer, arrangement, finding, overlap, dpr } = this.timeline;
+    const windows = viewer.alignments.map((alignment, index) => {
+      if (!arrangement.shown.includes(index)) return null;
+      const [t0, t1] = this.stretch(alignment);
+      const reach = Math.ceil(Math.log2(t1 - t0));
+      return [Math.max(0, Math.floor(Math.log2((t1 - t0) / (viewer.plotWidth * dpr)))), reach, Math.floor(t0 / 2 ** reach)];
+    });
+    return { type: "tile", windows, find: finding.sought, paths: overlap.shows.path };
+  }
+
+  stretch(alignment) {
+    const { t0, t1 } = this.timeline.view;
+    return [offAxis(alignment, t0), offAxis(alignment, t1)];
+  }
+
+  /** Called before each frame: draw the best that is there, and ask for better once the view rests. */
+  update() {
+    const { question, timeline } = this;
+    const key = JSON.stringify(question);
+    const known = this.kept.get(key);
+    if (!known && key === this.key && this.holdsView(timeline.tile)) return;
+    clearTimeout(this.timer);
+    this.key = key;
+    if (known) timeline.draw(known);
+    else {
+      if (!this.holdsView(timeline.tile)) timeline.draw(this.whole);
+      this.timer = setTimeout(() => this.load(question, key), REST_MS);
+    }
+  }
+
+  holdsView({ windows }) {
+    const { arrangement, viewer } = this.timeline;
+    return !windows || arrangement.shown.every((group) => {
+      const [, reach, index] = windows[group] ?? [0, 0, NaN];
+      const [t0, t1] = this.stretch(viewer.alignments[group]);
+      return index * 2 ** reach <= t0 && t1 <= (index + 2) * 2 ** reach;
+    });
+  }
+
+  /** Ask for one tile at a time: where the view rests when the answer is there is asked for next. */
+  async load(question, key) {
+    if (this.loading) return;
+    this.loading = true;
+    const { model } = this.whole;
+    let wait = 0;
+    try {
+      const { header, block } = await this.ask(question);
+      const groups = header.groups.map((group, index) => (group ? decodePart(model, index, group, block) : model.groups[index]));
+      this.kept.set(key, this.entry({ ...model, groups }, key, question));
+      if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
+    } catch (error) {
+      wait = AGAIN_MS;
+      this.timeline.stage.nudge(`The detail is asked for again: ${error.message}`);
+    }
+    if (this.ended) return;
+    setTimeout(() => {
+      this.loading = false;
+      this.key = null;
+      this.timeline.redraw();
+    }, wait);
+  }
+
+  /** Ask nothing more. */
+  end() {
+    this.ended = true;
+    clearTimeout(this.timer);
+  }
+
+  /** Ask something; null where no answer comes, which the reader is told. */
+  async tell(question) {
+    try {
+      return (await this.ask(question)).header;
+    } catch (error) {
+      this.timeline.stage.nudge(`No answer: ${error.message}`);
+      return null;
+    }
+  }
+
+  /** Select what a step leads to, wherever it lies in the trace, and bring it into view unless `reveal` is false. */
+  async go(question, reveal = true) {
+    const { arrangement: { shown }, finding, viewer, choosing } = this.timeline;
+    const { group = shown[0], row = -1 } = this.held ?? {};
+    const found = await this.tell({ type: "go", group, span: row, shown, find: finding.sought, ...question });
+    if (this.ended || !(found?.span >= 0)) return;
+    choosing.clear();
+    finding.at = found.position;
+    this.held = { group: found.group, row: found.span };
+    if (reveal) viewer.revealStretch(found.group, found.start, found.end);
+    this.select();
+  }
+
+  /** Select what is held, if it is loaded as one span. */
+  select() {
+    const { group, row } = this.held ?? {};
+    const { span, merged } = this.timeline.model.groups[group] ?? {};
+    const place = span ? span.indexOf(row) : -1;
+    const found = place >= 0 && merged[place] === 1;
+    if (found) this.timeline.choosing.select(group, place);
+    return found;
+  }
+}

@@ -1,0 +1,222 @@
+"""What the browser asks of a long trace: searches, where to go, totals of an area. Rows are those of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import TimelineGroup
+from streamscope_widgets.levels import SLOTS, IntArray
+from streamscope_widgets.payload import Payload, encode_paths
+from streamscope_widgets.tiles import Part, Tiles
+
+MOST_MARKS = 500
+"""More hits than this are everywhere: the strip at the foot does not show them."""
+BoolArray = npt.NDArray[np.bool_]
+
+
+def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:
+    """Return what the browser asked for; the header has ``refused`` where it cannot be.
+
+    Parameters
+    ----------
+    tiles : Tiles or None
+        None where the browser has all spans: it then asks for critical paths alone.
+    groups : sequence of TimelineGroup
+    question : mapping
+        Its ``type`` is one of `QUESTIONS`.
+    """
+    try:
+        if question["type"] == "paths":
+            return encode_paths(groups)
+        if tiles is None:
+            return Payload({"refused": "all spans were sent"}, b"")
+        if question["type"] == "tile":
+            return tiles.tile(question["windows"], hits_of(tiles, question.get("find")), paths=bool(question.get("paths")))
+        return Payload(_ANSWERS[question["type"]](tiles, question), b"")
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        return Payload({"refused": f"the question was not understood ({error!r})"}, b"")
+
+
+def hits_of(tiles: Tiles, find: Mapping[str, Any] | None) -> list[BoolArray] | None:
+    """Return for each group which spans a search finds, by a name's code or by a text in lower case; the same as in ``filter.js``."""
+    if find is None or (find["code"] is None and not find["text"]):
+        return None
+    wanted = (find["code"], find["text"])
+    if tiles.found is None or tiles.found[0] != wanted:
+        tiles.found = (wanted, [_hits(tiles, part, *wanted) for part in tiles.parts])
+    return tiles.found[1]
+
+
+def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
+    spans, origins = part.group.trace.spans, part.group.trace.origins
+    names, symbols = tiles.codes.of(spans)
+    named = np.array([code == number if code is not None else text in name.lower() for name, number in tiles.codes.names.items()])
+    found: BoolArray = named[names[spans.name]]
+    launches = np.flatnonzero(part.launched >= 0)
+    found[launches] |= named[names[spans.name[part.launched[launches]]]]
+    if code is None:
+        texts = np.array([text in each.lower() for each in tiles.codes.texts] + [False])
+        found |= (spans.symbol >= 0) & (spans.symbol != spans.name) & texts[symbols[spans.symbol]]
+        labels = np.array([text in each.lower() for each in origins.texts] + [False])[origins.label]
+        known = (spans.operation >= 0) & (spans.operation < len(labels))
+        found[known] |= labels[spans.operation[known]]
+    return found
+
+
+def _counts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Count what a search finds in each group, on the device and on the host, and say where it starts if it is little."""
+    answers = []
+    for part, hits in zip(tiles.parts, hits_of(tiles, question["find"]) or [], strict=True):
+        spans, rows = part.group.trace.spans, _listed(part, hits)
+        on_device = int((hits & (spans.kind >= SpanKind.KERNEL)).sum())
+        starts = spans.start_ns[rows].tolist() if len(rows) <= MOST_MARKS else []
+        answers.append({"onDevice": on_device, "onHost": int(hits.sum()) - on_device, "starts": starts})
+    return {"groups": answers}
+
+
+def _listed(part: Part, hits: BoolArray) -> IntArray:
+    """Return the rows of the hits that are counted and stepped through: those on the device, or, where there are none, the host's."""
+    on_device = part.group.trace.spans.kind >= SpanKind.KERNEL
+    rows = np.flatnonzero(hits & on_device)
+    return rows if len(rows) else np.flatnonzero(hits)
+
+
+def _go(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Say where a step leads: to the next hit, from a call to its kernel, to a neighbour. Nothing where it leads nowhere."""
+    how, group, span = question["how"], int(question["group"]), int(question["span"])
+    position = 0
+    if how == "hit":
+        group, span, position = _next_hit(tiles, question)
+    elif how == "operation":
+        span = _first(tiles.parts[group], tiles.parts[group].group.trace.spans.operation == int(question["operation"]))
+    elif how != "span":
+        span = STEPS[how](tiles.parts[group], span)
+    if not 0 <= span < len(tiles.parts[group].group.trace.spans):
+        return {}
+    spans = tiles.parts[group].group.trace.spans
+    return {"group": group, "span": span, "start": int(spans.start_ns[span]), "end": int(spans.end_ns[span]), "position": position}
+
+
+def _next_hit(tiles: Tiles, question: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return group, row and place of the next hit, or the one before, in the shown groups in turn; after the last comes the first."""
+    hits, step = hits_of(tiles, question["find"]) or [], int(question["step"])
+    listed = [(number, _listed(tiles.parts[number], hits[number])) for number in question["shown"]] if hits else []
+    place = np.concatenate([np.full(len(rows), number) for number, rows in listed] or [np.zeros(0, np.int64)])
+    rows = np.concatenate([rows for _, rows in listed] or [np.zeros(0, np.int64)])
+    if not len(rows):
+        return int(question["group"]), -1, 0
+    here = np.flatnonzero(place == question["group"])
+    if not len(here) or question["span"] < 0:
+        at = 0 if step > 0 else len(rows) - 1
+    else:
+        at = here[0] + int(np.searchsorted(rows[here], question["span"], "right" if step > 0 else "left")) - (step < 0)
+    at %= len(rows)
+    return int(place[at]), int(rows[at]), int(at) + 1
+
+
+def _first(part: Part, chosen: BoolArray) -> int:
+    """Return the first of some rows that lies on the device, else the first; -1 for none."""
+    rows = np.flatnonzero(chosen)
+    on_device = rows[part.group.trace.spans.kind[rows] >= SpanKind.KERNEL]
+    return int(on_device[0]) if len(on_device) else int(rows[0]) if len(rows) else -1
+
+
+def _launch(part: Part, span: int) -> int:
+    """From a call to what it put on the device, the graph before its kernels; and from there back to the call."""
+    spans = part.group.trace.spans
+    if spans.correlation[span] < 0:
+        return -1
+    rows = np.flatnonzero(spans.correlation == spans.correlation[span])
+    kinds = spans.kind[rows]
+    if spans.kind[span] >= SpanKind.KERNEL:
+        wanted = rows[(kinds == SpanKind.LAUNCH) | (kinds == SpanKind.GRAPH_LAUNCH)]
+    else:
+        graphs = rows[kinds == SpanKind.GRAPH]
+        wanted = graphs if len(graphs) else rows[kinds >= SpanKind.KERNEL]
+    return int(wanted[0]) if len(wanted) else -1
+
+
+def _waited_for(part: Part, span: int) -> int:
+    earlier, later = part.waits
+    rows = earlier[later == span]
+    return int(rows[0]) if len(rows) else _in_lane(part, span, -1)
+
+
+def _dependent(part: Part, span: int) -> int:
+    earlier, later = part.waits
+    rows = later[earlier == span]
+    return int(rows[0]) if len(rows) else _in_lane(part, span, 1)
+
+
+def _in_lane(part: Part, span: int, step: int) -> int:
+    spans = part.group.trace.spans
+    return _beside(np.flatnonzero(spans.lane == spans.lane[span]), span, step)
+
+
+def _beside(rows: IntArray, span: int, step: int) -> int:
+    at = int(np.searchsorted(rows, span, "right" if step > 0 else "left")) - (step < 0)
+    return int(rows[at]) if 0 <= at < len(rows) else -1
+
+
+def _on_device(part: Part, span: int, step: int) -> int:
+    """To the next operation of the program, or the one before; of other traces, the next kernel or copy."""
+    spans = part.group.trace.spans
+    if (spans.operation >= 0).any():
+        wanted = 0 if span < 0 or spans.operation[span] < 0 else int(spans.operation[span]) + step
+        return _first(part, (spans.operation == wanted) & (spans.kind >= SpanKind.KERNEL))
+    return _beside(np.flatnonzero((spans.kind >= SpanKind.KERNEL) & (spans.kind != SpanKind.GRAPH)), span, step)
+
+
+STEPS: dict[str, Callable[[Part, int], int]] = {
+    "launch": _launch, "wait": _waited_for, "dependent": _dependent,
+    "next": lambda part, span: _on_device(part, span, 1), "previous": lambda part, span: _on_device(part, span, -1),
+}  # fmt: skip
+
+
+def _totals(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Add up areas: how often each name occurs there and how long, how long the device is busy, how many kernels start."""
+    return {"groups": [_area(tiles, **area) for area in question["areas"]]}
+
+
+def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[int]]) -> dict[str, Any]:
+    """Add up one group's rows, ``[lane, row]``, in a stretch of its own time; spans that reach out of it count with what lies in it."""
+    part = tiles.parts[group]
+    spans, drawn = part.group.trace.spans, part.rows
+    place = {int(lane): number for number, lane in enumerate(drawn.lanes)}
+    wanted = {place[lane] * SLOTS + row for lane, row in rows if lane in place}
+    pieces = [np.arange(first, last) for slot, first, last in drawn.window(start, end) if slot in wanted]
+    positions = np.concatenate(pieces or [np.zeros(0, np.int64)])
+    positions = positions[drawn.end_ns[positions] > start]
+    rows_in = drawn.span[positions]
+    time_ns = np.minimum(drawn.end_ns[positions], end) - np.maximum(drawn.start_ns[positions], start)
+    names, _ = tiles.codes.of(spans)
+    kind = spans.kind[rows_in]
+    sort = np.where(kind >= SpanKind.KERNEL, 0, np.where(kind == SpanKind.RANGE, 2, 1))
+    keys, inverse = np.unique(3 * names[spans.name[rows_in]] + sort, return_inverse=True)
+    counts, times = np.bincount(inverse, minlength=len(keys)), np.bincount(inverse, time_ns, minlength=len(keys))
+    first, last = np.searchsorted(spans.start_ns, [start, end])
+    return {
+        "names": [[int(key), int(count), float(time)] for key, count, time in zip(keys, counts, times, strict=True)],
+        "kernels": int((spans.kind[first:last] == SpanKind.KERNEL).sum()),
+        "busy": _time_within(part, start, end, kernels_alone=True),
+        "occupied": _time_within(part, start, end, kernels_alone=False),
+    }
+
+
+def _time_within(part: Part, start: float, end: float, *, kernels_alone: bool) -> float:
+    """Return for how many ns of a stretch a kernel runs, or a kernel or a copy."""
+    if part.stretches is None:
+        return 0.0
+    found = part.stretches.within(0, start, end).found
+    runs = found.kernels > 0 if kernels_alone else (found.kernels > 0) | (found.copies > 0)
+    length_ns = np.minimum(found.end_ns, end) - np.maximum(found.start_ns, start)
+    return float(length_ns[runs].sum())
+
+
+_ANSWERS = {"find": _counts, "go": _go, "totals": _totals}
+QUESTIONS = frozenset({"paths", "tile", *_ANSWERS})

@@ -1,0 +1,207 @@
+"""Long traces in the timeline, a piece at a time: Python keeps the trace, and the browser draws what it has and asks for the rest.
+
+First comes an overview of the whole run, then, when a view rests, a tile: all rows in a stretch of time, at the level of detail of the
+view. Both are payloads as of short traces, whose spans may be marks (`levels.Marks`). What is not in them is asked for: `tile_questions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis import critical_path
+from streamscope.trace.joins import looked_up
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import TimelineGroup
+from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.levels import MOST_DIRECT, MOST_ROWS, SLOTS, IntArray, Marks, Rows
+from streamscope_widgets.overlap_columns import activity_of, encode_stretches_of_path, waits_of
+from streamscope_widgets.payload import BlockGroup, Payload, Shown, codes_of, encode_part, encode_shown
+from streamscope_widgets.stretches import StretchLevels
+
+MOST_WHOLE = 1_000_000
+"""More spans than this are sent in tiles: a browser draws no more at once with ease."""
+MOST_EXACT = 20_000
+"""So many spans of a tile are sent one by one at any level: the browser merges what shares a pixel itself."""
+OVERVIEW_PIXELS = 2048
+PARTS = 16
+"""Bits of a number that tells an operation's part."""
+
+
+def needs_tiles(groups: Sequence[TimelineGroup]) -> bool:
+    """Tell whether timelines are too long to be sent whole. Blocks of multiprocessors, which are drawn otherwise, always are."""
+    return sum(len(group.trace.spans) for group in groups) > MOST_WHOLE and not any(isinstance(group, BlockGroup) for group in groups)
+
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Part:
+    """One trace in rows, and what is worked out of it when it is first asked for."""
+
+    group: TimelineGroup
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Its spans as they are drawn."""
+        return Rows(self.group.trace.spans)
+
+    @cached_property
+    def stretches(self) -> StretchLevels | None:
+        """What the device does at each time."""
+        found = activity_of(self.group.trace, self.group.trace.spans)
+        return None if found is None else StretchLevels(found, MOST_DIRECT)
+
+    @cached_property
+    def waits(self) -> tuple[IntArray, IntArray]:
+        """Rows of what was waited for, and of what waited, in the order of the latter."""
+        return waits_of(self.group.trace.origins, self.group.trace.spans)
+
+    @cached_property
+    def launched(self) -> IntArray:
+        """For each span the row of what its operation, or the part of it, put on the device; -1 for none."""
+        spans = self.group.trace.spans
+        rows = np.flatnonzero((spans.kind >= SpanKind.KERNEL) & (spans.operation >= 0))
+        key = spans.operation.astype(np.int64) << PARTS | spans.part
+        keys, first = np.unique(key[rows], return_index=True)
+        return looked_up(keys, rows[first], key, -1)
+
+    @cached_property
+    def path(self) -> tuple[str, Marks]:
+        """What the critical path is bound by in words, and its stretches as marks of one row; ``slot`` is a stretch's `Bound`."""
+        found = critical_path(self.group.trace)
+        each, length_ns = np.arange(len(found.span)), found.end_ns - found.start_ns
+        return found.words, Marks(found.span, np.ones_like(each), found.bound, found.start_ns, found.end_ns, length_ns, each, length_ns)
+
+    def row_counts(self) -> list[list[int]]:
+        """Return of each drawn lane its code, how many rows it has, whether it has a band, and its ranges without a row."""
+        filled = np.diff(self.rows.offsets).reshape(-1, SLOTS) > 0
+        rows = np.where(filled[:, :MOST_ROWS].any(axis=1), MOST_ROWS - np.argmax(filled[:, MOST_ROWS - 1 :: -1][:, :MOST_ROWS], axis=1), 0)
+        columns = (self.rows.lanes, rows, filled[:, MOST_ROWS], self.rows.deeper)
+        return [[int(value) for value in lane] for lane in zip(*columns, strict=True)]
+
+    def shown(self, level: int, start_ns: float, end_ns: float, hits: BoolArray | None = None) -> Shown:
+        """Return what is sent of a stretch of time at a level.
+
+        Parameters
+        ----------
+        level, start_ns, end_ns
+            As of `Rows.marks`.
+        hits : bool array, optional
+            Which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
+        """
+        spans, rows = self.group.trace.spans, self.rows
+        marks, exact = rows.marks(level, start_ns, end_ns, MOST_EXACT)
+        chosen, found = marks.longest, np.zeros(len(marks), np.int64)
+        if hits is not None:
+            before = np.append(0, np.cumsum(hits[rows.span]))
+            found = before[marks.first + marks.count] - before[marks.first]
+            hidden = (found > 0) & ~hits[rows.span[chosen]]
+            chosen = np.where(hidden, np.searchsorted(before, before[marks.first], "right") - 1, chosen)
+        order = np.lexsort((rows.span[chosen], marks.start_ns))
+        marks, found, span = marks.select(order), found[order], rows.span[chosen[order]]
+        crowd = marks.count > 1
+        table = spans.select(span)
+        none = {name: np.where(crowd, -1, getattr(table, name)) for name in ("operation", "graph_node")}
+        zero = {name: np.where(crowd, 0, getattr(table, name)) for name in ("part", "basis", "blocks", "threads", "bytes", "flops")}
+        # Of a launch, some of what it put on the device may be in a crowd: then it is not told which came first.
+        joined = table.correlation if exact else np.full(len(marks), -1)
+        table.__dict__.update(start_ns=marks.start_ns, end_ns=marks.end_ns, correlation=joined, **none, **zero)
+        more = {"merged": marks.count, "busy": marks.busy_ns, "row": marks.slot % SLOTS, "span": span}
+        more |= {} if hits is None else {"hits": found}
+        shown = Shown(table, None, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
+        if self.stretches is None:
+            return shown
+        stretches = self.stretches.within(level, start_ns, end_ns, MOST_EXACT)
+        return replace(shown, activity=stretches.found, crowd=stretches.crowd)
+
+    def _waits_among(self, span: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the waits between some rows, as places among them."""
+        if not len(span):
+            return span, span
+        earlier, later = self.waits
+        order = np.argsort(span)
+        within = slice(int(np.searchsorted(later, span.min())), int(np.searchsorted(later, span.max(), "right")))
+        places = [np.minimum(np.searchsorted(span, rows[within], sorter=order), len(span) - 1) for rows in (earlier, later)]
+        found = [order[place] for place in places]
+        both = (span[found[0]] == earlier[within]) & (span[found[1]] == later[within])
+        first = np.argsort(found[1][both], kind="stable")
+        return found[0][both][first], found[1][both][first]
+
+    def path_within(self, level: int, start_ns: float, end_ns: float, block: ColumnBlock) -> dict[str, Any]:
+        """Encode the critical path in a stretch of time; where many of its stretches share a pixel, it follows the longest."""
+        words, path = self.path
+        first, last = int(np.searchsorted(path.end_ns, start_ns, "right")), int(np.searchsorted(path.start_ns, end_ns))
+        path = path.select(slice(first, last))
+        if level > 0 and len(path) > MOST_EXACT:
+            path = replace(path, slot=np.zeros_like(path.slot)).merged(1 << level)
+        whole, lane = self.path[1], self.group.trace.spans.lane
+        bound, lanes = whole.slot[path.longest], lane[whole.first[path.longest]]
+        return encode_stretches_of_path(words, path.start_ns, path.end_ns, bound, lanes, block)
+
+
+class Tiles:
+    """Long timelines, of which a browser draws a part at a time.
+
+    Parameters
+    ----------
+    groups : sequence of TimelineGroup
+        From `streamscope_widgets.payload.as_groups`.
+    """
+
+    def __init__(self, groups: Sequence[TimelineGroup]) -> None:
+        self.groups = tuple(groups)
+        self.parts = [Part(group) for group in groups]
+        self.found: tuple[Any, list[BoolArray]] | None = None
+        """What was searched last, and which spans of each group it found."""
+        self.codes = codes_of(groups)
+        for group in groups:
+            self.codes.of(group.trace.spans)  # So that names have the same numbers in all tiles.
+
+    def overview(self) -> Payload:
+        """Return the whole runs at the level of detail of a screen, and what the browser must know to ask for more."""
+        extent_ns = max((int(group.trace.spans.end_ns.max(initial=0)) for group in self.groups), default=0)
+        level = max(0, (extent_ns // OVERVIEW_PIXELS).bit_length() - 1)
+        shown = []
+        for part in self.parts:
+            spans, found = part.group.trace.spans, part.shown(level, -np.inf, np.inf)
+            remark = "" if found.header["exact"] else f"{len(spans):,} spans: what shares a pixel is one mark, zoom in for its spans"
+            header = {
+                "tiled": True, "drawn": part.row_counts(), "lanes_left_out": part.rows.left_out, "left_out": remark,
+                "kind_counts": np.bincount(spans.kind, minlength=1).tolist(),
+            }  # fmt: skip
+            shown.append(replace(found, header={**found.header, **header, "level": level}))
+        block = ColumnBlock()
+        return Payload(encode_shown(self.groups, shown, self.codes, block), block.to_bytes())
+
+    def tile(self, windows: Sequence[Sequence[int] | None], hits: Sequence[BoolArray] | None = None, *, paths: bool = False) -> Payload:
+        """Return the rows of each group in a stretch of its time.
+
+        Parameters
+        ----------
+        windows : sequence
+            ``[level, reach, index]`` of each group, for the stretch from ``index * 2**reach`` to ``(index + 2) * 2**reach`` ns;
+            or None where nothing is wanted.
+        hits : sequence of bool arrays, optional
+            As of `Part.shown`.
+        paths : bool
+            With the critical path.
+        """
+        block = ColumnBlock()
+        headers: list[dict[str, Any] | None] = []
+        for number, (part, window) in enumerate(zip(self.parts, windows, strict=True)):
+            if window is None:
+                headers.append(None)
+                continue
+            level, reach, index = (int(value) for value in window)
+            start_ns, end_ns = index * 2.0**reach, (index + 2) * 2.0**reach
+            shown = part.shown(min(level, reach), start_ns, end_ns, None if hits is None else hits[number])
+            path = part.path_within(level, start_ns, end_ns, block) if paths else None
+            headers.append({**encode_part(part.group, shown, self.codes, block), **shown.header, "path": path})
+        return Payload({"groups": headers}, block.to_bytes())
