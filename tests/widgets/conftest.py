@@ -34,6 +34,7 @@ H200 = DeviceInfo("cuda", "NVIDIA H200")
 SIMULATED = DeviceInfo("simulated", "simulated NVIDIA H200")
 CHROMIUM_ARGUMENTS = (
     "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+    "--disable-features=SpareRendererForSitePerProcess",
 )  # fmt: skip
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.errors import TraceError
+from streamscope.errors import ProgramError, TraceError
 from streamscope_widgets import tiles
 from streamscope_widgets.lab import document as lab
 from streamscope_widgets.lab import readers
@@ -94,6 +94,19 @@ def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
     assert block == encode(as_groups(comparison.groups())).block
 
 
+def test_captured_code_is_compared_on_the_simulated_device(repository, tmp_path):
+    path = tmp_path / "mine.captured.json"
+    path.write_bytes((repository / "notebooks/recorded/captured/mixture_of_experts.captured.json").read_bytes())
+    content, _ = answered(path, path.name)
+    captured = ss.load_captured(path)
+    assert content["title"] == f"{captured.name} · simulated NVIDIA H200: all times are simulated · mine.captured.json"
+    assert content["finding"].startswith(f"{captured}. Simulated times (simulated NVIDIA H200), not measured. ")
+    assert [group["label"] for group in content["header"]["groups"]] == ["sync", "async", "dual", "graph", "graph-dual"]
+    assert all(group["device"]["kind"] == "simulated" for group in content["header"]["groups"])
+    paths, _ = answered(path, path.name, type="paths", stamp=content["stamp"])
+    assert all(found["count"] for found in paths["header"]["paths"])
+
+
 def test_a_long_trace_is_sent_as_an_overview_and_then_in_tiles_by_a_program_that_stays(large_trace, tmp_path, monkeypatch):
     monkeypatch.setattr(tiles, "MOST_WHOLE", 1000)
     monkeypatch.setattr(tiles, "MOST_EXACT", 100)
@@ -113,10 +126,13 @@ def test_a_long_trace_is_sent_as_an_overview_and_then_in_tiles_by_a_program_that
     assert again == first
 
 
-@pytest.mark.parametrize("name", ["broken.parquet", "comparison.json", "broken.pt.trace.json", "other.json.gz", "other.sqlite", "other.db"])
+@pytest.mark.parametrize(
+    "name",
+    ["broken.parquet", "broken.captured.json", "comparison.json", "broken.pt.trace.json", "other.json.gz", "other.sqlite", "other.db"],
+)
 def test_what_is_not_ours_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1<img src=x onerror=alert(1)>")
-    with pytest.raises(TraceError):
+    with pytest.raises((TraceError, ProgramError)):
         drawn(tmp_path / name, name)
 
 

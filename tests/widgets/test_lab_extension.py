@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import urllib.error
 import urllib.request
 from urllib.parse import urlencode
@@ -44,6 +45,7 @@ def folder(lab, repository):
     (home / "packed.pt.trace.json.gz").write_bytes(gzip.compress(kineto))
     (home / "step.pt.trace.json").write_bytes(kineto)
     (home / "plain.json").write_bytes(kineto)
+    shutil.copy(repository / "notebooks/recorded/captured/mixture_of_experts.captured.json", home / "mine.captured.json")
     (home / "settings.json").write_text('{"mine": 1}')
     return home
 
@@ -174,12 +176,19 @@ def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, n
     assert "Left out: 1 event of category 'mine'" in page.locator(f"{SHOWN} > ul").inner_text()
 
 
+def test_a_double_click_on_captured_code_shows_its_orders_on_the_simulated_device(page):
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.locator(item("mine.captured.json")).dblclick()
+    page.wait_for_function(f"{TIMELINE}?.layout && {TIMELINE}.model.groups.length === 5 && {TIMELINE}.model.nature === 'simulated'")
+    assert "Simulated times (simulated NVIDIA H200), not measured." in page.locator(f"{SHOWN} > p").inner_text()
+
+
 def test_other_json_stays_json_and_is_a_trace_where_somebody_says_so(page):
     registry = "jupyterapp.docRegistry"
     for name in ("plain.json", "settings.json", "a.json.gz", "a.sqlite", "a.db"):
         assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") != "Streamscope timeline"
         assert "Streamscope timeline" in page.evaluate(f"{registry}.preferredWidgetFactories('files/{name}').map(({{ name }}) => name)")
-    for name in ("a.pt.trace.json", "a.pt.trace.json.gz", "host_1.2.pt.trace.json.gz", "a.parquet", "comparison.json"):
+    for name in ("a.pt.trace.json", "a.pt.trace.json.gz", "host_1.2.pt.trace.json.gz", "a.parquet", "comparison.json", "a.captured.json"):
         assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") == "Streamscope timeline"
     opened = "jupyterapp.commands.execute('docmanager:open', {{ path: 'files/{}', factory: 'Streamscope timeline' }}).then(() => null)"
     page.evaluate(opened.format("plain.json"))

@@ -1,4 +1,4 @@
-// The JupyterLab extension: opens traces and comparisons with the timeline's bundle, and the explorer from the launcher and the palette.
+// The JupyterLab extension: opens traces, comparisons and captured code with the timeline's bundle, and the explorer from the launcher and the palette.
 //
 // JupyterLab loads extensions as module-federation containers: an object with `init`, which gets the modules that all share, and `get`.
 // There is no more to it, so this file is one as it stands, and nothing has to be built.
@@ -128,7 +128,8 @@
     addType("streamscope-trace", "Streamscope trace", [".parquet"], { icon });
     addType("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz"], { icon });
     addType("streamscope-comparison", "Streamscope comparison", [], { icon, pattern: "^comparison\\.json$" });
-    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-comparison"];
+    addType("streamscope-captured", "Captured code", [".captured.json"], { icon });
+    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-comparison", "streamscope-captured"];
     // These may be anybody's. They are traces where somebody says so: "Open With".
     addType("streamscope-packed", "JSON, compressed", [".json.gz"]);
     addType("streamscope-database", "SQLite database", [".sqlite", ".db"]);
@@ -175,7 +176,7 @@
     const icon = new LabIcon({ name: "streamscope:icon", svgstr: ICON });
     return {
       id: "streamscope:plugin",
-      description: "Opens Streamscope traces and comparisons, and the explorer.",
+      description: "Opens Streamscope traces, comparisons and captured code, and the explorer.",
       autoStart: true,
       optional: [ICommandPalette, ILauncher],
       activate: (app, palette, launcher) => {

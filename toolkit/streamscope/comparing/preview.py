@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared, planned
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.origins import origins_of
+from streamscope.recording.origins import origins_of_program, with_waits
+from streamscope.trace.origins import Origins
+from streamscope.trace.trace import Trace
 
 
 class Preview:
@@ -55,15 +57,19 @@ class Preview:
 
     def _run(self, engine: str, streams: int | None) -> Run:
         if (engine, streams) not in self._runs:
-            self._runs[engine, streams] = _run(self.program, engine, streams)
+            self._runs[engine, streams] = _run(self.program, engine, streams, self._origins)
         return self._runs[engine, streams]
 
+    @cached_property
+    def _origins(self) -> Origins:
+        return origins_of_program(self.program, SimulatedDevice().estimate_ns)
 
-def _run(program: Program, engine: str, streams: int | None) -> Run:
+
+def _run(program: Program, engine: str, streams: int | None, origins: Origins) -> Run:
     device = SimulatedDevice()
     plan = planned(program, engine, device, streams)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
-    recorded = DeviceLogRecorder(device, device.log).record(prepared)
-    trace = replace(recorded, origins=origins_of(plan, device.estimate_ns))  # Without data, it does not know the shapes.
+    # Without data, the prepared program does not know the shapes.
+    trace = Trace(*DeviceLogRecorder(device, device.log).recorded(prepared), with_waits(origins, plan))
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

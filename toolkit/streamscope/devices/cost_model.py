@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,10 @@ LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
 REFERENCE_BYTES = 48
 """What a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
+
+
+MOST_KNOWN = 10_000
+"""Different launches whose prices a model remembers."""
 
 
 @dataclass(frozen=True)
@@ -336,13 +340,36 @@ class CostModel:
 
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
         """Return a launch's kernels, or its copy; see `Prices`."""
-        if launch.kind is not LaunchKind.KERNEL:
-            return (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
-        return tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
+        key = launch.cost, launch.kind
+        found = self._known.get(key)
+        if found is None:
+            if launch.kind is LaunchKind.KERNEL:
+                found = tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
+            else:
+                found = (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
+            self._remember(self._known, key, found)
+        return found
+
+    @cached_property
+    def _known(self) -> dict[tuple[Cost, LaunchKind], tuple[Piece, ...]]:
+        """What launches came to: programs have few different ones, and planners ask for each many times."""
+        return {}
+
+    @cached_property
+    def _held(self) -> dict[Cost, Residency]:
+        return {}
+
+    @staticmethod
+    def _remember(known: dict[Any, Any], key: Any, found: Any) -> None:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[key] = found
 
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only."""
-        held = self._resident_blocks(cost)
+        if busy is None and cost in self._held:
+            return self._held[cost]
+        held, asked = self._resident_blocks(cost), busy
         if busy is None:
             alone_ns = self.kernel_ns(cost)
             if cost.alone_ns is not None:
@@ -352,7 +379,10 @@ class CostModel:
             else:
                 working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
-        return Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
+        found = Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
+        if asked is None:
+            self._remember(self._held, cost, found)
+        return found
 
     def graph_launch_ns(self, nodes: int, copies: int = 0, branching: Branching | None = None) -> float:
         """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -32,24 +33,33 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     estimate : callable, optional
         How long the planner took each launch to run; the device's own. The built-in cost model's, by default.
     """
+    return with_waits(origins_of_program(plan.program, estimate), plan)
+
+
+def with_waits(origins: Origins, plan: Plan) -> Origins:
+    """Return what `origins_of_program` said of a plan's program, with the plan's event waits."""
     waits = sorted(set(_waits(plan.flat())))
     complete = len(waits) <= MOST_WAITS
-    table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
-    launches, dependencies = _order(plan.program, estimate or reference_model().estimate_ns)
-    edges = [(earlier, number) for number, after in enumerate(plan.program.captured) for earlier in after] if len(launches) else []
+    return replace(origins, waits=np.array(waits if complete else [], np.int64).reshape(-1, 4), complete=complete)
+
+
+def origins_of_program(program: Program, estimate: Estimate | None = None) -> Origins:
+    """Return `origins_of` without the waits, which is the same under every engine."""
+    launches, dependencies = _order(program, estimate or reference_model().estimate_ns)
+    edges = [(earlier, number) for number, after in enumerate(program.captured) for earlier in after] if len(launches) else []
     captured = np.array(edges if len(edges) <= MOST_DEPENDENCIES else [], np.int64).reshape(-1, 2)
-    if len(plan.program.operations) > MOST_OPERATIONS:
-        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies, captured=captured)
+    if len(program.operations) > MOST_OPERATIONS:
+        return Origins(launches=launches, dependencies=dependencies, captured=captured)
     texts: dict[str, int] = {"": -1}
     label, line, arguments = (
         np.array([texts.setdefault(text, len(texts) - 1) for text in column], np.int64)
         for column in (
-            [operation.label for operation in plan.program.operations],
-            [_line(operation) for operation in plan.program.operations],
-            [_arguments(operation, plan.program) for operation in plan.program.operations],
+            [operation.label for operation in program.operations],
+            [_line(operation) for operation in program.operations],
+            [_arguments(operation, program) for operation in program.operations],
         )
     )
-    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies, captured=captured)
+    return Origins(tuple(texts)[1:], label, line, arguments, launches=launches, dependencies=dependencies, captured=captured)
 
 
 def info_of(

@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
+from streamscope.capturing.saved import SUFFIX, load_captured
+from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME
 from streamscope.errors import StreamscopeError
@@ -33,12 +35,13 @@ ALIGNED = 8
 
 
 class Document:
-    """A trace or a comparison that is read, and what the browser asks of it.
+    """A trace, a comparison or captured code that is read, and what the browser asks of it.
 
     Parameters
     ----------
     path : Path
-        A trace in any format that `streamscope.read` knows, or the ``comparison.json`` in the folder of a comparison.
+        A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code, which
+        is compared on the simulated device.
     name : str
         What the reader calls it.
 
@@ -128,6 +131,11 @@ def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGro
     if path.name == FILE_NAME:
         comparison = load_comparison(path.parent)
         return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, [], as_groups(comparison.groups())
+    if path.name.endswith(SUFFIX):
+        captured = load_captured(path)
+        comparison = compare(captured, device="simulated", progress=False)
+        title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
+        return title, f"{captured}. {comparison.verdict}", [], as_groups(comparison.groups())
     trace = read(path)
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
