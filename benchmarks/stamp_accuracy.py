@@ -26,7 +26,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
-from streamscope.recording.stamps import Recording, StampRecorder
+from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
 from streamscope.recording.subscription import WORK, subscription
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
@@ -64,7 +64,8 @@ def rows() -> tuple[ProgramFunction, list[Any]]:
 
 
 def cases() -> dict[str, tuple[ProgramFunction, list[Any]]]:
-    found = {f"{width} branches of {blocks} blocks": branches(width, blocks) for blocks in (16, 66, 132, FILLING) for width in (2, 4)}
+    widths = {4: [2], 16: [2, 4], 66: [2, 4], 132: [2, 4], 264: [2], FILLING: [2, 4], 4 * FILLING: [2]}
+    found = {f"{width} branches of {blocks} blocks": branches(width, blocks) for blocks, each in widths.items() for width in each}
     function, inputs = WORKLOADS["elementwise-chain"].build()
     return {**found, "rows": rows(), "elementwise-chain": (function, list(inputs))}
 
@@ -92,7 +93,9 @@ class Case:
         self.prepared.load(inputs)
         warm(self.prepared)
         self.trace = StampRecorder.on(device).record(self.prepared)
-        self.recording = Recording(StampRecorder.on(device), self.prepared)
+        self.recording = one = Recording(StampRecorder.on(device), self.prepared)
+        # Of kernels with stamps, as CUPTI sees them here.
+        one.excess_ns = [excess + stamping_ns(slots.blocks) for excess, slots in zip(one.excess_ns, one.slots, strict=True)]
         self.twin, self.memory = self.recording.twin, self.recording.memory
         warm(self.twin)
         alone = self.recording.alone_ns(launches(steps_of(self.twin)))
@@ -111,26 +114,41 @@ class Case:
         plain, stamped = (float(np.median(times)) for times in makespans.values())
         return {"kernels_longer": round(self.longer, 4), "makespan_longer": round(stamped / plain - 1, 4), "plain_us": plain / 1e3}
 
-    def both(self) -> tuple[list[tuple[Times, Times]], list[tuple[Times, Times]]]:
-        """Return starts and ends of the kernels of some runs, by stamps and by CUPTI."""
-        own, theirs = [], []
+    def both(self) -> dict[str, Any]:
+        """Return how far stamps are from CUPTI in the same runs, and what stamps leave out and cost by CUPTI."""
+        own, theirs, extents = [], [], []
         keys = [(one.step.launch.operation, one.step.launch.part) for one in launches(steps_of(self.twin)) if isinstance(one.step, Issue)]
         slots = [slot for key in keys for slot in self.recording.own[key]]
         for _ in range(RUNS):
             self.memory.clear()
-            with subscription().recording(WORK) as found:
-                timed_run(self.twin)
+            theirs.append(by_cupti(self.twin))
             stamps = self.memory.read()
             base = int(stamps[slots[0]][:, 0].min())
             starts, ends = np.array([self.recording.extent_ns(slot, stamps[slot] - base) for slot in slots]).T
             own.append((starts, ends))
-            work = found[0].work
-            if len(work) != len(slots):
-                raise SystemExit(f"{len(work)} kernels by CUPTI, {len(slots)} by stamps")
-            work = work[np.lexsort((work["graph_node"], work["correlation"]))]
-            first = int(work["start_ns"].min())
-            theirs.append(((work["start_ns"] - first).astype(float), (work["end_ns"] - first).astype(float)))
-        return own[2:], theirs[2:]
+            extents.append([int(stamps[slot][:, 1].max() - stamps[slot][:, 0].min()) for slot in slots])
+            if len(theirs[-1][0]) != len(slots):
+                raise SystemExit(f"{len(theirs[-1][0])} kernels by CUPTI, {len(slots)} by stamps")
+        stamped_ns, plain_ns = (np.median([ends - starts for starts, ends in runs[2:]], axis=0) for runs in (theirs, self.plain()))
+        return compared(own[2:], theirs[2:]) | {
+            "blocks": int(np.median([self.recording.slots[slot].blocks for slot in slots])),
+            "left_out_ns": round(float(np.median(stamped_ns - np.median(extents[2:], axis=0)))),
+            "stamping_ns": round(float(np.median(stamped_ns - plain_ns))),
+        }
+
+    def plain(self) -> list[tuple[Times, Times]]:
+        """Return starts and ends of the kernels without stamps, of some runs."""
+        return [by_cupti(self.prepared) for _ in range(RUNS)]
+
+
+def by_cupti(prepared: Prepared) -> tuple[Times, Times]:
+    """Return starts and ends of the kernels of a run, in the order of launch and of capture."""
+    with subscription().recording(WORK) as found:
+        timed_run(prepared)
+    work = found[0].work
+    work = work[np.lexsort((work["graph_node"], work["correlation"]))]
+    first = int(work["start_ns"].min())
+    return (work["start_ns"] - first).astype(float), (work["end_ns"] - first).astype(float)
 
 
 def compared(own: list[tuple[Times, Times]], theirs: list[tuple[Times, Times]]) -> dict[str, Any]:
@@ -169,7 +187,7 @@ def main() -> None:
             results.setdefault(name, {})[engine] = made[name, engine].ledger()
             print(name, engine, results[name][engine], flush=True)
     for (name, engine), case in made.items():
-        results[name][engine] |= compared(*case.both())
+        results[name][engine] |= case.both()
         print(name, engine, results[name][engine], flush=True)
     with written_whole(target) as temporary:
         temporary.write_text(json.dumps({**provenance(device), "filling_blocks": FILLING, "programs": results}, indent=1))

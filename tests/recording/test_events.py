@@ -167,3 +167,16 @@ def test_the_clock_is_aligned_within_its_stated_uncertainty():
     stream.record(event)
     stream.synchronize()
     assert before - clock.uncertainty_ns <= clock.host_ns(event) <= device.now_ns() + clock.uncertainty_ns
+
+
+def test_each_kernel_that_is_timed_follows_one_of_another_kind():
+    prepared = prepared_workload("branches", "async")
+    log = prepared.device.log
+    log.clear()
+    log.enabled = True
+    passes.gated_pass(prepared, passes.steps_of(prepared))
+    names = [record.name for record in log]
+    own = {launch.name for launch in prepared.program.launches()} | {"add"}  # The reference is an addition.
+    (primer,) = set(names) - own
+    assert names[::2] == [primer] * (len(names) // 2)
+    assert primer not in names[1::2]

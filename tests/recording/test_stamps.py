@@ -249,9 +249,9 @@ def test_a_launch_without_stamps_is_told(engine, monkeypatch):
 
 
 def test_what_stamps_leave_out_grows_with_the_blocks():
-    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 66, 660, 6_600)] == [630, 693, 903, 1_113]
-    assert stamp_excess_ns(33, in_graph=True) == 750
-    assert [round(stamping_ns(blocks)) for blocks in (1, 33, 330)] == [30, 30, 90]
+    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 60, 600, 6_000)] == [630, 630, 850, 1_070]
+    assert stamp_excess_ns(60, in_graph=True) == 750
+    assert [round(stamping_ns(blocks)) for blocks in (1, 60, 600)] == [30, 30, 90]
 
 
 def test_a_simulated_device_says_that_its_log_is_exact_already():

@@ -46,15 +46,15 @@ AGREEMENT_NS = 200.0
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     """Return how much longer a stamped kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
-    Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 16,384 blocks, in arithmetic and in memory
+    Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 8,448 blocks, in arithmetic and in memory
     (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
     """
-    return 630 + 210 * math.log10(max(1.0, blocks / 33)) + 120 * in_graph
+    return 630 + 220 * math.log10(max(1.0, blocks / 60)) + 120 * in_graph
 
 
 def stamping_ns(blocks: int) -> float:
     """Return how much longer stamps make a kernel of so many blocks; measured as above, beside the plain kernel."""
-    return 30 + 60 * math.log10(max(1.0, blocks / 33))
+    return 30 + 60 * math.log10(max(1.0, blocks / 60))
 
 
 @dataclass(frozen=True)
