@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.engines.captured_programs import captured
@@ -14,6 +15,7 @@ from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 
+RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
 CHAIN = ((), (0,), (1,), (2,))
 
 
@@ -38,6 +40,19 @@ def test_a_capture_that_orders_what_shares_nothing_is_said_once(engine):
         "The capture orders 6 pairs of nodes, of which 0 share memory or are not understood; it has 3 of 3 edges without need, and costs "
         "at most 3.00 µs of 4.00 µs (estimated)."
     )
+
+
+def test_captured_code_is_audited_in_the_order_of_the_capture_unless_told_otherwise():
+    """A fork of two branches: one stream would order them without need, the graph of the capture does not."""
+    program = captured([NodeMemory((own(number),)) for number in range(2)], ((), ()))
+    assert ss.audit(program, device="simulated").plan.engine == "graph"
+    assert ss.audit(program, device="simulated").findings == ()
+    assert ss.audit(program, device="simulated", engine="async").findings != ()
+
+
+def test_a_measured_replay_is_told():
+    loaded = ss.load_captured(RECORDED / "lstm.captured.json")
+    assert "a replay of the capture took 345 µs (measured)" in ss.audit(loaded, progress=False).circumstances
 
 
 def test_the_order_of_the_capture_costs_nothing_where_the_plan_keeps_another():

@@ -42,6 +42,8 @@ def kinds(folder: Path) -> list[str]:
 
 FAILURES = {
     "unknown workload": (("compare", "nope"), 2, "unknown workload 'nope'", "elementwise-chain"),
+    "setting of captured code": (("compare", "my.captured.json", "--set", "depth=3"), 2, "code has no settings", "leave --set out"),
+    "no captured code": (("compare", "my.captured.json"), 1, "cannot read my.captured.json", "captured.save"),
     "unknown setting": (("compare", "cnn", "--set", "depth=3"), 2, "no setting 'depth'", "size, channels"),
     "setting that is no number": (("compare", "cnn", "--set", "size=big"), 2, "size='big'", ""),
     "setting out of range": (("compare", "cnn", "--set", "size=1"), 2, "out of range", "3 to 512"),

@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -249,3 +250,11 @@ def test_kernels_of_one_short_name_are_told_apart_and_numbers_are_whole_at_80_co
     assert main(["read", str(paths[0])]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "AddFunctor" in line]
     assert line.split()[-3:] == ["20", "203", "10.1"]
+
+
+def test_names_are_whole_where_there_is_no_terminal(capsys):
+    path = Path(__file__).parents[1] / "data/kineto/resnet50_graph.json.gz"
+    assert main(("read", str(path))) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert all(kernel.name in printed for kernel in summary(ss.read(path)).kernels)

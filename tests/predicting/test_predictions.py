@@ -24,6 +24,7 @@ steps = st.lists(
     max_size=12,
 )
 
+KINETO = Path(__file__).parents[1] / "data/kineto"
 CAPTURED = Path(__file__).parents[2] / "notebooks/recorded/captured"
 
 
@@ -232,6 +233,19 @@ def test_patterns_choose_by_name_and_by_kind():
     twice = prediction.kernel("host").scale(2)
     host = [t.spans.of_kind([SpanKind.HOST]).duration_ns[0] for t in (prediction, twice)]
     assert host[1] == 2 * host[0]
+
+
+def test_names_that_tables_show_choose_the_kernels_that_they_show():
+    trace = ss.read(KINETO / "resnet50_graph.json.gz")
+    prediction = trace.what_if()
+    shown = {kernel.name: kernel.count for kernel in ss.analysis.summary(trace).kernels}
+    assert any(" " in name for name in shown)
+    assert {name: len(prediction.kernel(name)) for name in shown} == shown
+    name, count = next((name, count) for name, count in shown.items() if " " in name)
+    assert len(prediction.kernel(f"*{name.partition(' ')[2]}")) >= count
+    with pytest.raises(TraceError) as caught:
+        prediction.kernel("no such kernel of all")
+    assert f"what takes longest is {next(iter(shown))!r}" in caught.value.hint
 
 
 def test_patterns_choose_by_label():

@@ -22,7 +22,7 @@ from streamscope.auditing.serialisation import serialisation, serialisation_find
 from streamscope.auditing.touches import touch_findings
 from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
-from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
@@ -70,6 +70,8 @@ class Audit(display.Shown):
         too. They take it that the device has room for all at once and that the host takes no time to issue.
     touches : bool
         Whether operators were run to see what they touch.
+    replay_ns : float, optional
+        How long a replay of captured code was measured to take, in ns, in the order of the capture; None where that is not known.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Audit(display.Shown):
     needed_ns: float
     planned_ns: float
     touches: bool = True
+    replay_ns: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -155,7 +158,8 @@ class Audit(display.Shown):
         if self.planned_ns == 0:
             return size
         alone, ordered = time_text(self.needed_ns), time_text(self.planned_ns)
-        return f"{size}; at least {alone} by dependencies alone, {ordered} in this order (estimated durations)"
+        replay = "" if self.replay_ns is None else f"; a replay of the capture took {time_text(self.replay_ns)} (measured)"
+        return f"{size}; at least {alone} by dependencies alone, {ordered} in this order (estimated durations){replay}"
 
     @property
     def not_seen(self) -> str:
@@ -178,10 +182,10 @@ class Audit(display.Shown):
 
 @verb
 def audit(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program | Plan,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram | Program | Plan,
     /,
     *inputs: Any,
-    engine: str = "async",
+    engine: str | None = None,
     device: str | Device = "auto",
     streams: int | None = None,
     progress: bool | Progress = True,
@@ -195,21 +199,21 @@ def audit(
     Of captured code it lists what orders its nodes without need, each with the edges that it keeps and what it costs at most. Such are
     nodes that are not understood, memory whose use is not known, and the capture itself, under engines that keep its order.
 
-    Nothing is launched. References and host functions are called in NumPy, several times: with the program's values, with random ones up
-    to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn that off with ``touches=False`` where a host function
-    must not be called (it prints, or sends something).
+    Nothing is launched, but for replays of live captured code, which are timed. References and host functions are called in NumPy, several
+    times: with the program's values, with random ones up to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn
+    that off with ``touches=False`` where a host function must not be called (it prints, or sends something).
 
     The audit does not see state that a function sets once only, or for values that were not tried. It does not see memory that NumPy does
     not hand out, nor writes to arrays that a function captured (a closure, a global). A CUDA kernel may do what its reference does not.
 
     Parameters
     ----------
-    program : callable, ProgramFunction, CapturedFunction, Program or Plan
+    program : callable, ProgramFunction, CapturedProgram, Program or Plan
         A function over variables, what ``ss.capture`` returned, a program that was traced, or a plan as it is.
     *inputs : array
         Arguments of the program. Without any, a traced program's operators are run on random values.
-    engine : str
-        Whose plan is audited.
+    engine : str, optional
+        Whose plan is audited. By default that is ``"async"``, and of captured code ``"graph"``, which has the order of the capture.
     device : {"auto", "cuda", "simulated"} or Device
         For which device it is planned: its cost model estimates durations.
     streams : int, optional
@@ -275,14 +279,15 @@ def audit(
             *causes,
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
-    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches)
+    replay_us = program.capture_us if isinstance(program, CapturedProgram) else None
+    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, None if replay_us is None else 1e3 * replay_us)
 
 
 def _plan(
     program: object,
     inputs: Sequence[Any],
     attributes: Mapping[str, Any],
-    engine: str,
+    engine: str | None,
     streams: int | None,
     plan: Plan | None,
     estimate: Estimate,
@@ -291,7 +296,7 @@ def _plan(
         return program
     audited = traced("ss.audit", program, inputs, attributes)
     if plan is None:
-        (name,) = engine_names([engine])
+        (name,) = engine_names([("graph" if audited.captured else "async") if engine is None else engine])
         return PLANNERS[name](audited, estimate, streams=streams)
     if not isinstance(plan, Plan):
         raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")

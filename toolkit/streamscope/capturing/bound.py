@@ -18,7 +18,7 @@ GAP_US = 0.03
 """The shortest gap between kernels of a replay, by CUPTI on an H200."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UpperBound:
     """What another order of the same nodes can bring at most.
 
@@ -67,6 +67,8 @@ class UpperBound:
         share = percent(min(1.0, self.least_us / self.capture_us))
         why = "the longest path takes" if self.longest_path_us >= self.filled_us else "the multiprocessors are full for"
         return f"nothing to gain here: {why} {share} of the time"
+
+    __repr__ = __str__
 
 
 def upper_bound(

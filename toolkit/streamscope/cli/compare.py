@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
 
 WRONG_RESULTS = 3
+CAPTURED = ".captured.json"
 
 LONGEST_BAR = 60
 COPIES = "copies alone"
@@ -33,7 +34,12 @@ BEST, MUTED = "bold green", "dim"
 
 def compare(
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="What to run; `streamscope workloads` lists them.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="What to run: `streamscope workloads` lists them; or a .captured.json.",
+            show_default=False,
+        ),
     ],
     settings: Settings = None,
     engines: Annotated[str | None, shared(options.ENGINES)] = None,
@@ -53,10 +59,11 @@ def compare(
 
     Exits with 3 if the results of an engine differ from the NumPy reference.
     """
+    from streamscope.capturing.captured import CapturedProgram
     from streamscope.comparing import compare as module
     from streamscope.tracing import program as fused
 
-    (program, inputs), used = built_workload(workload, setting_values(settings, WRONG_SETTING))
+    program, inputs, used = _given(workload, setting_values(settings, WRONG_SETTING))
     _check_engines(engines, memory_limit)
 
     def run() -> Comparison:
@@ -72,7 +79,7 @@ def compare(
             memory_limit=memory_limit,
             recorder=recorder,
             ledger=ledger,
-            name=name or workload,
+            name=name or (program.name if isinstance(program, CapturedProgram) else workload),
             settings=used,
         )
 
@@ -86,6 +93,18 @@ def compare(
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
     return _judge(comparison)
+
+
+def _given(workload: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], Mapping[str, int]]:
+    """Return the program, inputs and settings of a workload; captured code, the file of which is named, has its inputs."""
+    if not workload.endswith(CAPTURED):
+        (program, inputs), used = built_workload(workload, values)
+        return program, inputs, used
+    from streamscope.capturing.saved import load_captured
+
+    if values:
+        raise WrongUsageError("captured code has no settings", hint="leave --set out")
+    return load_captured(workload), (), {}
 
 
 def _check_engines(engines: str | None, memory_limit: str | None) -> None:

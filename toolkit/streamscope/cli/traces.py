@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from streamscope.analysis.diff import TraceDiff
     from streamscope.trace.trace import Trace
 
+ANY_WIDTH = 4000
+"""Columns of what is printed where there is no terminal."""
 MOST_ROWS = 12
 """Rows of a comparison that a terminal gets."""
 READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
@@ -99,7 +101,7 @@ def what_if(
     scale: Annotated[
         list[str] | None,
         typer.Option(
-            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*gemm*=0.5'. May be given again."
+            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*nvjet*=0.5'. May be given again."
         ),
     ] = None,
     without: Annotated[
@@ -146,14 +148,14 @@ def what_if(
 
 
 def _factor(text: str) -> tuple[str, float]:
-    """Split ``'gemm*=0.5'``; a name may have an equals sign in it."""
+    """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
     pattern, sign, factor = text.rpartition("=")
     try:
         value = float(factor)
     except ValueError:
         value = math.nan
     if not sign or not pattern or not 0 < value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*gemm*=0.5'", param_hint="--scale")
+        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*nvjet*=0.5'", param_hint="--scale")
     return pattern, value
 
 
@@ -184,13 +186,13 @@ def _print(console: Console, found: Summary) -> None:
     from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS
 
     _print_title(console, found.title)
-    console.print(_table(None, ((label, value) for label, value, _ in found.rows())))
+    _print_table(console, _table(None, ((label, value) for label, value, _ in found.rows())))
     if found.streams:
         console.print()
-        console.print(_table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+        _print_table(console, _table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
     if found.kernels:
         console.print()
-        console.print(_table(KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
+        _print_table(console, _table(KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
     _print_warnings(console, found.warnings)
 
 
@@ -201,12 +203,12 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     _print_title(console, found.title)
     console.print(found.answer, soft_wrap=True, markup=False, highlight=False)
     console.print()
-    console.print(_table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
+    _print_table(console, _table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
     if found.changed:
         console.print()
         # What a kernel computes gets a line of its own, since kernels of PyTorch share a few long names.
         rows = ((re.sub(r"^(\w{12,}) (?=\w)", "\\1\n  ", name), *cells) for name, *cells in found.table_rows(MOST_ROWS))
-        console.print(_table(HEADINGS, rows))
+        _print_table(console, _table(HEADINGS, rows))
         if len(found.changed) > MOST_ROWS:
             console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
     _print_warnings(console, found.warnings)
@@ -228,8 +230,18 @@ def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
         console.print(Text(printable(f"[{number}] {warning}"), style="yellow"), soft_wrap=True)
 
 
+def _print_table(console: Console, table: Table) -> None:
+    """Print a table; names are whole where no terminal says how much room there is."""
+    if not console.is_terminal:
+        console.width = ANY_WIDTH
+    console.print(table)
+
+
 def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """Return a table: the first column to the left, the others, if they have heads, to the right. Long names are cut, numbers never."""
+    """Return a table: the first column to the left, the others, if they have heads, to the right.
+
+    Names that a terminal has no room for are cut, numbers never.
+    """
     from rich.table import Table
     from rich.text import Text
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 
 
 def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
-    """Tell of each task whether a pattern names it: its name, the kernel's own, its operator, its label, or a kind.
+    """Tell of each task whether a pattern names it: its name, the kernel's own, what tables call it, its operator, its label, or a kind.
 
     A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host".
 
@@ -29,15 +31,17 @@ def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
         It names none.
     """
     if not isinstance(pattern, str):
-        raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "*gemm*"')
-    spans, known = source.spans, source.origins.words()
-    names = [{task.name, *_symbols(task, spans), *_origins(task, spans, known)} for task in tasks]
+        raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "*nvjet*"')
+    spans, known, shown = source.spans, source.origins.words(), cache(readable_name)
+    names = [{task.name, *_symbols(task, spans, shown), *_origins(task, spans, known)} for task in tasks]
     found = [
-        pattern in _kinds(task, spans) or (_by_name(task, pattern) and any(fnmatchcase(name, pattern) for name in each))
+        pattern in _kinds(task, spans) or (_by_name(task, pattern) and any(name == pattern or fnmatchcase(name, pattern) for name in each))
         for task, each in zip(tasks, names, strict=True)
     ]
     if not any(found):
-        raise TraceError(f"no kernel, copy or host function of the trace is called {pattern!r}", hint=_instead(tasks, names, pattern))
+        raise TraceError(
+            f"no kernel, copy or host function of the trace is called {pattern!r}", hint=_instead(tasks, spans, names, pattern)
+        )
     return found
 
 
@@ -46,21 +50,29 @@ def _by_name(task: Task, pattern: str) -> bool:
     return not task.on_host or (task.place[0] >= 0 and bool(pattern.strip("*")))
 
 
-def _instead(tasks: Sequence[Task], names: Sequence[set[str]], pattern: str) -> str:
-    """Return a hint: the pattern with stars around it where that is found, else near names, else those that take most time."""
+def _instead(tasks: Sequence[Task], source: SpanTable, names: Sequence[set[str]], pattern: str) -> str:
+    """Return a hint: the pattern with stars around it where that is found, else near names, and those that take most time."""
     within = f"*{pattern.strip('*?')}*"
     known = sorted({name for each in names for name in each})
     if within.strip("*") and any(fnmatchcase(name, within) for name in known):
         return f"for example {within!r}"
     takes_ns: Counter[str] = Counter()
     for task in tasks:
-        takes_ns[task.name] += round(task.alone_ns)
-    near = get_close_matches(pattern, known, 3, 0.5) or [name for name, _ in takes_ns.most_common(3)]
-    return f"for example {', '.join(repr(name) for name in near)}" if near else "the trace has no kernels"
+        symbols = [] if task.on_host else _own_names(task, source)
+        takes_ns[readable_name(symbols[0]) if len(symbols) == 1 else task.name] += round(task.alone_ns)
+    near, longest = get_close_matches(pattern, known, 3, 0.5), [name for name, _ in takes_ns.most_common(3)]
+    said = [f"{words} {', '.join(map(repr, some))}" for words, some in (("for example", near), ("what takes longest is", longest)) if some]
+    return "; ".join(said) or "the trace has no kernels"
 
 
-def _symbols(task: Task, source: SpanTable) -> set[str]:
-    return {source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0}
+def _own_names(task: Task, source: SpanTable) -> list[str]:
+    return list(dict.fromkeys(source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0))
+
+
+def _symbols(task: Task, source: SpanTable, shown: Callable[[str], str]) -> set[str]:
+    """Return the kernels' own names, and what tables call these: the readable name, alone or behind the task's."""
+    own = _own_names(task, source)
+    return {*own, *map(shown, own), *(f"{task.name}: {shown(symbol)}" for symbol in own)}
 
 
 def _origins(task: Task, source: SpanTable, known: Sequence[Mapping[str, str]]) -> set[str]:

@@ -32,6 +32,7 @@ from streamscope.words import aligned, format_us
 SOURCE = "sync"
 """The engine whose trace is all that predictions see: nothing overlaps in it, so each launch stands for itself."""
 SIMULATED_REPEATS = 1
+SAME_MODEL = "Here the prediction is compared with the model that it was made from, so this proves nothing about a GPU."
 RECORDINGS = 5
 """Traces among which the most usual counts: for a tenth of a second, a host may take twice as long for everything."""
 
@@ -125,12 +126,14 @@ class Verification(Mapping[str, Verified], display.Shown):
         }
 
     def __repr__(self) -> str:
-        return f"<predictions of {self.program} verified on {self.device.name}: {self._headline()}>"
+        simulated = ", simulated and not measured" if self.device.simulated else ""
+        return f"<predictions of {self.program} verified on {self.device.name}{simulated}: {self._headline()}>"
 
     def __str__(self) -> str:
         rows = [("engine", "predicted µs", ran_heading(self.device), "error"), *(each.cells() for each in self.values())]
-        ran = " (simulated, not measured)" if self.device.simulated else ""
-        return "\n".join([f"{self.program} on {self.device.name}{ran}: {self._headline()}", *aligned(rows)])
+        told = f"{self.program} on {self.device.name}: {self._headline()}"
+        head = [f"Simulated, not measured: {told}", SAME_MODEL] if self.device.simulated else [told]
+        return "\n".join([*head, *aligned(rows)])
 
     def _headline(self) -> str:
         return f"predictions are off by {self.median_error:.1%} in the median, {abs(self.worst.error):.1%} at most ({self.worst.engine})"

@@ -214,7 +214,7 @@ class Trace(display.Shown):
     def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
         """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
 
-        The prediction is a trace too. Change it further with ``.kernel("*gemm*").scale(0.5)``, ``.without("copy")`` and
+        The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
         ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
 
         Parameters
