@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -156,13 +157,16 @@ def test_two_traces_as_tables(path, graph_path, capsys):
     assert "step: one GPU of two" in out
 
 
-def test_a_long_name_leaves_room_for_the_numbers(trace, path, tmp_path, capsys):
+def test_a_long_name_leaves_room_for_the_numbers(trace, path, tmp_path, capsys, monkeypatch):
     """The sizes of terminals differ; the numbers of a row are what it is for."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
     builder = SpanBuilder(["stream 7"])
     builder.add(SpanKind.KERNEL, "softmax<" + "64, " * 200, "stream 7", 0, 12_340)
     other = Trace(builder.build(), trace.info).to_parquet(tmp_path / "long.parquet")
     assert main(["diff", str(path), str(other)]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("softmax<64")]
+    printed = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    lines = [line for line in printed.splitlines() if line.startswith("softmax<64")]
     assert lines
     assert all(len(line) <= 80 and "…" in line and "12.3" in line for line in lines)
 
