@@ -59,13 +59,13 @@ def test_an_older_file_does_not_say_what_memory_buys(experts):
         older.memory_curve()
 
 
-def test_the_curve_begins_without_more_memory_and_ends_with_all_of_it(experts):
+def test_the_curve_ends_with_all_that_the_capture_holds_beyond_a_plain_call(experts):
     curve = experts.facts.curve
-    assert curve[0].extra_mib == 0
+    assert curve[-1].extra_mib == experts.memory.extra_mib
     assert [*curve] == sorted(curve)
     assert curve[-1].speedup == pytest.approx(experts.bound().speedup)
     chart = memory_chart(experts.facts)
-    assert chart.rows[0] == "0.0 MiB more"
+    assert chart.rows[-1] == f"{experts.memory.extra_mib:.1f} MiB"
     assert chart.title.startswith(f"{curve[-1].extra_mib:.1f} MiB beyond a plain call")
 
 
@@ -89,6 +89,14 @@ def test_each_operation_has_its_operator_module_and_line_beside_a_readable_name(
         assert (operator, module, line) == (node.operator, node.module, node.where)
         assert node.name in first
     assert any('title="void at::native::vectorized_elementwise_kernel' in first for first, *_ in operations)
+
+
+def test_where_more_memory_buys_nothing_no_bars_are_drawn():
+    flat = CaptureFacts("on a GPU", "1×", "right", (), "1 MiB held", (CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.5)))
+    section = capture_section(flat)
+    assert "No gain from more memory" in section
+    assert "<svg" not in section
+    assert "<svg" in capture_section(replace(flat, curve=(CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.6))))
 
 
 def test_it_is_saved_with_the_comparison(runs, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.facts import CaptureFacts, curve_words
+from streamscope.capturing.facts import CaptureFacts, curve_words, pays
 from streamscope.words import capitalised, counted
 from streamscope_widgets.certificate_view import certificate_html
 from streamscope_widgets.show import palette, still_chart
@@ -17,7 +17,7 @@ def capture_html(captured: CapturedProgram) -> Html:
     """Return captured code as HTML of less than 200 kB that needs no script, style sheet or network."""
     facts = captured.facts
     said = [f"Captured {facts.captured}.", *_sentences(facts), NEXT]
-    picture = image(still_chart.row_svg(memory_chart(facts)), curve_words(facts.curve)) if facts.curve else ""
+    picture = image(still_chart.row_svg(memory_chart(facts)), curve_words(facts.curve)) if pays(facts.curve) else ""
     return block(
         above(f"{captured.name} · {counted(len(captured.nodes), 'kernel, copy or set', 'kernels, copies and sets')}"),
         lead(capitalised(facts.bound)),
@@ -35,21 +35,26 @@ def capture_lines(facts: CaptureFacts) -> Html:
 def capture_section(facts: CaptureFacts) -> Html:
     """Return what a report says of captured code, as a part of its page."""
     rows = [("captured", facts.captured), ("to gain", facts.bound), ("certificate", f"{facts.certificate}. {' '.join(facts.evidence)}")]
-    rows += [("memory", facts.memory)] if facts.memory else []
-    drawn = Html(still_chart.row_svg(memory_chart(facts))) if facts.curve else ""
+    rows += [("memory", ". ".join(filter(None, (facts.memory, no_gain(facts)))))] if facts.memory else []
+    drawn = Html(still_chart.row_svg(memory_chart(facts))) if pays(facts.curve) else ""
     chart = fill('<div style="max-width:720px;margin-top:18px">{}</div>', drawn) if drawn else Html()
     table = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
     return joined([Html("<h2>The captured code</h2>"), table, chart])
 
 
 def memory_chart(facts: CaptureFacts) -> RowChart:
-    """Describe what more and more memory buys; there is a curve."""
+    """Describe what more and more memory beyond a plain call buys; there is a curve."""
     speedups = [speedup for _, speedup in facts.curve]
     bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
     axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    rows = tuple(f"{extra:,.1f} MiB more" for extra, _ in facts.curve)
+    rows = tuple(f"{extra:,.1f} MiB" for extra, _ in facts.curve)
     return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, rows, (bars,), rule=1)
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:
-    return [f"{each}." for each in (facts.certificate, capitalised(facts.memory)) if each]
+    return [f"{each}." for each in (facts.certificate, capitalised(facts.memory), no_gain(facts)) if each]
+
+
+def no_gain(facts: CaptureFacts) -> str:
+    """Say that more memory buys nothing, where that is so; there is no chart then."""
+    return "" if pays(facts.curve) else capitalised(curve_words(facts.curve))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamscope import display
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.joining import Joined, join
+from streamscope.analysis.joining import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
 from streamscope.analysis.statistics import SAME_WITHIN, Ranking
 from streamscope.analysis.summary import Summary, summary
@@ -18,8 +20,9 @@ from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
 from streamscope.arguments import shown
 from streamscope.errors import TraceError, printable
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, counted, format_us, listed, shortened
+from streamscope.words import aligned, counted, format_us, listed, percent, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,11 +100,25 @@ class TraceDiff(display.Shown):
         return self.joined.row[self.joined.pairs]
 
     @property
+    def in_both(self) -> float:
+        """Which share of both traces' kernel time is that of kernels which the other trace has, too; 1 where no kernel ran."""
+        joined, pairs = self.joined, self.joined.pairs
+        sides = (self.first.spans, joined.row[: joined.cut]), (self.second.spans, joined.row[joined.cut :])
+        taken_ns = np.concatenate([np.where(spans.kind[rows] == SpanKind.KERNEL, spans.duration_ns[rows], 0) for spans, rows in sides])
+        if joined.by == "name":
+            pairs = pairs[joined.text[pairs[:, 0]] == joined.text[pairs[:, 1]]]  # What was renamed may be something else.
+        whole_ns = int(taken_ns.sum())
+        return float(taken_ns[pairs].sum() / whole_ns) if whole_ns else 1.0
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before believing the numbers."""
         kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
         devices = {each.info.device.name for each in self.summaries}
+        both = self.in_both
+        apart = f"{percent(both)} of the kernel time is in both: these look like different programs"
         return (
+            *([apart] if both < SAME_PROGRAM_FROM else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(sorted(devices))}"] if len(devices) > 1 else []),
             "one run each: the difference of the whole has no interval",

@@ -152,7 +152,7 @@ class CapturedProgram(display.Shown):
         def speedup(order: Edges) -> float:
             return upper_bound(durations_us, costs, edges, order, model, capture_us).speedup
 
-        return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup)
+        return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup, origin.memory.plain_bytes)
 
     @cached_property
     def facts(self) -> CaptureFacts:

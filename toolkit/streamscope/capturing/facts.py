@@ -107,5 +107,12 @@ def curve_words(curve: Sequence[CurvePoint]) -> str:
     """Return what the ends of a curve say, as a sentence."""
     if len(curve) < 2:
         return ""
-    (_, least), (most_mib, most) = curve[0], curve[-1]
-    return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; with none, {least:.2f}×"
+    (least_mib, least), (most_mib, most) = curve[0], curve[-1]
+    if not pays(curve):
+        return "no gain from more memory: `memory_limit=` costs nothing here"
+    return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; {least_mib:,.1f} MiB: {least:.2f}×"
+
+
+def pays(curve: Sequence[CurvePoint]) -> bool:
+    """Tell whether more memory buys anything that two digits show."""
+    return len({f"{speedup:.2f}" for _, speedup in curve}) > 1

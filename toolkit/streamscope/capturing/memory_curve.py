@@ -40,6 +40,7 @@ def memory_curve(
     pieces: Iterable[Region],
     results: Iterable[int],
     speedup: Callable[[Edges], float],
+    plain_bytes: int = 0,
 ) -> list[CurvePoint]:
     """Return what more and more memory buys.
 
@@ -54,6 +55,8 @@ def memory_curve(
         Addresses of results: what they lie in is not used again.
     speedup : callable
         ``speedup(order)`` predicts how many times as fast as the capture an order is.
+    plain_bytes : int
+        What a plain call has in use at once.
 
     Examples
     --------
@@ -65,15 +68,16 @@ def memory_curve(
     >>> write, read = ([NodeMemory((Access(*one, use, not use, Evidence.SCHEMA),)) for one in pieces] for use in (False, True))
     >>> chain = ((), (0,), (1,), (2,))
     >>> memory_curve([write[0], read[0], write[1], read[1]], chain, pieces, [], lambda order: 1 + order.count(()))
-    [CurvePoint(extra_mib=0.0, speedup=2), CurvePoint(extra_mib=1.0, speedup=3)]
+    [CurvePoint(extra_mib=1.0, speedup=2), CurvePoint(extra_mib=2.0, speedup=3)]
     """
     uses = _Uses(memories, sorted(pieces), tuple(results))
     least, _ = uses.within(0)
-    most = sum(end - start for start, end in uses.pieces)
+    whole = sum(end - start for start, end in uses.pieces)
     points: dict[int, float] = {}
     for share in SHARES:
-        held, placed = uses.within(least + int(share * (most - least)) if share else 0)
-        points[held - least] = max(points.get(held - least, 0.0), speedup(true_order(placed, capture)))
+        held, placed = uses.within(least + int(share * (whole - least)) if share else 0)
+        extra = max(0, (whole if share == 1 else held) - plain_bytes)
+        points[extra] = max(points.get(extra, 0.0), speedup(true_order(placed, capture)))
     return [CurvePoint(nbytes / 2**20, each) for nbytes, each in sorted(points.items())]
 
 

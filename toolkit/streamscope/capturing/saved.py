@@ -30,6 +30,7 @@ from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Program
+from streamscope.trace.read import is_trace
 from streamscope.trace.stored import is_text, read_content, with_digest
 
 SUFFIX = ".captured.json"
@@ -183,6 +184,8 @@ def load_captured(path: str | Path) -> LoadedCapture:
     """
     source = given_path(path, error=ProgramError)
     hint = "give the file that captured.save(path) wrote"
+    if is_trace(source):
+        raise ProgramError(f"{source} is a trace, not captured code", hint="ss.read(path) opens it")
     try:
         content = read_content(source)
         return _loaded(msgspec.convert(content["captured"], _Stored))

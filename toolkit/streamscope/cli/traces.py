@@ -144,7 +144,7 @@ def what_if(
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
         _print_title(output(), str(found).partition("\n")[0])
-        _print_warnings(output(), found.info.notes)
+        _print_warnings(output(), found.told)
 
 
 def _factor(text: str) -> tuple[str, float]:

@@ -27,6 +27,10 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
+CHANGED = "changed: "
+"""What a note of a change begins with."""
+MOST_LAUNCHES = 1_000_000
+"""Kernels, copies and sets of a trace that is predicted: each costs Python some µs."""
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 """The engine that spreads over several streams what this one does on one."""
 
@@ -257,9 +261,14 @@ class Prediction(Trace):
         supposed = self.supposition
         changed = f" {', '.join(supposed.changes)}" if supposed.changes else ""
         head = f"{supposed.source.info.program} under {supposed.engine}{changed}: {time_text(self.predicted_ns)}, predicted; {self.against}"
-        return "\n".join([head, *self.info.notes])
+        return "\n".join([head, *self.told])
 
     __repr__ = __str__
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What to know before believing it; the changes stand in the head of the text already."""
+        return tuple(note for note in self.info.notes if not note.startswith(CHANGED))
 
     @property
     def against(self) -> str:
@@ -340,6 +349,11 @@ def what_if(trace: Trace, engine: str | None = None, streams: int | None = None,
 def supposition_of(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Supposition:
     """Return what a prediction of a trace under an engine is made of, to be changed before it is predicted."""
     measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
+    if (launched := int(np.isin(trace.spans.kind, DEVICE_KINDS).sum())) > MOST_LAUNCHES:
+        raise TraceError(
+            f"{launched:,} kernels, copies and sets are more than the {MOST_LAUNCHES:,} that are predicted",
+            hint="record one step, or a few, and predict that trace",
+        )
     foreign = is_foreign(trace)
     wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in PLANNERS else "async"), streams)
     _check_streams(trace, allowed if takes_streams(wanted) else 1)
@@ -417,7 +431,7 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         *([beside] if beside else []),
         *([STRETCHED] if supposed.stretched else []),
         *source.info.notes,
-        *(f"changed: {change}" for change in supposed.changes),
+        *(f"{CHANGED}{change}" for change in supposed.changes),
     )
 
 

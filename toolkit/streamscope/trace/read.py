@@ -26,6 +26,7 @@ _OTHERS = {
 }
 """What to do with other files that people have, by the end of their names."""
 _CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
+_COMPARISON = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
@@ -84,11 +85,23 @@ def read_trace(path: Path, gpu: int | None) -> Trace:
             raise TraceError("it is empty")
         if _CAPTURED.search(start):
             raise TraceError("it is captured code, not a trace", hint="ss.load_captured(path) reads it; ss.compare makes traces of it")
+        if path.name == "comparison.json" and _COMPARISON.search(start):
+            raise TraceError("it is a comparison, of several traces", hint=f"ss.load_comparison({str(path.parent)!r}) opens it")
         if start.startswith(b'{"name": "') and b'"value": ' in start:
             raise TraceError("it holds metrics, not a trace", hint="keep the trace itself too, as Parquet or Kineto JSON")
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
             raise TraceError("it is none of the formats that are known")
         return read_kineto(file, program_of(path), gpu)
+
+
+def is_trace(path: Path) -> bool:
+    """Tell by the first bytes whether a file is likely a trace, for errors that say so; a file that cannot be opened is none."""
+    try:
+        with opened(path, MOST_FILE_BYTES) as file:
+            start = file.read(4096)
+    except OSError:
+        return False
+    return start.startswith((_GZIP, _SQLITE, MAGIC)) or re.match(rb'\s*\{\s*"(schemaVersion|traceEvents)"', start) is not None
 
 
 def _database(path: Path, gpu: int | None) -> Trace:

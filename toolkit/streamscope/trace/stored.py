@@ -53,6 +53,8 @@ def told(path: Path, *, hint: str) -> Iterator[None]:
     except OSError as error:
         raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=hint) from error
     except TraceError as error:
+        if repr(str(path)) in error.message:
+            raise  # It was told further down.
         raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or hint) from error
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=hint) from error
