@@ -162,7 +162,7 @@ def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, fol
     page.evaluate(f"{TIMELINE}.setView({{ t0: 5000, t1: 9000 }})")
     page.wait_for_function(f"document.querySelector('{SHOWN} .ss-nudge').innerText.includes('asked for again')")
     page.wait_for_function(f"{TIMELINE}.tile.key === {TIMELINE}.tiles.key && {TIMELINE}.model.groups[0].exact", timeout=30_000)
-    assert max(len(response.body()) for response in answers) < 2_000_000
+    assert max(len(response.body()) for response in answers) < 3_000_000
     page.complaints[:] = [text for text in page.complaints if "net::ERR_FAILED" not in text]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamscope.errors import TraceError
+from streamscope_widgets import tiles
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.timeline import timeline
 
@@ -29,6 +30,25 @@ def test_each_view_gets_the_spans_that_it_asks_for(widget, five_engines):
         assert content["type"] == "spans"
         assert content["header"] == expected.header
         assert buffers == [expected.block]
+
+
+def test_of_a_long_trace_a_view_gets_an_overview_and_asks_for_the_rest(large_trace, monkeypatch):
+    monkeypatch.setattr(tiles, "MOST_WHOLE", 1000)
+    monkeypatch.setattr(tiles, "MOST_EXACT", 100)
+    made, sent = timeline([large_trace(4000)]), []
+    monkeypatch.setattr(made, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    made._handle_custom_msg({"type": "ready", "view": "one"}, [])
+    made._handle_custom_msg({"type": "tile", "view": "one", "id": "1", "windows": [[0, 16, 2]]}, [])
+    made._handle_custom_msg({"type": "find", "view": "two", "id": "2", "find": {"code": None, "text": "kernel"}}, [])
+    made._handle_custom_msg({"type": "tile", "view": "one", "id": "3"}, [])
+    (overview, _), (tile, (block,)), (found, _), (refused, _) = sent
+    assert overview["type"] == "spans"
+    assert overview["header"]["groups"][0]["count"] < 4000
+    assert (tile["type"], tile["view"], tile["id"]) == ("answer", "one", "1")
+    assert tile["header"]["groups"][0]["exact"]
+    assert 0 < len(block) < 8000
+    assert found["header"]["groups"][0]["onDevice"] == 2000
+    assert refused["header"]["refused"].startswith("the question was not understood")
 
 
 @pytest.mark.parametrize("message", [None, "ready", {}, {"type": "other"}, ["ready"]])

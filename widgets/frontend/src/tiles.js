@@ -32,7 +32,8 @@ export class Tiles {
       if (!arrangement.shown.includes(index)) return null;
       const [t0, t1] = this.stretch(alignment);
       const reach = Math.ceil(Math.log2(t1 - t0));
-      return [Math.max(0, Math.floor(Math.log2((t1 - t0) / (viewer.plotWidth * dpr)))), reach, Math.floor(t0 / 2 ** reach)];
+      // Four to eight marks a pixel: fewer would share it unevenly.
+      return [Math.max(0, Math.floor(Math.log2((t1 - t0) / (viewer.plotWidth * dpr))) - 2), reach, Math.floor(t0 / 2 ** reach)];
     });
     return { type: "tile", windows, find: finding.sought, paths: overlap.shows.path };
   }
