@@ -30,11 +30,13 @@ export const widget = {
     const asked = new Map();
     const ask = (question) => new Promise((resolve, reject) => {
       const id = `${Math.random()}`;
-      const late = setTimeout(() => asked.get(id)({ refused: "the kernel is busy, or gone" }), LATE_MS);
+      // A kernel that runs a cell tells the critical paths when it is free, as it sent the spans.
+      const late = question.type !== "paths" && setTimeout(() => asked.get(id)({ late: "the kernel is busy, or gone" }), LATE_MS);
       asked.set(id, (header, block) => {
         clearTimeout(late);
         asked.delete(id);
-        if (header.refused) reject(new Error(header.refused));
+        const { refused, late: words = refused } = header;
+        if (words) reject(Object.assign(new Error(words), { refused }));
         else resolve({ header, block });
       });
       model.send({ ...question, view, id });
