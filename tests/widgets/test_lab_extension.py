@@ -112,7 +112,6 @@ def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folde
     page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('to ask again')")
     ss.read(folder / "graph.parquet").to_parquet(folder / "twice.parquet")
     button.click()
-    button.click()
     page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('written again since it was drawn')")
     assert page.evaluate(f"{TIMELINE}.model.groups.map(({{ label, path }}) => [label, path ?? null])") == [["graph", None]]
     button.click()
@@ -254,3 +253,12 @@ def test_a_path_of_the_disk_is_a_path_of_the_contents_and_no_other_kind_of_file_
     refused = json.loads(body[8:])["refused"]
     assert refused.startswith("cannot read 'notes.txt': ")
     assert str(folder) not in refused
+
+
+@pytest.mark.parametrize("ask", ["[1]", "no JSON", "[" * 3000 + "]" * 3000, '{"a":' * 3000 + "1" + "}" * 3000])
+def test_a_question_that_is_none_is_refused(lab, folder, ask):
+    query = urlencode({"path": "files/graph.parquet", "ask": ask})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{lab.server}/streamscope/timeline?{query}", timeout=20)
+    assert refused.value.code == 400
+    assert "ask= must be a JSON object" in json.loads(refused.value.read())["message"]

@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tornado import web
 
-MOST_AT_ONCE = asyncio.Semaphore(2)
+MOST_AT_ONCE = 2
 """Files that are read at one time, each by a program of its own; others wait."""
 MOST_KEPT = 3
 """Long traces that are kept in memory at one time."""
@@ -124,6 +125,7 @@ class Readers:
         self._kept: dict[Path, Reader] = {}
         self._timers: dict[Path, asyncio.TimerHandle] = {}
         self._lines: dict[Path, Line] = {}
+        self._reads = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def ask(self, path: Path, name: str, question: Mapping[str, Any]) -> bytes:
         """Return the answer to a question about a file, read anew where it is not in memory, or changed.
@@ -155,7 +157,7 @@ class Readers:
             try:
                 if reader := self._take(path):
                     try:
-                        content = await reader.told(lambda: reader.ask(question))
+                        content = await reader.told(partial(reader.ask, question))
                     except web.HTTPError as error:
                         if error.status_code == 504:
                             raise
@@ -165,7 +167,7 @@ class Readers:
                             return content
                     reader.end()  # It came to an end, or the file is another: it is read anew, which may say why.
                 line.reads = True
-                async with MOST_AT_ONCE:
+                async with self._reads:
                     reader = Reader(path, name, question)
                     content = await reader.told(reader.answer)
                 if reader.stays:
