@@ -6,6 +6,7 @@ import { timeWords } from "./nature.js";
 import { isOperator, originOf, symbolOf } from "./origins.js";
 import { shortened } from "./text.js";
 
+/** Other kinds are called what they are. */
 const KIND_WORDS = {
   launch: "launch call",
   graph_launch: "graph launch call",
@@ -14,9 +15,6 @@ const KIND_WORDS = {
   host: "host function",
   compile: "compilation",
   api: "call of CUDA",
-  range: "range",
-  kernel: "kernel",
-  copy: "copy",
   set: "memory set",
   graph: "graph replay",
 };
@@ -48,7 +46,7 @@ export function describeSpan(model, group, span) {
   const node = group.graph_node[span];
   return {
     name: shortened(model.names[group.name[span]], LONGEST_NAME),
-    where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
+    where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind] ?? kind} · ${group.label} · ${lane}${timeWords(group)}`,
     symbol: shortened(symbol, LONGEST_NAME),
     rows: [
       ...(label ? [[isOperator(shapes) ? "module" : "label", label]] : []),
@@ -60,8 +58,13 @@ export function describeSpan(model, group, span) {
       ...(group.operation[span] >= 0 ? [[group.joined_by ?? "operation", operationText(group, span)]] : []),
       ...(node >= 0 ? [["graph node", `${node}`]] : []),
     ],
-    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
+    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${basisWords(model, group, span)}.`])],
   };
+}
+
+/** How both times are known: stamps tell less of kernels than a clock tells of calls. */
+function basisWords(model, { basis, kind, stamped }, span) {
+  return (!basis[span] && model.kinds.isDevice(kind[span]) && stamped) || model.bases[basis[span]];
 }
 
 function operationText(group, span) {
