@@ -1,0 +1,40 @@
+"""Arrays of PyTorch, on the host here: what tells them apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamscope.errors import ProgramError
+from streamscope.parallelising import device_arrays
+from streamscope.parallelising.device_arrays import check_on_device, holds_the_same, place
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def test_views_that_conjugate_or_negate_hold_what_is_read(torch):
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    for view in (x.conj(), x.conj().imag):
+        assert holds_the_same(view, view.clone())
+        assert place(view) != place(view.clone())
+    assert not holds_the_same(x, x.conj())
+    assert not holds_the_same(x.imag, x.conj().imag)
+    assert holds_the_same(x.real, x.conj().real)
+
+
+def test_a_view_that_conjugates_or_negates_is_another_array_at_the_same_place(torch):
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    assert place(x) != place(x.conj())
+    assert place(x) == place(x.conj().conj())
+    assert place(x.imag) != place(x.conj().imag)
+    assert place(x.real) == place(x.conj().real)
+
+
+def test_dtypes_that_numpy_lacks_are_refused_with_what_can_be_passed(torch, monkeypatch):
+    monkeypatch.setattr(device_arrays, "on_host", lambda array: False)
+    x = torch.zeros(4, dtype=torch.float8_e4m3fn)
+    with pytest.raises(ProgramError, match=r"step: x is float8_e4m3fn\[4\] on cpu") as caught:
+        check_on_device("step", "x", x)
+    assert "x.view(torch.uint8)" in caught.value.hint
