@@ -79,8 +79,8 @@ def test_of_stamped_kernels_it_says_what_is_added(calibration, words):
     found = replace(found, trace=replace(found.trace, info=info))
     (said,) = what_it_rests_on([found], {})
     assert f"1 with first and last block measured, {words} and 1 with end measured" in said
-    assert encode([found]).header["groups"][0]["stamped"] == f"first and last block measured, {words}"
-    assert encode([group("async", ASYNC)]).header["groups"][0]["stamped"] == ""
+    assert encode([found]).header["groups"][0]["stamped"]["kernel"] == f"first and last block measured, {words}"
+    assert encode([group("async", ASYNC)]).header["groups"][0]["stamped"]["kernel"] == ""
 
 
 @pytest.mark.parametrize(("ledger", "seen"), [(ASYNC, True), ({"unrecorded_ns": 40_000.0, "recorded_ns": 44_000.0}, False)])

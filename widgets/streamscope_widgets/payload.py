@@ -293,7 +293,7 @@ def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Co
         "program": shortened(info.program, LONGEST_NAME),
         "device": {"kind": info.device.kind, "name": info.device.name},
         "recorder": info.recorder,
-        "stamped": "" if isinstance(group, BlockGroup) else stamped_words(info),
+        "stamped": {} if isinstance(group, BlockGroup) else dict.fromkeys(("kernel", "graph"), stamped_words(info)),
         "extent_ns": extent_ns,
         "makespan_text": "" if isinstance(group, BlockGroup) else time_text(makespan_ns),
         "thin": isinstance(group, BlockGroup),

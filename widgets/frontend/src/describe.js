@@ -19,7 +19,8 @@ const KIND_WORDS = {
   graph: "graph replay",
 };
 
-const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", api: "API time", kernel: "kernel time" };
+const API_TIME = "API time";
+const DURATION_WORDS = { launch: API_TIME, graph_launch: API_TIME, event: API_TIME, api: API_TIME, kernel: "kernel time" };
 
 const LONGEST_NAME = 240;
 
@@ -44,6 +45,7 @@ export function describeSpan(model, group, span) {
   const { label, line, shapes } = originOf(model, group, group.operation[span]);
   const symbol = symbolOf(model, group, span);
   const node = group.graph_node[span];
+  const basis = group.basis[span];
   return {
     name: shortened(model.names[group.name[span]], LONGEST_NAME),
     where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind] ?? kind} · ${group.label} · ${lane}${timeWords(group)}`,
@@ -58,13 +60,8 @@ export function describeSpan(model, group, span) {
       ...(group.operation[span] >= 0 ? [[group.joined_by ?? "operation", operationText(group, span)]] : []),
       ...(node >= 0 ? [["graph node", `${node}`]] : []),
     ],
-    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${basisWords(model, group, span)}.`])],
+    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${(!basis && group.stamped?.[kind]) || model.bases[basis]}.`])],
   };
-}
-
-/** How both times are known: stamps tell less of kernels than a clock tells of calls. */
-function basisWords(model, { basis, kind, stamped }, span) {
-  return (!basis[span] && model.kinds.isDevice(kind[span]) && stamped) || model.bases[basis[span]];
 }
 
 function operationText(group, span) {
