@@ -101,11 +101,11 @@ def test_it_is_shown(broken):
 
 @pytest.mark.parametrize("value", WRONG_VALUES, ids=repr)
 def test_any_value_may_be_wrong(broken, value):
-    """Some wrong values do not show, such as another makespan; all others are told. A place has half of them, its neighbour the rest."""
+    """Some wrong values do not show, such as another makespan; all others are told. A place has "zz" and half of the others."""
     content = read(broken)
     told = []
     for number, place in enumerate(places(content), WRONG_VALUES.index(value)):
-        if number % 2 and not THOROUGH:
+        if number % 2 and value != "zz" and not THOROUGH:
             continue
         write(broken, changed(content, place, value))
         try:

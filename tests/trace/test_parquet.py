@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo, pages
-from streamscope.trace.spans import COLUMN_DTYPES
+from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS
 
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -384,9 +384,9 @@ def test_only_ordinary_files_that_are_not_too_large_are_opened(tmp_path, kind, m
 
 def test_a_small_file_of_many_rows_is_told_before_they_are_read(tmp_path):
     path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"kind": np.zeros(3_000_001, np.uint8)}), path)
-    assert path.stat().st_size < 10_000
-    with pytest.raises(TraceError, match="says that it has 3,000,001 rows"):
+    pq.write_table(pa.table({"kind": np.zeros(MOST_SPANS + 1, np.uint8)}), path)
+    assert path.stat().st_size < 50_000
+    with pytest.raises(TraceError, match=f"says that it has {MOST_SPANS + 1:,} rows"):
         Trace.from_parquet(path)
 
 

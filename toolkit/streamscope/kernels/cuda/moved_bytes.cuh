@@ -1,4 +1,6 @@
-//@ moved_bytes: copies many pieces of memory at once, a block each. A source of 0 stands for zeros.
+// Copies between pieces of device memory, many in one launch.
+
+//@ moved_bytes: a block copies a piece. A source of 0 stands for zeros.
 typedef unsigned long long long_word;
 
 extern "C" __global__ void moved_bytes(const long_word* pieces)
