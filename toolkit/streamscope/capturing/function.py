@@ -370,7 +370,7 @@ def repeats(array: Any) -> bool:
 def on_host(value: Any) -> Array:
     """Return a CuPy array or PyTorch tensor as a NumPy array."""
     if hasattr(value, "detach"):
-        value = value.detach()
+        value = value.detach().resolve_conj().resolve_neg()
         return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy())
     return np.asarray(value.get() if hasattr(value, "get") else value)
 

@@ -42,8 +42,8 @@ def check_on_device(what: str, path: str, array: Any) -> None:
         raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
     if tensor and array.layout is not sys.modules["torch"].strided:
         raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
-    if tensor and str(array.dtype).startswith("torch.float8"):
-        hint = f"NumPy, which results are checked with, has no such dtype: pass {path}.view(torch.uint8), and view it inside"
+    if tensor and not _has_numpy(array.dtype):
+        hint = f"NumPy, which checks results, has no such dtype: hand its bytes over, {path}.view(torch.uint8)"
         raise ProgramError(f"{what}: {path} is {spec_text(array)}", hint=hint)
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
@@ -57,6 +57,16 @@ def check_on_device(what: str, path: str, array: Any) -> None:
 def on_host(array: Any) -> bool:
     """Tell an array in host memory."""
     return isinstance(array, np.ndarray) or (is_tensor(array) and not array.is_cuda)
+
+
+def _has_numpy(dtype: Any) -> bool:
+    """Tell whether the values of a dtype of PyTorch's can be looked at with NumPy; those of bfloat16 are, as float32."""
+    torch = sys.modules["torch"]
+    try:
+        torch.empty(0, dtype=dtype if dtype is not torch.bfloat16 else torch.float32).numpy()
+    except TypeError:
+        return False
+    return True
 
 
 def how_to_move(path: str, array: Any) -> str:
