@@ -19,6 +19,7 @@ import numpy as np
 
 import streamscope as ss
 from streamscope.analysis.verdict import difference, fastest
+from streamscope.recording.stamps import stamp_excess_ns, stamping_ns
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 
@@ -181,14 +182,35 @@ def stamps() -> str:
         if program["graph-dual"]["overlap_cupti"]
     ]
     second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
-    said = [(what, engine) for what in ("left_out_ns", "stamping_ns") for engine in ("async", "graph")]
-    around = [
-        [f"{program['async']['blocks']:,}", *(f"{program[engine][what] / 1e3:.2f} µs" for what, engine in said)]
-        for name, program in found["programs"].items()
-        if name.startswith("2 branches")
-    ]
-    third = table(["blocks", "stamps leave out", "in a graph", "stamps cost", "in a graph"], around)
-    return f"{table(head, rows)}\n{third}\n{second}{measured_on(found)}"
+    return f"{table(head, rows)}\n{around_stamps(found)}\n{second}{measured_on(found)}"
+
+
+def around_stamps(found: Any) -> str:
+    """Return what stamps leave out and cost, by program and engine, and how far the formulas are from each."""
+    tables, worst = [], dict[tuple[str, bool], float]()
+    for what, title in (("left_out_ns", "stamps leave out, µs"), ("stamping_ns", "stamps cost, µs")):
+        rows = []
+        for name, program in found["programs"].items():
+            off_ns = {engine: abs(one[what] - formula_ns(what, engine, one["blocks"])) for engine, one in program.items()}
+            for engine, off in off_ns.items():
+                beside = "dual" in engine and program[engine]["blocks"] >= found["filling_blocks"]
+                worst[what, beside] = max(worst.get((what, beside), 0.0), off)
+            times = [f"{one[what] / 1e3:.2f}" for one in program.values()]
+            rows.append([name, *times, most([max(off_ns.values()) / 1e3])])
+        tables.append(table([title, *(f"`{engine}`" for engine in next(iter(found["programs"].values()))), "formula off by"], rows))
+    apart, filling = (
+        " and ".join(f"{most([worst[what, beside] / 1e3])} µs" for what in ("left_out_ns", "stamping_ns")) for beside in (False, True)
+    )
+    told = (
+        f"At worst, the formulas are off by {apart} where kernels do not fill the GPU beside each other. "
+        f"They are off by {filling} where they may: kernels of {found['filling_blocks']:,} blocks or more, on two streams.\n"
+    )
+    return "\n".join([*tables, told])
+
+
+def formula_ns(what: str, engine: str, blocks: int) -> float:
+    """Return what the recorder takes stamps to leave out, or to cost."""
+    return stamp_excess_ns(blocks, in_graph="graph" in engine) if what == "left_out_ns" else stamping_ns(blocks)
 
 
 def simulated_times() -> str:

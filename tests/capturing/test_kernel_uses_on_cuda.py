@@ -146,7 +146,7 @@ def test_triton_kernels_say_what_they_store_to(cupy, torch, kernels):
     def function(x, y):
         out, moved = torch.empty_like(x), torch.empty_like(x)
         kernels.add[(8,)](x, y, out, 1024, block=128)
-        kernels.moving[(1,)](x, y, moved, 3, block=128)
+        kernels.moving[(1,)](x, y, moved, 8, block=128)  # Writes all 1,024.
         return out, moved
 
     x, y = (torch.rand(1024, device="cuda") for _ in range(2))

@@ -194,6 +194,42 @@ def test_a_result_buffer_that_is_written_whole_is_cleared_and_one_that_is_added_
     assert_right(captured)
 
 
+def test_a_weight_and_a_buffer_that_are_returned_stay_as_they_are(torch):
+    weight, table, cache = torch.randn(64, 64, device="cuda"), torch.randn(4096, device="cuda"), torch.zeros(64, 64, device="cuda")
+    position = torch.tensor([3], device="cuda")
+
+    def call(x):
+        return x @ weight, weight, table, cache.index_copy_(0, position, x[:1])
+
+    x = torch.randn(32, 64, device="cuda")
+    held = [each.clone() for each in (weight, table)]
+    captured = ss.capture(call, x)
+    assert all(torch.equal(*pair) for pair in zip(held, (weight, table), strict=True))
+    assert_right(captured)
+    cache[10:].fill_(2)  # By somebody else, after the capture.
+    before = [each.clone() for each in (weight, table, cache)]
+    with captured.keeping():
+        captured.clear_outputs()
+    assert all(torch.equal(*pair) for pair in zip(before, (weight, table, cache), strict=True))
+
+
+def test_weights_that_change_after_a_capture_inside_an_autocast_block_are_cast_again(torch):
+    model, x = torch.nn.Linear(64, 64).cuda(), torch.randn(32, 64, device="cuda")
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        model(x)  # Casts the weight, and PyTorch keeps that to the end of the block.
+        captured = ss.capture(model, x)
+        assert torch.is_autocast_cache_enabled()
+    with torch.no_grad():
+        model.weight.mul_(2)
+        model.bias.mul_(2)
+    prepared = ss.prepare(captured.trace(), engine="graph", device=ss.open_device("cuda"))
+    prepared.run()
+    prepared.wait()
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        # As bfloat16 rounds; an old weight would give half of it.
+        np.testing.assert_allclose(captured.outputs()[0], model(x).float().cpu().numpy(), rtol=0.02, atol=0.02)
+
+
 def test_random_numbers_of_cupy_generators(cupy):
     generator = cupy.random.default_rng(3)
 

@@ -22,10 +22,13 @@ class Generator:
     __hash__ = object.__hash__
 
 
+PYTORCHS = Generator()
+
+
 @pytest.fixture
 def workspaces(monkeypatch):
     """Notes of a call in which nothing is allocated."""
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Generator))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Generator, cuda=SimpleNamespace(default_generators=(PYTORCHS,))))
     return Workspaces(SimpleNamespace(now=lambda: SimpleNamespace(allocations=0)))
 
 
@@ -36,3 +39,8 @@ def test_generators_of_the_users_own_are_noted_once_wherever_they_are_among_the_
     assert len(workspaces.generators) == 2
     assert workspaces.generators[0] is first
     assert workspaces.generators[1] is second
+
+
+def test_pytorchs_own_generator_is_not_noted_again_where_it_is_passed(workspaces):
+    workspaces.run(lambda generator: None, (), {"generator": PYTORCHS})
+    assert workspaces.generators == []

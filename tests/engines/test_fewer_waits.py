@@ -15,7 +15,7 @@ def spreads(draw):
     count = draw(st.integers(1, 14))
     needed = tuple(tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=3)))) if number else () for number in range(count))
     streams = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
-    durations_ns = draw(st.lists(st.integers(100, 9000).map(float), min_size=count, max_size=count))
+    durations_ns = draw(st.lists(st.just(0.0) | st.integers(100, 9000).map(float), min_size=count, max_size=count))
     left, order = set(range(count)), []
     while left:
         order.append(draw(st.sampled_from(sorted(number for number in left if left.isdisjoint(needed[number])))))
@@ -56,7 +56,7 @@ def everything_before(order, edges):
     return before
 
 
-@given(spreads(), st.sampled_from([(0.0, 0.0), (200.0, 1400.0)]))
+@given(spreads(), st.sampled_from([(0.0, 0.0), (0.0, 1400.0), (200.0, 1400.0)]))
 def test_fewer_waits_keep_what_is_needed_and_cost_no_time(drawn, costs):
     order, streams, needed, durations_ns = drawn
     plain = one_after_the_other(order, streams, needed)
@@ -85,6 +85,13 @@ def test_what_has_time_waits_for_later_ones_of_the_longest_path():
     durations_ns, streams = [9000.0] * 4 + [1000.0] * 3 + [9000.0], [0] * 4 + [1] * 3 + [0]
     made = with_fewer_waits([0, 4, 1, 5, 2, 6, 3, 7], streams, needed, durations_ns, 0.0, 1000.0)
     assert made.edges[4:] == ((2,), (4,), (5,), (3, 6))
+
+
+def test_what_takes_no_time_comes_before_what_waits_for_it():
+    """All but the last begin and end at once: by their times alone, nothing says which comes first."""
+    order, streams, needed, durations_ns = range(4), [0, 1, 0, 1], ((), (0,), (1,), (2,)), [0.0, 0.0, 0.0, 1000.0]
+    made = with_fewer_waits(order, streams, needed, durations_ns, 0.0, 0.0)
+    assert (made.order, made.edges) == ((0, 1, 2, 3), needed)
 
 
 def test_what_would_come_late_is_waited_for_by_itself():

@@ -82,6 +82,23 @@ def test_a_module_is_called_as_its_forward_names_it():
     assert name_of(module) == "Module"
 
 
+def test_a_module_that_keeps_a_function_as_func_has_its_own_mode():
+    class Module:
+        training = True
+
+        def __init__(self, func):
+            self.func = func
+
+        def __call__(self, x):
+            return self.func(x)
+
+    module = Module(abs)
+    calls, bound = Calls(module), Calls(functools.partial(module))
+    assert (calls.name, bound.name, calls.mode()[0], bound.mode()[0]) == ("Module", "Module", True, True)
+    module.training = False
+    assert (calls.mode()[0], bound.mode()[0]) == (False, False)
+
+
 def test_functions_without_a_signature_are_called_by_position():
     calls = Calls(max)
     assert calls.call(max, calls.arguments([3, 5], {})) == 5

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.parallelising.like_cupy import Like, filled
 
 from streamscope.errors import EngineError, ProgramError
+from streamscope.interrupts import deferred
 from streamscope.parallelising import captured_call, device_arrays
 from streamscope.parallelising.calls import Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
@@ -281,6 +282,11 @@ def test_a_call_of_another_kind_does_not_fit_and_says_why():
         ({"x": Like(np.ones(4, "float32")), "n": 3}, "0 is float32[4] on GPU 0, and", "convert it before: 0.astype('float64')"),
         ({"x": filled(1), "n": 4}, "n is 4, not 3", "pass what was captured"),
         ({"x": filled(1)}, "the call has x, not x, n", "pass what was captured"),
+        (
+            {"n": 3, "x": filled(1)},
+            "the call has its keys in the order 'n', 'x', not in the order 'x', 'n'",
+            "pass the keys in the order 'x', 'n'",
+        ),
     ]:
         assert call.arrays_of(arguments) is None
         found = call.why_not(arguments)
@@ -308,6 +314,40 @@ def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them
     del call
     assert kept == [True]
     assert slot() is None
+
+
+def test_keys_in_another_order_are_refused_among_the_named_arguments_too():
+    def joined(**named):
+        return list(named.values())
+
+    calls, first, second = Calls(joined), filled(1), filled(2)
+    call = made(calls.arguments((), {"a": first, "b": second}))
+    assert call.arrays_of(calls.arguments((), {"a": second, "b": first})) == [second, first]
+    turned = calls.arguments((), {"b": second, "a": first})
+    assert call.arrays_of(turned) is None
+    assert call.why_not(turned)[1] == "pass the keys in the order 'a', 'b'"
+
+
+def test_after_ctrl_c_while_a_stream_was_to_wait_the_next_call_waits(stream, monkeypatch):
+    call = made({"x": filled(1)})
+    call._tensors = True
+    run(call, {"x": filled(1)})
+    stream.pointer = 2
+    with monkeypatch.context() as patched:
+        patched.setattr(captured_call.CudaEvent, "hold", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(call, {"x": filled(1)})
+    stream.seen.clear()
+    run(call, {"x": filled(1)})
+    assert stream.seen == [("hold", 2), ("record", 2)]
+
+
+def test_what_waits_for_the_last_run_is_there_as_soon_as_there_is_one(stream, monkeypatch):
+    """Ctrl-C that comes between the two would leave a run that nobody waits for."""
+    call, deferring = made({"x": filled(1)}), []
+    monkeypatch.setattr(captured_call, "when_gone", lambda *_: deferring.append(bool(deferred()._depth)))
+    run(call, {"x": filled(1)})
+    assert deferring == [True]
 
 
 def test_what_follows_waits_for_a_run_that_failed_halfway(stream):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -76,6 +77,43 @@ def test_a_generator_that_turns_up_later_is_as_it_was_then_and_one_that_was_know
     world.random.state, own.state = 8, 9
     state.put_back()
     assert (world.random.state, own.state) == (3, 5)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """The class of generators of PyTorch's: on a GPU, and unknown to the garbage collector, as those are."""
+
+    class Own:
+        __slots__ = ("device", "state")
+        get_state, set_state = Generator.get_state, Generator.set_state
+
+        def __init__(self, state, kind="cuda"):
+            self.state, self.device = state, SimpleNamespace(type=kind)
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Own))
+    return Own
+
+
+def test_generators_of_the_users_own_are_as_before_the_first_call_whatever_holds_them(world, own):
+    closed, bound, attribute, deep, argument, aside = (own(number) for number in range(6))
+    kept = [lambda: closed, partial(max, key=bound), SimpleNamespace(random=attribute), (1, {"deep": (deep,)}), (aside,)]
+    state = KeptState({"x": 1, "generator": argument})
+    drawn = [closed, bound, attribute, deep, argument]
+    for one in (*drawn, aside):
+        one.state = 8
+    state.called()
+    state.draws_from([world.random, *drawn])  # Known only after the capture.
+    for one in drawn:
+        one.state = 9
+    state.put_back()
+    assert [one.state for one in drawn] == [0, 1, 2, 3, 4]
+    assert aside.state == 8, f"somebody else's draws are left alone: {kept}"
+
+
+def test_generators_are_found_once_and_those_of_the_host_are_left_alone(own):
+    one, host = own(1), own(2, "cpu")
+    kept = [one, (one, host), {"again": one}]
+    assert [each for each in kept_state.generators_held(kept) if each in (one, host)] == [one]
 
 
 def test_state_that_the_first_call_makes_and_later_calls_go_on_with_is_as_after_that_call(world):

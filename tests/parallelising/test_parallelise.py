@@ -25,7 +25,7 @@ def test_nothing_waits_for_a_device_that_hangs(monkeypatch, error, put_back, whe
 
     found = SimpleNamespace(plain_call_us=failing if where == "plain_call_us" else float, generators=[])
     monkeypatch.setattr(module, "open_device", lambda name: None)
-    monkeypatch.setattr(module, "KeptState", lambda: SimpleNamespace(called=None, draws_from=len, put_back=lambda: seen.append("waits")))
+    monkeypatch.setattr(module, "KeptState", lambda _: SimpleNamespace(called=None, draws_from=len, put_back=lambda: seen.append("waits")))
     monkeypatch.setattr(module, "captured", lambda *_: (found, [], None, None))
     monkeypatch.setattr(module, "_chosen", failing if where == "prove" else lambda *_: (None, None, None))
     with pytest.raises(error):

@@ -329,6 +329,31 @@ def test_generators_of_ones_own_draw_as_in_plain_calls_beside_pytorchs(torch, x)
     assert not torch.equal(rounds[1][0], rounds[1][4])
 
 
+def test_pytorchs_own_generator_may_be_passed(torch, x):
+    def noisy(y):
+        return y + torch.rand(y.shape, device="cuda", generator=torch.cuda.default_generators[0])
+
+    fast = parallelise(noisy, x)
+    rounds = []
+    for call in (noisy, fast):
+        torch.cuda.manual_seed(7)
+        rounds.append([*(call(x) for _ in range(3)), torch.rand(3, device="cuda")])
+    assert all(torch.equal(one, other) for one, other in zip(*rounds, strict=True))
+
+
+@pytest.mark.parametrize("how", ["fresh", "static"])
+def test_a_weight_that_is_returned_stays_as_it_is(torch, x, how):
+    weight = torch.randn(64, 64, device="cuda")
+    held = weight.clone()
+    fast = ss.parallelise(lambda y: (y * weight, weight), x, progress=False, check=3, outputs=how)
+    assert torch.equal(weight, held)
+    for factor in (1, 2):
+        weight.mul_(factor)
+        found, returned = fast(x)
+        assert torch.equal(found, x * weight)
+        assert torch.equal(returned, weight)
+
+
 def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
     generator = torch.cuda.default_generators[0]
     torch.manual_seed(11)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +60,8 @@ values = st.recursive(
         | st.builds(MappingProxyType, st.dictionaries(st.integers(), inner, max_size=2))
         | st.builds(Pair, inner, inner)
         | st.builds(Batch, inner, inner)
+        | st.sets(st.integers(), max_size=3)
+        | st.frozensets(st.text(max_size=2), max_size=3)
     ),
     max_leaves=12,
 )
@@ -131,21 +134,23 @@ def test_arrays_that_were_one_have_to_be_one_and_others_may_be(captured, called)
     assert (difference(tree, taken_apart(other, is_array)[1], "x") == "") == wanted
 
 
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Encoding])
 @given(st.dictionaries(st.text(max_size=2), values, min_size=2, max_size=4), st.randoms(use_true_random=False))
-def test_keys_of_a_dictionary_may_come_in_any_order_as_for_python(value, random):
-    found, tree = taken_apart(value, is_array)
+def test_keys_of_a_mapping_come_in_the_order_in_which_they_were_captured(kind, value, random):
+    """A function may loop over them, as in `torch.cat(list(batch.values()))`."""
+    found, tree = taken_apart(kind(value), is_array)
     names = random.sample(list(value), len(value))
-    turned = {name: value[name] for name in names}
-    again = [None] * len(found)
-    assert fits(tree, turned, is_array, again)
-    assert all(one is other for one, other in zip(found, again, strict=True))
-    assert difference(tree, taken_apart(turned, is_array)[1]) == ""
-    assert list(put_together(tree, again)) == list(value)
-    fewer = {name: value[name] for name in names[1:]}
+    turned = kind({name: value[name] for name in names})
+    fit = fits(tree, turned, is_array, [None] * len(found))
+    assert fit == (names == list(value))
+    words = difference(tree, taken_apart(turned, is_array)[1], "x")
+    assert words == ("" if fit else f"x has its keys in the order {str(names)[1:-1]}, not in the order {str(list(value))[1:-1]}")
+    fewer = kind({name: value[name] for name in list(value)[1:]})
     assert not fits(tree, fewer, is_array, [None] * len(found))
-    in_order = OrderedDict(value)
-    _, tree = taken_apart(in_order, is_array)
-    assert fits(tree, OrderedDict(turned), is_array, [None] * len(found)) == (names == list(value))
+
+
+def test_keys_that_are_equal_and_of_another_type_are_others():
+    assert not fits(taken_apart({1: "a"}, is_array)[1], {True: "a"}, is_array, [])
 
 
 def test_paths_are_written_as_python_reaches_them():
@@ -186,8 +191,53 @@ def test_constants_of_a_class_that_cannot_be_compared_are_the_same_only_if_they_
     odd = Odd()
     assert same(odd, odd)
     assert not same(odd, Odd())
-    assert same(float("nan"), float("nan"))
     assert not same(1, 1.0)
+
+
+@pytest.mark.parametrize("kind", [float, complex, np.float16, np.float32, np.float64, np.complex64])
+def test_numbers_are_the_same_that_nothing_can_tell_apart(kind):
+    nan, tenth = float("nan"), 0.1
+    assert same(kind(nan), kind(nan))
+    assert same(kind(tenth), kind(tenth))
+    assert same(kind(-0.0), kind(-0.0))
+    assert not same(kind(0.0), kind(-0.0))  # 1 / x is another infinity.
+    assert not same(kind(tenth), kind(float(np.nextafter(np.float16(tenth), np.float16(1)))))
+
+
+def test_a_set_that_was_changed_in_place_is_another_and_the_function_gets_one_of_its_own():
+    layers = {1, 2}
+    _, tree = taken_apart({"layers": layers}, is_array)
+    put_together(tree, [])["layers"].add(7)
+    assert fits(tree, {"layers": {1, 2}}, is_array, [])
+    layers.add(3)
+    assert not fits(tree, {"layers": layers}, is_array, [])
+    assert difference(tree, taken_apart({"layers": layers}, is_array)[1]) == "layers has 3 elements, not 2"
+
+
+def test_a_set_of_arrays_is_refused():
+    with pytest.raises(ProgramError, match="x is a frozenset of arrays, whose order is by chance") as caught:
+        taken_apart({"x": frozenset([Array()])}, is_array)
+    assert caught.value.hint == "pass a list"
+
+
+def test_fields_that_a_dataclass_does_not_take_are_parts_of_it_too():
+    @dataclass(frozen=True)
+    class Masked:
+        image: object
+        mask: object = field(init=False, default=None)
+        count: int = field(init=False)
+
+    x, mask, other = Array(), Array(), Array()
+    masked = Masked(x)
+    object.__setattr__(masked, "mask", mask)
+    found, tree = taken_apart({"batch": masked}, is_array)
+    assert (found, paths(tree)) == ([x, mask], ["batch.image", "batch.mask"])
+    again = put_together(tree, [x, other])["batch"]
+    assert (again.image, again.mask, hasattr(again, "count")) == (x, other, False)
+    assert not fits(tree, {"batch": Masked(x)}, is_array, [None, None])
+    object.__setattr__(masked, "count", 3)
+    assert not fits(tree, {"batch": masked}, is_array, [None, None])
+    assert put_together(taken_apart(masked, is_array)[1], [x, mask]).count == 3
 
 
 def test_mappings_of_any_kind_are_made_anew_with_what_they_know_besides():

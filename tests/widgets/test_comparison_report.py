@@ -134,6 +134,21 @@ def test_each_operation_has_its_time_under_every_engine(branches, tmp_path):
     assert all(row.count("<td>") == 1 + len(branches) for row in rows)
 
 
+def test_each_part_of_an_operation_has_the_names_of_its_own_kernels(make_trace, tmp_path, monkeypatch):
+    builder = SpanBuilder(["host", "main"])
+    builder.add(SpanKind.LAUNCH, "conv", "host", 0, 500, operation=0, correlation=0)
+    kernels = [(0, "im2col<float>"), (1, "gemm_64x8"), (1, "splitk_sum"), (1, "gemm_64x8"), (2, "gemm_32x64")]
+    for number, (part, symbol) in enumerate(kernels):
+        joined = {"operation": 0, "part": part, "correlation": 0, "symbol": symbol}
+        builder.add(SpanKind.KERNEL, "conv", "main", 1000 * (number + 1), 1000 * (number + 1) + 900, **joined)
+    real, calls = module._symbols, []
+    monkeypatch.setattr(module, "_symbols", lambda trace: calls.append(trace) or real(trace))
+    page = written(comparison_of(make_trace, [("sync", builder.build())]), tmp_path)
+    found = re.findall(r'<span title="([^"]*)">(0[^<]*)</span>', page)
+    assert found == [("im2col&lt;float&gt;", "0 conv"), ("gemm_64x8\nsplitk_sum", "0.1 conv"), ("gemm_32x64", "0.2 conv")]
+    assert len(calls) == 1  # not once a row
+
+
 def hindered(name="slow", count=3):
     """Two engines with ``count`` operations, of 2 µs under the first and of 3 µs under the second."""
 

@@ -12,6 +12,7 @@ from streamscope.analysis import assess, measure
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, TimelineGroup, Trace, TraceInfo
 from streamscope_widgets.comparison_view import summary_html
 from streamscope_widgets.ledger_view import ledger_table, what_it_rests_on
+from streamscope_widgets.payload import encode
 
 H200 = DeviceInfo("cuda", "NVIDIA H200")
 
@@ -62,6 +63,24 @@ def test_what_times_rest_on():
         "async: makespan: median of 7 runs without recording; kernels, copies and sets, by events: "
         "1 with both ends measured and 2 with end measured, start from the length when timed alone"
     )
+
+
+@pytest.mark.parametrize(
+    ("calibration", "words"),
+    [
+        ({"stamp_excess_ns": 604.2, "stamp_correction_ns": 0.0}, "about 0.6 µs around them added as on an H200"),
+        ({"stamp_excess_ns": 383.0, "stamp_correction_ns": -221.0}, "about 0.4 µs around them added as events say"),
+        ({}, "a constant around them added"),
+    ],
+)
+def test_of_stamped_kernels_it_says_what_is_added(calibration, words):
+    found = group("async", ASYNC, "stamps", (Basis.MEASURED, Basis.DERIVED))
+    info = replace(found.trace.info, calibration=calibration)
+    found = replace(found, trace=replace(found.trace, info=info))
+    (said,) = what_it_rests_on([found], {})
+    assert f"1 with first and last block measured, {words} and 1 with end measured" in said
+    assert encode([found]).header["groups"][0]["stamped"]["kernel"] == f"first and last block measured, {words}"
+    assert encode([group("async", ASYNC)]).header["groups"][0]["stamped"]["kernel"] == ""
 
 
 @pytest.mark.parametrize(("ledger", "seen"), [(ASYNC, True), ({"unrecorded_ns": 40_000.0, "recorded_ns": 44_000.0}, False)])

@@ -277,7 +277,7 @@ def _operations(comparison: Comparison) -> Html:
     total = len(table.operation)
     slowdown = table.slowdown() if table.engines else table.duration_ns
     first = next(iter(comparison.values())).trace
-    words = first.origins.words() if comparison.capture is not None else []
+    words, symbols = first.origins.words() if comparison.capture is not None else [], _symbols(first)
     said = [name for name in ("operator", "module", "line") if any(name in each for each in words)]
     columns = [Column("operation"), *map(Column, said), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
@@ -286,15 +286,19 @@ def _operations(comparison: Comparison) -> Html:
     listed = _folded(
         f"Each operation under every engine ({total:,})",
         fill('<p class="notes">{}</p>', shown + beside),
-        page_table(columns, [_operation_row(table, slowdown, row, words, said, _symbols(first)) for row in _shown(table)]),
+        page_table(columns, [_operation_row(table, slowdown, row, words, said, symbols) for row in _shown(table)]),
     )
     return fill('<div class="screen{}">{}</div>', " told" if said else "", listed)
 
 
-def _symbols(trace: Trace) -> dict[int, str]:
-    """Return the whole name of the kernel of each operation that has one."""
-    known = np.flatnonzero((trace.spans.symbol >= 0) & (trace.spans.operation >= 0))
-    return {int(trace.spans.operation[row]): trace.spans.names[trace.spans.symbol[row]] for row in known}
+def _symbols(trace: Trace) -> dict[tuple[int, int], str]:
+    """Return the whole names of the kernels of each part of an operation that has some, one a line."""
+    spans = trace.spans
+    known = np.flatnonzero((spans.symbol >= 0) & (spans.operation >= 0))
+    found: dict[tuple[int, int], dict[str, None]] = {}
+    for operation, part, symbol in zip(*(column[known].tolist() for column in (spans.operation, spans.part, spans.symbol)), strict=True):
+        found.setdefault((operation, part), {})[spans.names[symbol]] = None
+    return {key: "\n".join(names) for key, names in found.items()}
 
 
 def _shown(table: OperationTable) -> list[int]:
@@ -315,12 +319,12 @@ def _operation_row(
     row: int,
     words: Sequence[Mapping[str, str]],
     said: Sequence[str],
-    symbols: Mapping[int, str],
+    symbols: Mapping[tuple[int, int], str],
 ) -> Row:
     """Return a row: number and name of the kernel, its whole name where the pointer rests, what called it, and how long it took."""
-    operation, part = int(table.operation[row]), f".{table.part[row]}" if table.part[row] else ""
+    operation, part = int(table.operation[row]), int(table.part[row])
     durations = (_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
-    name, symbol = f"{operation}{part} {table.name[row]}", symbols.get(operation, "")
+    name, symbol = f"{operation}{f'.{part}' if part else ''} {table.name[row]}", symbols.get((operation, part), "")
     known = words[operation] if operation < len(words) else {}
     first = fill('<span title="{}">{}</span>', symbol, name) if symbol and symbol != table.name[row] else name
     return Row((first, *(known.get(each, "") for each in said), *durations))

@@ -10,6 +10,7 @@ from streamscope.analysis.metrics import EngineMetrics
 from streamscope.trace import Basis, TimelineGroup, Trace
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.words import counted, format_us, listed
+from streamscope_widgets.payload import stamped_words
 from streamscope_widgets.show.html import Column, Row
 
 RECORDERS = {"events": "events", "stamps": "stamps", "cupti": "CUPTI"}
@@ -65,10 +66,10 @@ def what_it_rests_on(groups: Sequence[TimelineGroup], metrics: Mapping[str, Engi
         info = group.trace.info
         if info.device.simulated:
             continue
-        engine = group.label or info.engine
+        engine, stamped = group.label or info.engine, stamped_words(info)
         found = metrics.get(engine)
         makespan = f"makespan: median of {counted(found.repeats, 'run')} without recording; " if found is not None else ""
-        times = listed([f"{number:,} with {_BASES[basis]}" for basis, number in _bases(group.trace)])
+        times = listed([f"{number:,} with {(not basis and stamped) or _BASES[basis]}" for basis, number in _bases(group.trace)])
         yield f"{engine}: {makespan}kernels, copies and sets, by {RECORDERS.get(info.recorder, info.recorder)}: {times or 'none'}"
 
 

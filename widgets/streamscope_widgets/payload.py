@@ -50,6 +50,17 @@ BASIS_WORDS = {
     Basis.DERIVED: "end measured; start is the end less the duration of the gated pass",
     Basis.PLACED: "duration measured; position worked out from order and dependencies",
 }
+"""How the times of a span are known. Host calls, and kernels that something else than stamps recorded, are measured at both ends."""
+
+
+def stamped_words(info: TraceInfo) -> str:
+    """Return how both times of a stamped kernel are known; empty for traces by other recorders."""
+    if info.recorder != "stamps":
+        return ""
+    around_ns, correction_ns = (info.calibration.get(f"stamp_{what}_ns") for what in ("excess", "correction"))
+    added = "a constant" if around_ns is None else f"about {time_text(around_ns, 1)}"
+    source = "" if correction_ns is None else " as events say" if correction_ns else " as on an H200"
+    return f"first and last block measured, {added} around them added{source}"
 
 
 Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, TimelineGroup]
@@ -282,6 +293,7 @@ def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Co
         "program": shortened(info.program, LONGEST_NAME),
         "device": {"kind": info.device.kind, "name": info.device.name},
         "recorder": info.recorder,
+        "stamped": {} if isinstance(group, BlockGroup) else dict.fromkeys(("kernel", "graph"), stamped_words(info)),
         "extent_ns": extent_ns,
         "makespan_text": "" if isinstance(group, BlockGroup) else time_text(makespan_ns),
         "thin": isinstance(group, BlockGroup),

@@ -24,12 +24,12 @@ from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.facts import CaptureOrigin
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region, united
+from streamscope.capturing.memory import NodeMemory, Region, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
-from streamscope.capturing.stream_capture import Taken, take
+from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
@@ -93,10 +93,13 @@ class CapturedFunction(CapturedProgram):
     def clear_outputs(self) -> None:
         """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes.
 
-        That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers.
+        That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers. Results in memory that
+        is not the capture's own, such as a weight that is returned, stay as they are, unless each run writes all of it.
         """
-        runtime = libraries().runtime
-        for start, end in _regions([result for result in self.results if _is_one_piece(result)]):
+        runtime, own = libraries().runtime, united(self._own)
+        runtime.deviceSynchronize()  # Results may still be copied on another stream.
+        results = _regions([result for result in self.results if _is_one_piece(result)])
+        for start, end in (*(region for region in results if inside(region, own)), *self._state.overwritten):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
         restore(self._before)
@@ -191,13 +194,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     where = user_line()
     note_sources()
     before = [(one, copy_of(one)) for one in inputs if _on_device(one)]
+    casting = casting_each_time(function)
     for _ in range(WARM_RUNS):
         restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
-        results = _results(function(*inputs), title)
+        results = _results(casting(*inputs), title)
         lib.runtime.deviceSynchronize()
     try:
-        taken, nodes, memories = take(function, inputs, results, extra_bytes, partial(restore, before))
+        taken, nodes, memories = take(casting, inputs, results, extra_bytes, partial(restore, before))
     except StreamscopeError:
         raise
     except Exception as error:
@@ -209,7 +213,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
-        expected = [on_host(one) for one in _results(function(*inputs), title)]
+        expected = [on_host(one) for one in _results(casting(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
@@ -366,7 +370,7 @@ def repeats(array: Any) -> bool:
 def on_host(value: Any) -> Array:
     """Return a CuPy array or PyTorch tensor as a NumPy array."""
     if hasattr(value, "detach"):
-        value = value.detach()
+        value = value.detach().resolve_conj().resolve_neg()
         return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy())
     return np.asarray(value.get() if hasattr(value, "get") else value)
 

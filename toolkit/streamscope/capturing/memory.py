@@ -76,6 +76,12 @@ def around(regions: Sequence[Region], address: int) -> Region | None:
     return regions[at] if at >= 0 and address < regions[at][1] else None
 
 
+def inside(region: Region, regions: Sequence[Region]) -> bool:
+    """Tell whether a region lies in one of others, which are sorted and apart."""
+    piece = around(regions, region[0])
+    return piece is not None and region[1] <= piece[1]
+
+
 def united(regions: Iterable[Region]) -> list[Region]:
     """Return regions sorted, those that overlap made one; neighbours stay apart.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
-from streamscope.interrupts import when_gone
+from streamscope.interrupts import deferred, when_gone
 from streamscope.kernels.library.libraries import libraries
 
 
@@ -48,7 +48,7 @@ class SideStream:
     def products(self) -> None:
         """Multiply matrices in the calling thread, so that it has its workspaces."""
         torch = sys.modules["torch"]
-        with torch.cuda.stream(self.stream), torch.inference_mode(mode=False), torch.no_grad(), self._allocating():
+        with torch.cuda.stream(self.stream), torch.inference_mode(mode=False), torch.no_grad(), self._allocating(), _not_deterministic():
             square = torch.ones(16, 16, device=self.stream.device)
             torch.cuda.current_stream().synchronize()  # Gives the thread its context, without which cuBLAS warns.
             torch.mm(square, square)
@@ -61,6 +61,19 @@ class SideStream:
         with torch.cuda.stream(self.stream), torch.inference_mode(mode=False), torch.enable_grad():
             number = torch.ones((), device=self.stream.device, requires_grad=True)
             _in_autograds_thread().apply(number, self.products).backward()
+
+
+@contextmanager
+def _not_deterministic() -> Iterator[None]:
+    """Let PyTorch multiply in the block where it would refuse to: products of ones are the same in any order."""
+    torch = sys.modules["torch"]
+    mode = torch.get_deterministic_debug_mode()
+    with deferred():
+        torch.set_deterministic_debug_mode(0)
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
 
 
 _FREE: dict[int, list[tuple[Any, Any, Any]]] = {}

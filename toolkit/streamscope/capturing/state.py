@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from streamscope.capturing.allocations import blocks_in_use, torch_segments
 from streamscope.capturing.arguments import WORD
-from streamscope.capturing.memory import Region, around, united
+from streamscope.capturing.memory import Region, around, inside, united
 from streamscope.errors import HungError
+from streamscope.interrupts import deferred
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
@@ -50,11 +51,14 @@ class State:
         Where the arrays' memory comes from, which goes when its pool goes.
     changing : int
         How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning rate.
+    overwritten : list of Region
+        Memory of others in which results lie that a run writes whole, whatever was there before, as with ``out=``.
     """
 
     saved: list[tuple[Region, Any]]
     pool: Any
     changing: int = 0
+    overwritten: list[Region] = field(default_factory=list)
     _all: Moves = field(init=False, repr=False)
     _changes: Moves = field(init=False, repr=False)
 
@@ -87,7 +91,7 @@ class State:
         """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
-        regions = [region for region, _ in self.saved]
+        regions = [*(region for region, _ in self.saved), *self.overwritten]
         before = State(list(zip(regions, Copies(regions).values, strict=True)), None)
         synchronize()
         hung = False
@@ -98,9 +102,9 @@ class State:
             raise
         finally:
             if not hung:
-                synchronize()
-                before.put_back()
-                synchronize()
+                with deferred():  # Else a second Ctrl-C would lose what the user had.
+                    synchronize()
+                    before.put_back()
 
     def changed(self) -> list[Region]:
         """Return the lines that differ from what was saved."""
@@ -124,6 +128,7 @@ def found_state(
         Memory that the capture allocated, whose contents do not outlive a run.
     results : sequence of Region
         Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are not state.
+        In memory of others, which may be a weight that is returned, each element also has to be written with something else than 0.
     outcome : callable
         Returns these results, on the host.
     run : callable
@@ -132,15 +137,22 @@ def found_state(
     # Copies come from a pool of their own: elsewhere they may lie beside what is looked at, and count as changed.
     pool = libraries().cupy.cuda.MemoryPool()
     with libraries().cupy.cuda.using_allocator(pool.malloc):
-        saved = _found(_without(_blocks(addresses), sorted(own)), results, outcome, run, pool)
+        saved = _found(_blocks(addresses), united(own), results, outcome, run, pool)
     pool.free_all_blocks()
     return saved
 
 
 def _found(
-    touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
+    blocks: Sequence[Region],
+    own: Sequence[Region],
+    results: Sequence[Region],
+    outcome: Callable[[], Sequence[Array]],
+    run: Callable[[], None],
+    pool: Any,
 ) -> State:
-    before = State(list(zip(touched, Copies(touched).values, strict=True)), pool)
+    touched = _without(blocks, own)
+    looked_at = _merged([*touched, *(region for region in results if not inside(region, own))])
+    before = State(list(zip(looked_at, Copies(looked_at).values, strict=True)), pool)
     run()
     first = outcome()
     lines = before.changed()
@@ -151,14 +163,18 @@ def _found(
         bytes_at(start, end).fill(0)
     run()
     # As closely as the check of results will look: sums by atomics differ from run to run.
-    same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
-    whole = [region for region, each in zip(results, same, strict=True) if each]
+    whole = [
+        region
+        for region, now, then in zip(results, outcome(), first, strict=True)
+        if bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) and (inside(region, own) or bool(now.all()))
+    ]
     before.put_back()
     changing = _without(_merged(lines), sorted(whole))
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
     scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
     kept = [*changing, *scalars]
-    return State(list(zip(kept, Copies(kept).values, strict=True)), pool, len(changing))
+    overwritten = [region for region in whole if not inside(region, own)]
+    return State(list(zip(kept, Copies(kept).values, strict=True)), pool, len(changing), overwritten)
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
@@ -184,13 +200,7 @@ def _merged(regions: Iterable[Region]) -> list[Region]:
 
     Neighbours stay apart: no copy may cross from one allocation into another, and a scalar is known by its length.
     """
-    merged: list[Region] = []
-    for start, end in sorted(regions):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return [(at, min(at + PIECE, end)) for start, end in merged for at in range(start, end, PIECE)]
+    return [(at, min(at + PIECE, end)) for start, end in united(regions) for at in range(start, end, PIECE)]
 
 
 def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
@@ -279,10 +289,16 @@ class Copies:
     def differing(self, other: Copies) -> int:
         """Return how many bytes differ from other copies of the same pieces."""
         cupy = libraries().cupy
-        if self._whole is not None and other._whole is not None:
-            return int(cupy.count_nonzero(self._whole != other._whole))
-        pairs = zip(self.values, other.values, strict=True)
-        return sum(int(cupy.count_nonzero(cupy.asarray(one) != cupy.asarray(another))) for one, another in pairs)
+        both = self._whole is not None and other._whole is not None
+        pairs = [(self._whole, other._whole)] if both else zip(self.values, other.values, strict=True)
+        # Summed up on the device, and slice by slice: to compare takes as much memory as what is compared.
+        return int(
+            sum(
+                cupy.count_nonzero(cupy.asarray(one[at : at + PIECE]) != cupy.asarray(another[at : at + PIECE]))
+                for one, another in pairs
+                for at in range(0, one.size, PIECE)
+            )
+        )
 
 
 @cache

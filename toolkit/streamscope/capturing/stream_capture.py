@@ -93,6 +93,28 @@ def take(
     return understood(apart)
 
 
+def casting_each_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that casts its weights in each call, also inside one ``torch.autocast`` block, in which PyTorch keeps the casts.
+
+    A capture without a cast would read one that was made before, whatever the weight holds by now.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return function
+
+    def casting(*inputs: Any) -> Any:
+        keeps = torch.is_autocast_cache_enabled()
+        try:
+            torch.set_autocast_cache_enabled(False)
+            torch.clear_autocast_cache()
+            return function(*inputs)
+        finally:
+            torch.clear_autocast_cache()  # What a block inside the function has kept belongs to the capture.
+            torch.set_autocast_cache_enabled(keeps)
+
+    return casting
+
+
 def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> Taken:
     """Return a capture during whose operators no other thread ran or, where one always does, the last of a few.
 

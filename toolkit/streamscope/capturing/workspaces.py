@@ -28,10 +28,11 @@ class Workspaces:
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note which allocations were made meanwhile."""
-        kind = sys.modules["torch"].Generator
+        torch = sys.modules["torch"]
         for value in (*args, *kwargs.values()):
-            if isinstance(value, kind) and value.device.type == "cuda" and not any(value is one for one in self.generators):
-                self.generators.append(value)
+            if isinstance(value, torch.Generator) and value.device.type == "cuda":
+                known = any(value is one for one in (*torch.cuda.default_generators, *self.generators))
+                self.generators += [] if known else [value]
         before = self._counts.now().allocations
         result = function(*args, **kwargs)
         after = self._counts.now().allocations

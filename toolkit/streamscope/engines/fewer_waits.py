@@ -108,7 +108,9 @@ def _merged(
         waits.sort(key=lambda wait: place[wait[0]])
         first = waits[0]
         for wait in waits[1:]:
-            if start_ns[wait[1]] + until_free_ns[wait[1]] > start_ns[first[0]]:
+            begins_ns, wanted_ns = start_ns[wait[1]], start_ns[first[0]]
+            # What takes no time may begin just when it is wanted: then nothing says which of the two comes first.
+            if begins_ns + until_free_ns[wait[1]] > wanted_ns or begins_ns >= wanted_ns:
                 found.append(first)
                 first = wait
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streamscope.errors import ProgramError
@@ -26,7 +27,7 @@ class Calls:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = name_of(function)
-        inner = getattr(function, "func", getattr(function, "_orig_mod", function))
+        inner = _unwrapped(function)
         self._owner = getattr(inner, "__self__", inner)
         self._signature = _signature(function)
         parameters = self._signature.parameters.values()
@@ -88,10 +89,16 @@ def other_mode(captured: Mode, now: Mode) -> tuple[str, str]:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return what a function is called; of a module or a partial function, its class's or its function's name."""
-    inner = getattr(function, "_orig_mod", None) or getattr(function, "func", None)
-    if inner is not None and not hasattr(function, "__name__"):
-        return name_of(inner)
+    if not hasattr(function, "__name__"):
+        function = _unwrapped(function)
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a partial function binds arguments of, and what PyTorch has compiled; else the function itself."""
+    while (inner := function.func if isinstance(function, partial) else getattr(function, "_orig_mod", function)) is not function:
+        function = inner
+    return function
 
 
 def described(function: Callable[..., Any]) -> Callable[..., Any]:

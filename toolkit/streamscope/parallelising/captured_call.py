@@ -19,7 +19,7 @@ from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
-from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
+from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
 Launch = Callable[[int], None]
@@ -161,7 +161,8 @@ class CapturedCall:
     def why_not(self, arguments: Mapping[str, Any]) -> tuple[str, str]:
         """Say how a call differs from the captured one, and what to do."""
         if found := difference(self.tree, taken_apart(arguments, is_array)[1]):
-            return found, "pass what was captured"
+            _, _, order = found.partition(NOT_IN_ORDER)
+            return found, f"pass the keys in the order {order}" if order else "pass what was captured"
         arrays: list[Any] = [None] * len(self.slots)
         fits(self.tree, arguments, is_array, arrays)
         pairs = zip(self.slots, arrays, strict=True)
@@ -265,7 +266,7 @@ class CapturedCall:
 
     def _extent(self, number: int, array: Any, where: Place) -> tuple[int, int]:
         """Return the extent of an argument; of most it is that of their slot, moved."""
-        start, strides = self._places[number]
+        start, strides, *_ = self._places[number]
         if strides != where[1]:
             return device_arrays.extent(array)
         moved, (low, high) = where[0] - start, self._extents[number]
@@ -300,13 +301,14 @@ class CapturedCall:
 
     def _follow(self, stream: int) -> CudaEvent:
         """Let a stream wait for the last run, which uses the same memory, and return the event that is to be recorded behind the next."""
-        last, self._last = self._last, stream
         if self._done is None:
-            self._done = CudaEvent(timing=False)
-            # Who lets this go while it runs, gives the memory to others only when that is over.
-            when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.launch, self.random)))
-        elif last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
+            with deferred():
+                self._done = CudaEvent(timing=False)
+                # Who lets this go while it runs, gives the memory to others only when that is over.
+                when_gone(self, partial(_let_finish, self._done, (self.slots, self.results, self.launch, self.random)))
+        elif self._last != stream or not self._tensors:  # CuPy's streams go, and another one may then have the same address.
             self._done.hold(stream)
+        self._last = stream  # Last: after Ctrl-C in the lines above, the next call waits.
         return self._done
 
 

@@ -15,7 +15,7 @@ from streamscope.kernels.library.libraries import libraries
 
 MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
-Place = tuple[int, tuple[int, ...]]
+Place = tuple[int, tuple[int, ...], bool, bool]
 
 
 def is_tensor(value: object) -> bool:
@@ -42,6 +42,9 @@ def check_on_device(what: str, path: str, array: Any) -> None:
         raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
     if tensor and array.layout is not sys.modules["torch"].strided:
         raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
+    if tensor and not _has_numpy(array.dtype):
+        hint = f"NumPy, which checks results, has no such dtype: hand its bytes over, {path}.view(torch.uint8)"
+        raise ProgramError(f"{what}: {path} is {spec_text(array)}", hint=hint)
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
     current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()
@@ -54,6 +57,16 @@ def check_on_device(what: str, path: str, array: Any) -> None:
 def on_host(array: Any) -> bool:
     """Tell an array in host memory."""
     return isinstance(array, np.ndarray) or (is_tensor(array) and not array.is_cuda)
+
+
+def _has_numpy(dtype: Any) -> bool:
+    """Tell whether the values of a dtype of PyTorch's can be looked at with NumPy; those of bfloat16 are, as float32."""
+    torch = sys.modules["torch"]
+    try:
+        torch.empty(0, dtype=dtype if dtype is not torch.bfloat16 else torch.float32).numpy()
+    except TypeError:
+        return False
+    return True
 
 
 def how_to_move(path: str, array: Any) -> str:
@@ -105,8 +118,13 @@ def extent(array: Any) -> tuple[int, int]:
 
 
 def place(array: Any) -> Place:
-    """Return the address of an array's first element, and its strides: of arrays of one shape and dtype, what tells them apart."""
-    return (array.data_ptr(), array.stride()) if is_tensor(array) else (array.data.ptr, array.strides)
+    """Return what tells arrays of one shape and dtype apart: the address of the first element, strides, and what a view does besides.
+
+    A tensor may be a view that conjugates or negates each element as it is read.
+    """
+    if is_tensor(array):
+        return array.data_ptr(), array.stride(), array.is_conj(), array.is_neg()
+    return array.data.ptr, array.strides, False, False
 
 
 def stays_in_place(array: Any) -> bool:
@@ -130,10 +148,10 @@ def copied(array: Any) -> Any:
 
 
 def holds_the_same(one: Any, other: Any) -> bool:
-    """Tell whether two arrays of one shape and dtype hold the same bits."""
+    """Tell whether two arrays of one shape and dtype hold the same bits, as they are read."""
     if is_tensor(one):
         torch = sys.modules["torch"]
-        bits = [each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+        bits = [each.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
         return bool(torch.equal(*bits))
     cupy = libraries().cupy
     bits = [cupy.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other)]

@@ -27,9 +27,16 @@ Saved = dict[Region, tuple[Memory, Memory]]
 
 
 class KeptState:
-    """Saves what there is when it is made; `called` tells it that the function was called for the first time."""
+    """Saves what there is when it is made; `called` tells it that the function was called for the first time.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    arguments : object
+        What the function is called with, which may hold generators of random numbers that nothing else does.
+    """
+
+    def __init__(self, arguments: object = None) -> None:
+        self._there = {id(one): (one, one.get_state()) for one in generators_held(arguments)}
         self._generators: list[tuple[Any, Any]] = []
         self.draws_from(generators_of(()))
         live = dict(live_memory())
@@ -51,9 +58,9 @@ class KeptState:
         self._after = {region: (memory, memory_copy(memory)) for region, memory in changed.items()}
 
     def draws_from(self, generators: Iterable[Any]) -> None:
-        """Keep the state of generators of PyTorch's; those that are kept already stay as they were then."""
+        """Put generators of PyTorch's back in the end: to what they were at the start or, if they were not there, to what they are now."""
         known = {id(generator) for generator, _ in self._generators}
-        self._generators += [(one, one.get_state()) for one in generators if id(one) not in known]
+        self._generators += [self._there.get(id(one)) or (one, one.get_state()) for one in generators if id(one) not in known]
 
     def put_back(self) -> str:
         """Put everything back; return what a user has to know of that, where there is something."""
@@ -68,6 +75,27 @@ class KeptState:
         if not self._fits:
             return "What the function changes was not put back: there is too little device memory to save it."
         return "The function's own state is as after one call, which made it." if goes_on else ""
+
+
+def generators_held(arguments: object) -> list[Any]:
+    """Return the generators of PyTorch's on GPUs that Python objects hold: some arguments, and all that the garbage collector knows.
+
+    It knows neither generators nor dictionaries and tuples that hold nothing else that it would have to know.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    found: dict[int, Any] = {}
+    seen: dict[int, Any] = {}
+    left = [arguments, *gc.get_objects()]
+    while left:
+        held = gc.get_referents(*left)
+        kinds = {kind for kind in set(map(type, held)) if issubclass(kind, torch.Generator)}
+        found |= {id(one): one for one in held if type(one) in kinds and one.device.type == "cuda"}
+        unknown = {id(one): one for one in held if type(one) in (dict, tuple) and not gc.is_tracked(one)}
+        left = [one for key, one in unknown.items() if key not in seen]
+        seen |= unknown
+    return list(found.values())
 
 
 def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]]:

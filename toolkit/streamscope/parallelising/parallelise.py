@@ -171,7 +171,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         steps = Steps(said, 4 + MOST_ROUNDS)
         steps.begin("capturing")
         mode = calls.mode()
-        state, hung = KeptState(), False
+        state, hung = KeptState(arguments), False
         try:
             found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             state.draws_from(found.generators)

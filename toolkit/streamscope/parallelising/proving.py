@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction, copy_of, on_host, restore
-from streamscope.capturing.memory import Evidence, NodeMemory, Region, around, united
+from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
 from streamscope.capturing.state import Copies, Moves
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
@@ -317,8 +317,7 @@ def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Re
     written = {
         (one.start, one.end) for memory in memories for one in memory.accesses if one.writes and one.evidence is not Evidence.POINTER
     }
-    inside = (region for region in written if (piece := around(own, region[0])) is not None and region[1] <= piece[1])
-    return united(inside)
+    return united(region for region in written if inside(region, own))
 
 
 def _difference(one: Array, other: Array) -> float:

@@ -1,23 +1,28 @@
 """What a function takes and returns, taken apart into its arrays and put together again.
 
-A tree is what is left of a value without its arrays: which tuples, lists, mappings and dataclasses hold them, and the other values
-between them, which are constants. The same array twice is one array, so a tree also tells which arguments were the same.
+A tree is what is left of a value without its arrays: which tuples, lists, sets, mappings and dataclasses hold them, and the other values
+between them, which are constants. Mappings have their keys in an order, as a loop over them sees it. The same array twice is one array,
+so a tree also tells which arguments were the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.words import counted
 
+NOT_IN_ORDER = ", not in the order "
+"""Before the keys that are wanted, in a `difference` of nothing but their order."""
 DEEPEST = 100
 """Levels of a tree; a list that holds itself has no end of them."""
 
@@ -48,7 +53,7 @@ class Branch:
     ----------
     kind : type
     names : tuple
-        The key, index or field of each part.
+        The key, index or field of each part; of a set, the number in its order.
     parts : tuple of Tree
     shell : MutableMapping, optional
         A copy of a mapping that knows more than its parts, such as a ``defaultdict``, with None for each.
@@ -69,7 +74,7 @@ def taken_apart(value: object, is_array: IsArray, root: Path = "") -> tuple[list
     Raises
     ------
     ProgramError
-        It is too deep, as a list that holds itself, or an object of an unknown class holds arrays.
+        It is too deep, as a list that holds itself, or a set or an object of an unknown class holds arrays.
     """
     arrays: list[Any] = []
     tree = _apart(value, is_array, arrays, {}, root, 0)
@@ -90,6 +95,8 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
         _check_constant(part, is_array, path)
         return Constant(part)
     kind = type(part)
+    if issubclass(kind, set | frozenset) and any(map(is_array, part)):
+        raise ProgramError(f"{path or 'the value'} is a {kind.__name__} of arrays, whose order is by chance", hint="pass a list")
     pairs = zip(names, _parts(part, names), strict=True)
     parts = tuple(_apart(each, is_array, arrays, numbers, _path(path, kind, name), depth + 1) for name, each in pairs)
     return Branch(kind, names, parts, _shell(part))
@@ -129,7 +136,12 @@ def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
         return tree.value
     parts = [put_together(part, arrays) for part in tree.parts]
     if dataclasses.is_dataclass(tree.kind):
-        return tree.kind(**dict(zip(tree.names, parts, strict=True)))
+        given = dict(zip(tree.names, parts, strict=True))
+        aside = [(each.name, given.pop(each.name)) for each in dataclasses.fields(tree.kind) if not each.init and each.name in given]
+        found = tree.kind(**given)
+        for name, part in aside:
+            object.__setattr__(found, name, part)  # Frozen ones, too.
+        return found
     if tree.shell is not None:
         whole = copy(tree.shell)
         whole.update(zip(tree.names, parts, strict=True))
@@ -172,10 +184,13 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
     """Return the first difference; ``numbers`` are those of the other tree's arrays, by the number of the tree's."""
     if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
         if not _same_names(tree, other.names):
-            if tree.kind in (tuple, list):
+            if tree.kind in (tuple, list, set, frozenset):
                 return f"{root or 'the call'} has {counted(len(other.names), 'element')}, not {len(tree.names):,}"
+            if set(tree.names) == set(other.names):
+                had, wanted = (", ".join(map(repr, each.names)) for each in (other, tree))
+                return f"{root or 'the call'} has its keys in the order {had}{NOT_IN_ORDER}{wanted}"
             return f"{root or 'the call'} has {_listed(other.names)}, not {_listed(tree.names)}"
-        parts = zip(tree.names, tree.parts, _in_order_of(tree, other), strict=True)
+        parts = zip(tree.names, tree.parts, other.parts, strict=True)
         return next(filter(None, (_difference(one, two, _path(root, tree.kind, name), numbers) for name, one, two in parts)), "")
     if isinstance(tree, Array) and isinstance(other, Array):
         same_one = numbers.setdefault(tree.number, other.number) == other.number
@@ -186,11 +201,15 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two constants are the same: one object, or equal values of one type. NaN is the same as NaN."""
+    """Tell whether two constants are the same: one object, or equal values of one type. NaN is the same as NaN, and 0.0 is not -0.0."""
     if one is other:
         return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float | complex | np.inexact):
+        return repr(one) == repr(other)  # Digits that tell each number from its neighbours, and signs.
     try:
-        return type(one) is type(other) and bool(one == other or (one != one and other != other))  # noqa: PLR0124 — what NaN is
+        return bool(one == other or (one != one and other != other))  # noqa: PLR0124 — what NaN is
     except Exception:  # noqa: BLE001 — a user's class may compare as it likes
         return False
 
@@ -198,28 +217,17 @@ def same(one: Any, other: Any) -> bool:
 def _names(value: Any) -> tuple[Any, ...] | None:
     """Return the names of a container's parts; None for what is not a container."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return tuple(field.name for field in dataclasses.fields(value) if field.init)
+        return tuple(field.name for field in dataclasses.fields(value) if field.init or hasattr(value, field.name))
     if isinstance(value, Mapping):
         return tuple(value)
     if isinstance(value, tuple | list):
         return getattr(value, "_fields", None) or tuple(range(len(value)))
-    return None
+    return tuple(range(len(value))) if isinstance(value, set | frozenset) else None
 
 
 def _same_names(tree: Branch, names: tuple[Any, ...] | None) -> bool:
-    """Tell whether a container of the kind of a branch has its parts; mappings that are equal may have their keys in any order."""
-    if names == tree.names:
-        return True
-    any_order = issubclass(tree.kind, Mapping) and not issubclass(tree.kind, OrderedDict)
-    return names is not None and any_order and len(names) == len(tree.names) and set(names) == set(tree.names)
-
-
-def _in_order_of(tree: Branch, other: Branch) -> Iterable[Tree]:
-    """Return the parts of a branch in the order in which another one has them."""
-    if tree.names == other.names:
-        return other.parts
-    parts = dict(zip(other.names, other.parts, strict=True))
-    return [parts[name] for name in tree.names]
+    """Tell whether a container of the kind of a branch has its parts; a function may loop over a mapping, so its order counts."""
+    return names is not None and len(names) == len(tree.names) and all(map(same, tree.names, names))
 
 
 def _parts(value: Any, names: Sequence[Any]) -> list[Any]:

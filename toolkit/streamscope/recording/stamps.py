@@ -1,4 +1,4 @@
-"""The stamp recorder: true starts and ends of generated kernels, beside their neighbours and inside graphs, without CUPTI."""
+"""The stamp recorder: when first and last blocks of generated kernels ran, beside their neighbours and inside graphs, without CUPTI."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ from streamscope.trace.blocks import MOST_BLOCKS, Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 Stamps = npt.NDArray[np.int64]
 Owner = tuple[int, int]
 
+MEASURED_ON = "H200"
+"""The GPU on which what stamps leave out was measured."""
 AGREEMENT_NS = 200.0
 """How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
 
@@ -46,15 +48,21 @@ AGREEMENT_NS = 200.0
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     """Return how much longer a stamped kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
-    Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 8,448 blocks, in arithmetic and in memory
-    (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
+    Fitted to an H200 on 2026-11-22, in the same runs, on kernels from 1 to 4,224 blocks (benchmarks/results/stamp_accuracy.json). There it
+    is right to 0.2 µs where kernels do not fill the GPU beside each other. Where they do, CUPTI counts a kernel also while it waits for
+    room, up to 3.4 µs more.
     """
     return 630 + 220 * math.log10(max(1.0, blocks / 60)) + 120 * in_graph
 
 
 def stamping_ns(blocks: int) -> float:
-    """Return how much longer stamps make a kernel of so many blocks; measured as above, beside the plain kernel."""
+    """Return how much longer stamps make a kernel of so many blocks; fitted as above, beside the plain kernel."""
     return 30 + 60 * math.log10(max(1.0, blocks / 60))
+
+
+def around_ns(blocks: int, *, in_graph: bool = False) -> float:
+    """Return how much longer a kernel of so many blocks takes without stamps, on an H200, than from its first stamp to its last."""
+    return stamp_excess_ns(blocks, in_graph=in_graph) - stamping_ns(blocks)
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,8 @@ class StampRecorder:
     """Records runs of prepared programs by stamps of blocks.
 
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
-    stamp and ends a little after its last, half of `stamp_excess_ns` each; events around each launch alone check that on other GPUs. What
-    stamps cost is taken off (`stamping_ns`). What
-    has no stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
+    stamp and ends a little after its last, half of `around_ns` each; events around each launch alone check that on other GPUs. What has no
+    stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
     outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could.
 
     Attributes
@@ -141,7 +148,9 @@ class Recording:
     missing : list of str
         Names of launches, one for each kernel of theirs that left no stamps.
     excess_ns : list of float
-        How much longer each kernel takes without stamps than from its first stamp to its last, by its slot.
+        How much longer each kernel takes on an H200 than from its first stamp to its last, by its slot.
+    correction_ns : float
+        How much more that is here, by events: 0 where they agree.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
@@ -158,7 +167,8 @@ class Recording:
         self.missing: list[str] = []
         self.slots: list[Slots] = list(self.memory.slots)
         inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
-        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) - stamping_ns(slots.blocks) for slots in self.slots]
+        self.excess_ns = [around_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
+        self.correction_ns = 0.0
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
         self.stream = cast("CudaStream", self.twin.streams[0])
@@ -223,7 +233,7 @@ class Recording:
                     self.twin.streams[0].record(event)
                 device.synchronize()
                 shifts.append(int(self.memory.read()[mark.slot][0, 0]) + chosen.clock.offset_ns - clock.host_ns(event))
-            self._shift_ns = float(np.median(shifts)) + stamp_excess_ns(1) / 2
+            self._shift_ns = float(np.median(shifts)) + self._corrected_ns(around_ns(1)) / 2
         return self._shift_ns
 
     def _by_events(self, chosen: _Pass, steps: Sequence[Bound], durations: Mapping[int, float]) -> list[Placed]:
@@ -261,11 +271,20 @@ class Recording:
     def _check_excess(self) -> None:
         """Believe events where they say, for all kernels alike, that stamps leave out more or less than on an H200."""
         if abs(self._difference_ns) > AGREEMENT_NS:
-            self.excess_ns = [max(0.0, excess + self._difference_ns) for excess in self.excess_ns]
+            self.correction_ns = self._difference_ns
+
+    def _corrected_ns(self, excess_ns: float) -> float:
+        """Return what stamps leave out here, from what they leave out on an H200."""
+        return max(0.0, excess_ns + self.correction_ns)
+
+    @property
+    def _around_ns(self) -> float:
+        """What is added around the stamps of a kernel, in the median."""
+        return float(np.median([self._corrected_ns(excess) for excess in self.excess_ns])) if self.excess_ns else 0.0
 
     @property
     def _difference_ns(self) -> float:
-        """How much longer kernels take by events than by stamps, in the median."""
+        """How much longer kernels take by events than by stamps and the constant around them, in the median."""
         return float(np.median(list(self._differences_ns.values()))) if self._differences_ns else 0.0
 
     def _owner(self, bound: Bound) -> Owner:
@@ -281,7 +300,7 @@ class Recording:
 
     def extent_ns(self, slot: int, stamps: Stamps) -> tuple[float, float]:
         """Return when a kernel began and ended, by its stamps and by what they leave out."""
-        around = self.excess_ns[slot] / 2
+        around = self._corrected_ns(self.excess_ns[slot]) / 2
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around
 
     def by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
@@ -338,7 +357,7 @@ class Recording:
         stamped = [slot for bound in replay.inner if self._stamped(bound) for slot in self.own[self._owner(bound)]]
         ran = [slot for slot in stamped if chosen.stamps[slot].all()]
         replayed = self.marker.replays(replay, roots, without, ran, self.recorder.passes)
-        around = stamp_excess_ns(1) / 2
+        around = self._corrected_ns(around_ns(1, in_graph=True)) / 2
         behind = self.marker.gap_ns - around  # from the end of a launch to the mark behind it
         shifts = [float(chosen.stamps[slot][:, 0].min()) - replayed.begun_ns[slot] for slot in ran]
         if not shifts:
@@ -368,7 +387,7 @@ class Recording:
         return Blocks(operation, part, multiprocessor, start + shift, end + shift), []
 
     def _notes(self, placed: Sequence[Placed]) -> list[str]:
-        notes = [*self.prepared.notes, *self.twin.notes, *reference_notes(self.recorder.device.info)]
+        notes = [*self.prepared.notes, *self.twin.notes, *reference_notes(self.recorder.device.info), *self._around_notes()]
         by_events = [one.step.launch for one in placed if one.basis is not Basis.MEASURED]
         large = [one for one in by_events if (one.operation, one.part) in self.memory.too_large]
         others = [one for one in by_events if one not in large]
@@ -382,9 +401,21 @@ class Recording:
             notes.append(f"{kernels}: busy time and overlap are lower bounds")
         return list(dict.fromkeys(notes))
 
+    def _around_notes(self) -> list[str]:
+        """Say where what is added around stamps differs from an H200's, or was not measured on this GPU."""
+        added = f"{time_text(self._around_ns, 2)} are added around the first and last block of a kernel"
+        if self.correction_ns:
+            than = f"{time_text(abs(self.correction_ns), 2)} {'more' if self.correction_ns > 0 else 'less'} than on an {MEASURED_ON}"
+            return [f"{added}, {than}: events around kernels alone say so"]
+        if not self.excess_ns or MEASURED_ON in self.recorder.device.info.name:
+            return []
+        by_events = f"events here differ by {time_text(abs(self._difference_ns), 2)}" if self._differences_ns else "nothing here checks it"
+        return [f"{added}, as measured on an {MEASURED_ON}; {by_events}"]
+
     def _info(self, chosen: _Pass, calibration: Calibration, passes: Sequence[_Pass], notes: Sequence[str]) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.recorder.passes}
-        found["stamp_excess_ns"] = round(float(np.median(self.excess_ns)), 1) if self.excess_ns else 0.0
+        found["stamp_excess_ns"] = round(self._around_ns, 1)
+        found["stamp_correction_ns"] = round(self.correction_ns, 1)
         found["stamp_difference_ns"] = round(self._difference_ns, 1)
         found["clock_uncertainty_ns"] = round(chosen.clock.uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))

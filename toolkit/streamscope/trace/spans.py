@@ -65,7 +65,8 @@ class Basis(IntEnum):
     """How the two times of a span came to be known."""
 
     MEASURED = 0
-    """Both ends were read from a clock (host calls; CUPTI; a simulated device's own log)."""
+    """Both ends were read from a clock (host calls; CUPTI; a simulated device's own log). By stamps: those of the first and last block;
+    a constant is added around them."""
     DERIVED = 1
     """The end was measured; the start is the end less the duration measured in the gated pass."""
     PLACED = 2

@@ -6,6 +6,7 @@ import { timeWords } from "./nature.js";
 import { isOperator, originOf, symbolOf } from "./origins.js";
 import { shortened } from "./text.js";
 
+/** Other kinds are called what they are. */
 const KIND_WORDS = {
   launch: "launch call",
   graph_launch: "graph launch call",
@@ -14,14 +15,12 @@ const KIND_WORDS = {
   host: "host function",
   compile: "compilation",
   api: "call of CUDA",
-  range: "range",
-  kernel: "kernel",
-  copy: "copy",
   set: "memory set",
   graph: "graph replay",
 };
 
-const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", api: "API time", kernel: "kernel time" };
+const API_TIME = "API time";
+const DURATION_WORDS = { launch: API_TIME, graph_launch: API_TIME, event: API_TIME, api: API_TIME, kernel: "kernel time" };
 
 const LONGEST_NAME = 240;
 
@@ -46,9 +45,10 @@ export function describeSpan(model, group, span) {
   const { label, line, shapes } = originOf(model, group, group.operation[span]);
   const symbol = symbolOf(model, group, span);
   const node = group.graph_node[span];
+  const basis = group.basis[span];
   return {
     name: shortened(model.names[group.name[span]], LONGEST_NAME),
-    where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
+    where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind] ?? kind} · ${group.label} · ${lane}${timeWords(group)}`,
     symbol: shortened(symbol, LONGEST_NAME),
     rows: [
       ...(label ? [[isOperator(shapes) ? "module" : "label", label]] : []),
@@ -60,7 +60,7 @@ export function describeSpan(model, group, span) {
       ...(group.operation[span] >= 0 ? [[group.joined_by ?? "operation", operationText(group, span)]] : []),
       ...(node >= 0 ? [["graph node", `${node}`]] : []),
     ],
-    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
+    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${(!basis && group.stamped?.[kind]) || model.bases[basis]}.`])],
   };
 }
 

@@ -45,6 +45,9 @@ test("a kernel is described with latency, queue time, size, rates and the basis 
     ["operation", "#7"],
   ]);
   assert.deepEqual(text.notes, ["Times: derived."]);
+  const stamped = { ...plain, basis: plain.basis.map(() => 0), stamped: { kernel: "first and last block" } };
+  assert.deepEqual(describeSpan(model, stamped, 1).notes, ["Times: first and last block."]);
+  assert.deepEqual(describeSpan(model, stamped, 0).notes, ["Times: measured."]); // a call
   const simulated = describeSpan(model, { ...plain, device: { kind: "simulated" } }, 1);
   assert.equal(simulated.where, "kernel · async · main · simulated time");
   assert.deepEqual(simulated.notes, []);
