@@ -262,3 +262,13 @@ def test_joining_empty_traces():
     found = ss.diff(empty, sequence(("k", 2)))
     assert [(row.status, row.difference_us) for row in found.rows] == [("added", 2)]
     assert found.answer == "the first has no spans, so there is nothing to compare."
+
+
+def test_unrelated_traces_are_said_to_look_like_different_programs_before_all_else():
+    """Of 60 + 40 µs of kernels, 20 µs are of a name that both have."""
+    found = ss.diff(sequence(("a", 10), ("b", 50), program="one"), sequence(("a", 10), ("c", 15), ("d", 15), program="two"))
+    assert found.in_both == 0.2
+    assert found.warnings[0] == "20 % of the kernel time is in both: these look like different programs"
+    alike = ss.diff(sequence(("a", 10), ("b", 50), program="one"), sequence(("a", 10), ("b", 15), program="two"))
+    assert alike.in_both == 1
+    assert not any("different programs" in warning for warning in alike.warnings)

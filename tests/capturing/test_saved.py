@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -353,3 +354,10 @@ def test_damaged_files_are_refused_or_load_and_run(tmp_path, seed):
         return
     assert loaded.certificate().unordered() == []
     assert len(ss.prepare(loaded, engine="graph", progress=False).plan.program.operations) == len(loaded.nodes)
+
+
+def test_a_trace_is_said_to_be_one():
+    path = Path(__file__).parents[1] / "data/kineto/resnet50_graph.json.gz"
+    with pytest.raises(ProgramError, match="is a trace, not captured code") as caught:
+        ss.load_captured(path)
+    assert "ss.read" in caught.value.hint

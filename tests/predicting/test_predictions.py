@@ -248,6 +248,17 @@ def test_names_that_tables_show_choose_the_kernels_that_they_show():
     assert f"what takes longest is {next(iter(shown))!r}" in caught.value.hint
 
 
+def test_a_trace_of_too_many_launches_is_refused_at_once(monkeypatch):
+    trace = chain_trace(engine="sync")
+    launched = len(trace.spans.of_kind(DEVICE_KINDS))
+    monkeypatch.setattr("streamscope.predicting.prediction.MOST_LAUNCHES", launched)
+    trace.what_if(engine="graph")
+    monkeypatch.setattr("streamscope.predicting.prediction.MOST_LAUNCHES", launched - 1)
+    with pytest.raises(TraceError, match=f"{launched} kernels, copies and sets are more") as caught:
+        trace.what_if(engine="graph")
+    assert "record one step" in caught.value.hint
+
+
 def test_patterns_choose_by_label():
     def labelled(x):
         with ss.label("block1.act"):

@@ -372,3 +372,16 @@ def test_the_folder_of_a_comparison_says_how_to_read_it(tmp_path):
     (tmp_path / "comparison.json").write_text("{}")
     with pytest.raises(TraceError, match=r"ss\.load_comparison reads it"):
         read(tmp_path)
+
+
+def test_the_name_of_a_damaged_file_is_said_once_and_a_comparison_is_named(tmp_path):
+    function, inputs = ss.workload("branches").build(length=2)
+    runs = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)
+    whole = runs["graph"].trace.to_parquet(tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "bad.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceError) as caught:
+        ss.read(tmp_path / "bad.parquet")
+    assert caught.value.message.count("cannot read") == 1
+    with pytest.raises(TraceError, match="it is a comparison, of several traces") as caught:
+        ss.read(runs.save(tmp_path / "saved") / "comparison.json")
+    assert "load_comparison" in caught.value.hint

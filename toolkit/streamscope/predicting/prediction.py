@@ -349,7 +349,7 @@ def what_if(trace: Trace, engine: str | None = None, streams: int | None = None,
 def supposition_of(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Supposition:
     """Return what a prediction of a trace under an engine is made of, to be changed before it is predicted."""
     measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
-    if (launched := int(np.isin(trace.spans.kind, DEVICE_KINDS).sum())) > MOST_LAUNCHES:
+    if (launched := int(trace.spans.is_kind(DEVICE_KINDS).sum())) > MOST_LAUNCHES:
         raise TraceError(
             f"{launched:,} kernels, copies and sets are more than the {MOST_LAUNCHES:,} that are predicted",
             hint="record one step, or a few, and predict that trace",
