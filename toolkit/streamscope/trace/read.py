@@ -99,9 +99,12 @@ def is_trace(path: Path) -> bool:
     try:
         with opened(path, MOST_FILE_BYTES) as file:
             start = file.read(4096)
-    except OSError:
+            if start.startswith(_GZIP):
+                file.seek(0)
+                start = _Decompressed(cast("IO[bytes]", file)).read(4096)
+    except (OSError, ValueError):
         return False
-    return start.startswith((_GZIP, _SQLITE, MAGIC)) or re.match(rb'\s*\{\s*"(schemaVersion|traceEvents)"', start) is not None
+    return start.startswith((_SQLITE, MAGIC)) or re.match(rb'\s*\{\s*"(schemaVersion|traceEvents)"', start) is not None
 
 
 def _database(path: Path, gpu: int | None) -> Trace:
