@@ -226,7 +226,8 @@ def test_weights_that_change_after_a_capture_inside_an_autocast_block_are_cast_a
     prepared.run()
     prepared.wait()
     with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
-        np.testing.assert_array_equal(captured.outputs()[0], model(x).float().cpu().numpy())
+        # As bfloat16 rounds; an old weight would give half of it.
+        np.testing.assert_allclose(captured.outputs()[0], model(x).float().cpu().numpy(), rtol=0.02, atol=0.02)
 
 
 def test_random_numbers_of_cupy_generators(cupy):

@@ -177,9 +177,13 @@ def test_the_server_has_a_file_read_by_another_process(five_engines, tmp_path):
 
 
 # Stands for the program: writes which process it is, and how many questions it was asked before; "end" ends it.
-PROGRAM = """import itertools, os, sys
+PROGRAM = """import itertools, os, sys, time
 asked = 0
 for line in itertools.chain(['{}'], iter(sys.stdin.readline, '')):
+    if 'slow' in line:
+        time.sleep(0.4)
+    if 'stuck' in line:
+        time.sleep(60)
     if 'end' in line:
         sys.exit('no room <b>left</b>')
     said = b'changed' if 'change' in line else b'%d %d' % (os.getpid(), asked)
@@ -196,7 +200,8 @@ def program(monkeypatch):
     started = []
 
     def start(command, **options):
-        started.append(real([sys.executable, "-c", PROGRAM], **options))
+        first = next((word for word in ("slow", "stuck") if word in command[-1]), "")
+        started.append(real([sys.executable, "-c", PROGRAM.replace("{}", first)], **options))
         return started[-1]
 
     monkeypatch.setattr(readers.subprocess, "Popen", start)
@@ -221,6 +226,83 @@ def test_a_long_trace_is_read_once_and_again_where_the_program_ended_or_the_file
 
     assert run_apart(talk()) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert all(process.poll() is not None for process in program)
+
+
+def test_many_questions_at_once_have_a_file_read_once(program):
+    async def talk():
+        kept = readers.Readers()
+        answers = await asyncio.gather(*(kept.ask(Path("a"), "a", {"find": number}) for number in range(6)))
+        kept.end(Path("a"))
+        return [int(content[8:].split()[1]) for content in answers]
+
+    assert run_apart(talk()) == [0, 1, 2, 3, 4, 5]
+    assert len(program) == 1
+
+
+def test_a_program_that_is_answering_is_not_ended_for_another_file(program, monkeypatch):
+    monkeypatch.setattr(readers, "MOST_KEPT", 1)
+    monkeypatch.setattr(readers, "IDLE_S", 0.1)
+
+    async def talk():
+        kept = readers.Readers()
+        await kept.ask(Path("a"), "a", {})
+        slow, _ = await asyncio.gather(kept.ask(Path("a"), "a", {"slow": 1}), kept.ask(Path("b"), "b", {}))
+        for name in "ab":
+            kept.end(Path(name))
+        return slow[8:].split()
+
+    process, count = run_apart(talk())
+    assert (int(process), int(count), len(program)) == (program[0].pid, 1, 2)
+
+
+def test_a_first_read_that_nobody_waits_for_any_more_is_ended(program):
+    async def talk():
+        kept = readers.Readers()
+
+        async def started(name, **question):
+            asking = asyncio.ensure_future(kept.ask(Path(name), name, question))
+            for _ in range(9):
+                await asyncio.sleep(0)
+            return asking
+
+        # Two of them would keep all others waiting.
+        left = [await started(name, stuck=1) for name in "ab"]
+        for asking in left:
+            asking.cancel()
+        await kept.ask(Path("c"), "c", {})
+        ended = [process.poll() is not None for process in program]
+        # Of two who wait for one file, the first one leaves, then both.
+        first = await started("d", slow=1)
+        second = asyncio.ensure_future(kept.ask(Path("d"), "d", {}))
+        await asyncio.sleep(0)
+        first.cancel()
+        answer = (await second)[8:].split()
+        both = [await started("e", stuck=1), asyncio.ensure_future(kept.ask(Path("e"), "e", {}))]
+        await asyncio.sleep(0)
+        for asking in both:
+            asking.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+        await kept.ask(Path("c"), "c", {})
+        for name in "cd":
+            kept.end(Path(name))
+        return ended, [each.pid for each in program].index(int(answer[0])), int(answer[1])
+
+    assert run_apart(talk()) == ([True, True, False], 3, 1)
+    assert len(program) == 5
+    assert all(process.poll() is not None for process in program)
+
+
+def test_a_read_that_takes_too_long_is_ended_and_said(program, monkeypatch):
+    monkeypatch.setattr(readers, "LONGEST_S", 0.2)
+    error = run_apart(refusal_of(readers.Readers().ask(Path("a"), "a.parquet", {"stuck": 1})))
+    assert (error.status_code, error.log_message) == (504, "reading a.parquet took longer than 0.2 s and was given up")
+    assert [process.poll() is not None for process in program] == [True]
+
+
+async def refusal_of(asked):
+    with pytest.raises(readers.web.HTTPError) as refused:
+        await asked
+    return refused.value
 
 
 def test_few_long_traces_are_kept_and_none_that_nobody_asks_for(program, monkeypatch):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import socket
+import time
 import urllib.error
 import urllib.request
-from urllib.parse import urlencode
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
@@ -112,7 +116,6 @@ def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folde
     page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('to ask again')")
     ss.read(folder / "graph.parquet").to_parquet(folder / "twice.parquet")
     button.click()
-    button.click()
     page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('written again since it was drawn')")
     assert page.evaluate(f"{TIMELINE}.model.groups.map(({{ label, path }}) => [label, path ?? null])") == [["graph", None]]
     button.click()
@@ -123,6 +126,7 @@ def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folde
 def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, folder, large_trace):
     trace = large_trace(1_000_100)
     trace.to_parquet(folder / "long.parquet")
+    (folder / "left.parquet").write_bytes((folder / "long.parquet").read_bytes())
     answers = []
     page.on("response", lambda response: answers.append(response) if "streamscope/timeline" in response.url else None)
     page.evaluate("jupyterapp.commands.execute('docmanager:open', { path: 'files/long.parquet' }).then(() => null)")
@@ -254,3 +258,41 @@ def test_a_path_of_the_disk_is_a_path_of_the_contents_and_no_other_kind_of_file_
     refused = json.loads(body[8:])["refused"]
     assert refused.startswith("cannot read 'notes.txt': ")
     assert str(folder) not in refused
+
+
+@pytest.mark.parametrize("ask", ["[1]", "no JSON", "[" * 3000 + "]" * 3000, '{"a":' * 3000 + "1" + "}" * 3000])
+def test_a_question_that_is_none_is_refused(lab, folder, ask):
+    query = urlencode({"path": "files/graph.parquet", "ask": ask})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{lab.server}/streamscope/timeline?{query}", timeout=20)
+    assert refused.value.code == 400
+    assert "ask= must be a JSON object" in json.loads(refused.value.read())["message"]
+
+
+def readers_of(name):
+    """Return which processes of this machine read a file."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [place.parent.name] * (f"/{name}\0".encode() in place.read_bytes())
+    return found
+
+
+def until(found):
+    for _ in range(600):
+        if found():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_reading_of_a_long_trace_ends_with_its_tab(lab, folder, large_trace):
+    """Nobody else waits for it. Read to its end, it would stay for ten minutes."""
+    if not (folder / "left.parquet").exists():
+        large_trace(1_000_100).to_parquet(folder / "left.parquet")
+    address = urlsplit(lab.server)
+    with socket.create_connection((address.hostname, address.port)) as tab:
+        tab.sendall(b"GET /streamscope/timeline?path=files/left.parquet HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert until(lambda: readers_of("left.parquet"))
+    assert until(lambda: not readers_of("left.parquet"))
+    assert answer(lab, "files/graph.parquet")[0] == 200

@@ -350,3 +350,33 @@ def test_of_many_streams_those_with_most_spans_are_drawn():
     assert found.left_out == 75
     marks, _ = found.marks(30, -np.inf, np.inf)
     assert marks.count.sum() == 150
+
+
+def test_hits_lie_on_lanes_that_are_drawn_and_a_step_to_another_says_so():
+    """Of 120 streams, 20 of a single kernel are not drawn."""
+    rows = [("kernel", "k", f"stream {lane}", 10 * lane, 10 * lane + 5) for lane in range(120)]
+    rows += [("kernel", "k", f"stream {lane}", 10_000 + 10 * lane, 10_000 + 10 * lane + 5) for lane in range(20, 120)]
+    one = Tiles(as_groups([trace_of(SpanTable.of(*rows))]))
+    find = {"code": None, "text": "k"}
+    assert ask(one, type="find", find=find).header["groups"][0]["onDevice"] == 200
+    hit = ask(one, type="go", how="hit", step=1, find=find, shown=[0], group=0, span=-1).header
+    assert (hit["start"], hit.get("hidden")) == (200, None)
+    assert ask(one, type="go", how="next", group=0, span=2).header["hidden"] == "stream 3"
+
+
+def test_a_tile_says_which_span_is_the_first_of_its_call_wherever_the_call_lies():
+    builder = SpanBuilder(["host", "main", "aux"])
+    builder.add(SpanKind.GRAPH_LAUNCH, "launch", "host", 0, 5000, correlation=0)
+    builder.add(GRAPH, "graph", "main", 10, 9000, correlation=0)
+    for number in range(4):
+        builder.add(KERNEL, "k", "main", 20 + 1000 * number, 30 + 1000 * number, correlation=0)
+    builder.add(KERNEL, "alone", "aux", 4500, 4600)
+    one = Tiles(as_groups([trace_of(builder.build())]))
+    spans = one.groups[0].trace.spans
+    first = int(np.flatnonzero(spans.kind == KERNEL)[0])
+    for windows in ([0, 12, 0], [0, 8, 0], [0, 10, 2]):
+        tile = ask(one, type="tile", windows=[windows])
+        assert ((column(tile, 0, "span") == first) == column(tile, 0, "first")).all()
+    late = ask(one, type="tile", windows=[[0, 10, 2]])  # From 2,048 ns on: the launch is there, the first kernel is not.
+    assert first not in column(late, 0, "span")
+    assert SpanKind.GRAPH_LAUNCH in column(late, 0, "kind")

@@ -15,11 +15,18 @@ async function small({ path }) {
   return { contents: code, loader: "text" };
 }
 
+// Names of properties that are written often, and that neither pages nor Python know.
+const OURS = new RegExp(`^(${[
+  "acrossEngines", "alignments", "animation", "applyTheme", "askForPaths", "centreOverview", "drawDirty", "followDependent", "followLaunch", "geometry",
+  "hatchGround", "hovered", "kindCounts", "labelWidths", "operationName", "plotWidth", "revealStretch", "stopListening", "stopPreparing",
+].join("|")})$`);
+
 const bundle = (entry, outfile, footer) => build({
   entryPoints: [fileURLToPath(new URL(entry, import.meta.url))],
   outfile,
   bundle: true,
   minify: true,
+  mangleProps: OURS,
   format: "iife",
   globalName: "streamscopeTimeline",
   target: ["es2022"],

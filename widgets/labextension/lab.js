@@ -52,7 +52,7 @@
     const buffer = await response.arrayBuffer();
     const length = new DataView(buffer).getUint32(0, true);
     const content = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-    if (content.refused) throw new Error(content.refused);
+    if (content.refused) throw Object.assign(new Error(content.refused), { refused: true });
     return { ...content, block: new Uint8Array(buffer, 8 + length) };
   }
 
@@ -80,7 +80,7 @@
             if (mine !== turn) throw new Error("another version of the file is shown");
             if (!answer.changed) return answer;
           } catch (error) {
-            if (mine === turn && paths) tell(`The critical path could not be had: ${error.message} Switch it off and on to ask again.`);
+            if (mine === turn && paths) tell(`The critical path could not be had: ${error.message} Switch it on to ask again.`);
             throw error;
           }
           await draw(`The file was written again since it was drawn. It was read anew${paths ? ": ask for the critical path again" : ""}.`);

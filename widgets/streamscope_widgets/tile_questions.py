@@ -43,7 +43,7 @@ def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mappi
 
 
 def hits_of(tiles: Tiles, find: Mapping[str, Any] | None) -> list[BoolArray] | None:
-    """Return for each group which spans a search finds, by a name's code or by a text in lower case; the same as in ``filter.js``."""
+    """Return for each group which drawn spans a search finds, by a name's code or by a text in lower case; the same as in ``filter.js``."""
     if find is None or (find["code"] is None and not find["text"]):
         return None
     wanted = (find["code"], find["text"])
@@ -65,7 +65,7 @@ def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
         labels = np.array([text in each.lower() for each in origins.texts] + [False])[origins.label]
         known = (spans.operation >= 0) & (spans.operation < len(labels))
         found[known] |= labels[spans.operation[known]]
-    return found
+    return found & part.drawn
 
 
 def _counts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,9 @@ def _go(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
     if not 0 <= span < len(tiles.parts[group].group.trace.spans):
         return {}
     spans = tiles.parts[group].group.trace.spans
-    return {"group": group, "span": span, "start": int(spans.start_ns[span]), "end": int(spans.end_ns[span]), "position": position}
+    hidden = {} if tiles.parts[group].drawn[span] else {"hidden": spans.lanes[spans.lane[span]]}
+    place = {"start": int(spans.start_ns[span]), "end": int(spans.end_ns[span]), "position": position}
+    return {"group": group, "span": span, **place, **hidden}
 
 
 def _next_hit(tiles: Tiles, question: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -64,6 +64,20 @@ class Part:
         return waits_of(self.group.trace.origins, self.group.trace.spans)
 
     @cached_property
+    def first(self) -> BoolArray:
+        """Which spans are the first kernel, copy or memory set that their call put on the device."""
+        spans = self.group.trace.spans
+        rows = np.flatnonzero((spans.kind >= SpanKind.KERNEL) & (spans.kind != SpanKind.GRAPH) & (spans.correlation >= 0))
+        found = np.zeros(len(spans), bool)
+        found[rows[np.unique(spans.correlation[rows], return_index=True)[1]]] = True
+        return found
+
+    @cached_property
+    def drawn(self) -> BoolArray:
+        """Which spans are on a lane that is drawn."""
+        return np.isin(self.group.trace.spans.lane, self.rows.lanes)
+
+    @cached_property
     def launched(self) -> IntArray:
         """For each span the row of what its operation, or the part of it, put on the device; -1 for none."""
         spans = self.group.trace.spans
@@ -113,7 +127,7 @@ class Part:
         # Of a launch, some of what it put on the device may be in a crowd: then it is not told which came first.
         joined = table.correlation if exact else np.full(len(marks), -1)
         table.__dict__.update(start_ns=marks.start_ns, end_ns=marks.end_ns, correlation=joined, **none, **zero)
-        more = {"merged": marks.count, "busy": marks.busy_ns, "row": marks.slot % SLOTS, "span": span}
+        more = {"merged": marks.count, "busy": marks.busy_ns, "row": marks.slot % SLOTS, "span": span, "first": self.first[span]}
         more |= {} if hits is None else {"hits": found}
         shown = Shown(table, None, more, {"exact": exact}, waits=self._waits_among(span if exact else span[:0]))
         if self.stretches is None:

@@ -14,7 +14,7 @@ export function drawAxes(ctx, scene) {
       if (box.lanes.length) drawTicks(ctx, sceneOf(scene, box.index), box.axis, box.bottom);
     }
   } else {
-    drawTicks(ctx, scene, layout.axis, layout.overview.top - 8);
+    drawTicks(ctx, scene, layout.axis, layout.foot);
   }
   drawAxisKind(ctx, scene);
 }

@@ -25,7 +25,7 @@ export class Choosing {
     }
     timeline.measure = null;
     timeline.selected = highlightOf(timeline.model, group, span);
-    if (timeline.tiles) timeline.tiles.held = { group, row: timeline.selected.row = rows[span] };
+    if (timeline.tiles) timeline.tiles.hold({ group, row: timeline.selected.row = rows[span] });
     timeline.panel.showOperation(timeline.selected);
     timeline.redraw(false);
     timeline.tell("selection");
@@ -38,7 +38,7 @@ export class Choosing {
 
   clear() {
     const { timeline } = this;
-    if (timeline.tiles) timeline.tiles.held = null;
+    timeline.tiles?.hold(null);
     const chosen = timeline.selected;
     timeline.selected = timeline.measure = timeline.rubber = null;
     timeline.panel.hide();

@@ -9,8 +9,9 @@ import { decodeWaits } from "./waits.js";
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis"];
 // What the first picture can do without is decoded when it is first asked for.
 const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
-// Of a long trace: how many spans each stands for, how long these run, in which row, and the row in the trace of the one that it is drawn as.
-const OF_MARKS = ["merged", "busy", "row", "span", "hits"];
+// Of a long trace: how many spans each stands for, how long these run, in which row, and the row in the trace of the one that it is drawn as;
+// which of them a search finds, and whether it is the first that its call put on the device.
+const OF_MARKS = ["merged", "busy", "row", "span", "hits", "first"];
 
 /** Give an object a property that is worked out when it is first read. */
 function later(object, name, make) {

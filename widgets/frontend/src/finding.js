@@ -2,6 +2,8 @@
 
 import { filterSpans } from "./filter.js";
 
+const REST_MS = 250;
+
 export class Finding {
   constructor(timeline) {
     this.timeline = timeline;
@@ -42,7 +44,9 @@ export class Finding {
     const find = this.sought;
     this.groups = null;
     this.at = 0;
-    const counted = find && await tiles.tell({ type: "find", find });
+    tiles.turn++;
+    if (find) await new Promise((rested) => setTimeout(rested, REST_MS));
+    const counted = find && find === this.sought && await tiles.tell({ type: "find", find });
     if (find !== this.sought || !counted) return;
     this.groups = counted.groups;
     this.timeline.toolbar.search.tell();

@@ -21,4 +21,7 @@ export function frameGeometry(view, layout, dpr) {
 
 export const timeAt = (view, plot, x) => view.t0 + ((x - plot.left) / (plot.right - plot.left)) * (view.t1 - view.t0);
 
+/** The same, of places beside the plot the time at its edge. */
+export const timeWithin = (view, plot, x) => timeAt(view, plot, Math.min(Math.max(x, plot.left), plot.right));
+
 export const positionOf = (view, plot, t) => plot.left + ((t - view.t0) / (view.t1 - view.t0)) * (plot.right - plot.left);

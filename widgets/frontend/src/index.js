@@ -1,5 +1,6 @@
 // The doors: `widget` for anywidget, `mount` for whoever has the data at hand; report.js is that of reports.
 
+import { questionsBy } from "./asking.js";
 import { decode } from "./decode.js";
 import { make } from "./dom.js";
 import { mount as mountWith } from "./mount.js";
@@ -12,7 +13,6 @@ export { decode };
 export const mount = (element, header, block, ask) => mountWith(element, header, block, ask, Tiles);
 
 const PATIENCE_MS = 4000;
-const LATE_MS = 60_000;
 
 /** Follows https://anywidget.dev/en/afm/. Asks the kernel for the spans, which are no part of the saved notebook. */
 export const widget = {
@@ -27,22 +27,11 @@ export const widget = {
       message.textContent = "No answer from the kernel yet. If it is busy, the timeline appears when it is free; "
         + "if this notebook was reopened, run the cell again.";
     }, PATIENCE_MS);
-    const asked = new Map();
-    const ask = (question) => new Promise((resolve, reject) => {
-      const id = `${Math.random()}`;
-      const late = setTimeout(() => asked.get(id)({ refused: "the kernel is busy, or gone" }), LATE_MS);
-      asked.set(id, (header, block) => {
-        clearTimeout(late);
-        asked.delete(id);
-        if (header.refused) reject(new Error(header.refused));
-        else resolve({ header, block });
-      });
-      model.send({ ...question, view, id });
-    });
+    const { ask, answered } = questionsBy((question) => model.send({ ...question, view }));
     const receive = (content, buffers) => {
       // Without a view, they are new spans for all views.
       if ((content.view ?? view) !== view) return;
-      if (content.type === "answer") asked.get(content.id)?.(content.header, buffers[0]);
+      if (content.type === "answer") answered(content, buffers[0]);
       if (content.type !== "spans") return;
       clearTimeout(timer);
       if (timeline) {

@@ -20,6 +20,9 @@ export function launchOf(group, kinds, span) {
   return ofCorrelation(group, id).find((i) => isLaunch(group.kind[i], kinds)) ?? -1;
 }
 
+/** Whether the call that launched a span of a long trace may lie in what is not loaded; where `launchOf` finds none. */
+export const callUnknown = ({ exact, kind, correlation }, kinds, span) => kinds.isDevice(kind[span]) && (exact ? correlation[span] >= 0 : exact === false);
+
 /**
  * The call whose launch latency a device span tells, or -1. A graph's launch has one, to its first kernel or copy, as in
  * analysis/launches.py: what comes later in the replay waited for what came before it.
@@ -27,6 +30,8 @@ export function launchOf(group, kinds, span) {
 export function latencyCallOf(group, kinds, span) {
   const launch = launchOf(group, kinds, span);
   if (launch < 0 || group.kind[span] === kinds.graph) return launch;
+  // Of a long trace Python says which come first: what is loaded may begin in the middle of a replay.
+  if (group.first) return group.first[span] ? launch : -1;
   const isNode = (i) => kinds.isNode(group.kind[i]);
   return ofCorrelation(group, group.correlation[span]).find(isNode) === span ? launch : -1;
 }

@@ -57,7 +57,7 @@ export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed
   const boxes = [];
   for (const box of groups) boxes[box.index] = box;
   const overview = { top: y + OVERVIEW_GAP, height: groups.length * OVERVIEW_ROW + 6, row: OVERVIEW_ROW };
-  return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups, boxes, overview };
+  return { width, height: overview.top + overview.height + 4, axis: AXIS, foot: overview.top - 8, header: HEADER, plot, groups, boxes, overview };
 }
 
 function placeLane(lane, top) {

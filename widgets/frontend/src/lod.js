@@ -2,7 +2,9 @@
 //
 // A frame costs at most two entries for each pixel and track, however many spans there are, and allocates nothing.
 
-import { gallop, upperBound } from "./search.js";
+import { gallop, lowerBound, upperBound } from "./search.js";
+
+const MOST_OVER = 1000;
 
 /** Entries that `visible` can give for `pixels` pixels. */
 export const entryCapacity = (pixels) => 4 * pixels + 64;
@@ -39,15 +41,32 @@ export function visible(track, t0, t1, pitch, out) {
 /** Share of `pitch` that the spans [from, to) cover, at most 1. */
 export const coverage = (track, from, to, pitch) => Math.min(1, (track.before[to] - track.before[from]) / pitch);
 
-/** Position of the span at time `t`; else the nearest crowd's longest within three pixels of `pitch`; -1 for none. */
-export function spanAt(track, t, pitch) {
-  const slack = 3 * pitch;
-  const from = upperBound(track.reach, t - slack);
-  const to = gallop(track.start, t + slack, from);
+/**
+ * Position of the span that holds time `t`; else of the nearest within three pixels of `pitch`, by its edges; -1 for none. Where a filter
+ * hides a span that is narrower than a pixel, a match as near wins.
+ */
+export function spanAt({ start, end, reach, spans, longest }, t, pitch) {
+  const within = (slack) => [upperBound(reach, t - slack), lowerBound(start, t + slack)];
+  const [from, to] = within(3 * pitch);
   if (from >= to) return -1;
-  for (let k = upperBound(track.start, t, from, to) - 1; k >= from; k--) {
-    if (t < track.end[k] && track.end[k] - track.start[k] >= pitch) return k;
-    if (track.reach[k] <= t) break;
+  // Of those that end after `t` the first, and of those that began by then the last.
+  const first = upperBound(reach, t);
+  const last = upperBound(start, t) - 1;
+  let k = last;
+  // Only spans for which there was no row of their own lie over each other: the one on top is picked.
+  for (const stop = Math.max(first, last - MOST_OVER); k > stop && end[k] <= t; ) k--;
+  if (first > last) {
+    // Nothing runs.
+    const before = lowerBound(reach, reach[last]);
+    k = last < from || (last + 1 < to && start[last + 1] - t <= t - reach[last]) ? last + 1 : before;
+  } else if (end[k] <= t) k = first;
+  const { shown } = longest;
+  if (shown && !shown[spans[k]] && end[k] - start[k] < pitch) {
+    for (let slack = pitch / 2; slack < 3 * pitch; slack += pitch / 2) {
+      const [near, far] = within(slack);
+      const match = longest.find(near, far);
+      if (near < far && shown[spans[match]]) return match;
+    }
   }
-  return track.longest.find(from, to);
+  return k;
 }

@@ -58,21 +58,17 @@ export class LongestTree {
     const { levels } = this;
     let best = from;
     let most = -1;
+    let level = null;
+    const weigh = (node) => {
+      const k = level ? level[node] : node;
+      const weight = this.weight(k);
+      if (weight > most) [best, most] = [k, weight];
+    };
     for (let depth = 0; from < to; depth++) {
-      const level = depth ? levels[depth - 1] : null;
+      if (depth) level = levels[depth - 1];
       const climbs = depth < levels.length;
-      while (from < to && (!climbs || from % FANOUT)) {
-        const k = level ? level[from] : from;
-        const weight = this.weight(k);
-        if (weight > most) [best, most] = [k, weight];
-        from++;
-      }
-      while (from < to && to % FANOUT) {
-        to--;
-        const k = level ? level[to] : to;
-        const weight = this.weight(k);
-        if (weight > most) [best, most] = [k, weight];
-      }
+      while (from < to && (!climbs || from % FANOUT)) weigh(from++);
+      while (from < to && to % FANOUT) weigh(--to);
       from /= FANOUT;
       to /= FANOUT;
     }

@@ -89,7 +89,7 @@ function drawCursor(ctx, scene, time) {
   if (time < g.t0 || time > g.t1) return;
   const x = Math.round(g.x(time));
   ctx.fillStyle = theme.faint;
-  ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.overview.top - 8) - g.px(layout.axis - 6));
+  ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.foot) - g.px(layout.axis - 6));
   for (const { axis, of } of axes(scene)) drawPill(ctx, scene, micros(of(time)), x, axis, theme.ink);
 }
 
@@ -97,7 +97,7 @@ function drawCursor(ctx, scene, time) {
 function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   const { geometry: g, theme, layout } = scene;
   const [x, width] = stretch(g, Math.min(from, to), Math.max(from, to), 1);
-  const [top, bottom] = [g.px(above ?? layout.axis - 6), g.px(below ?? layout.overview.top - 8)];
+  const [top, bottom] = [g.px(above ?? layout.axis - 6), g.px(below ?? layout.foot)];
   ctx.fillStyle = theme.accentWash;
   ctx.fillRect(x, top, width, bottom - top);
   ctx.fillStyle = theme.accent;

@@ -3,7 +3,7 @@
 import { offAxis } from "./align.js";
 import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
-import { latencyCallOf, launchOf } from "./join.js";
+import { callUnknown, latencyCallOf, launchOf } from "./join.js";
 import { originOf, symbolOf } from "./origins.js";
 import { rangesAround } from "./ranges.js";
 import { lowerBound } from "./search.js";
@@ -34,7 +34,7 @@ export function operationRows(model, highlight) {
       const launch = launchOf(group, kinds, i);
       const inGraph = launch >= 0 && group.kind[launch] === kinds.graph_launch;
       const latency = latencyCallOf(group, kinds, i) >= 0 ? micros(group.start[i] - group.start[launch]) : "–";
-      const call = launch < 0 ? "–" : inGraph ? "in graph" : micros(group.duration[launch]);
+      const call = launch < 0 ? (callUnknown(group, kinds, i) ? "call not loaded" : "–") : inGraph ? "in graph" : micros(group.duration[launch]);
       return [group.label, group.lanes[group.lane[i]].name, micros(group.start[i]), micros(group.duration[i]), call, latency];
     });
   });
@@ -129,16 +129,22 @@ export class Panel {
 
   /** Have Python add up what a long trace has there. */
   async askTotals(measure) {
-    const { tiles, layout, viewer } = this.timeline;
     this.fill(null, "Adding up …", "", []);
-    const areas = layout.groups.map((box) => {
+    const areas = this.areasOf(measure);
+    const found = await this.timeline.tiles.tell({ type: "totals", areas });
+    if (this.timeline.measure !== measure) return;
+    // Other engines may be shown by now, or the same ones in another order or alignment: these are asked for.
+    if (found) this.showMeasure(measure, JSON.stringify(areas) === JSON.stringify(this.areasOf(measure)) ? found.groups : null);
+    else this.timeline.clear();
+  }
+
+  /** What of each shown engine is measured, as tile_questions.py takes it. */
+  areasOf(measure) {
+    const { layout, viewer } = this.timeline;
+    return layout.groups.map((box) => {
       const [start, end] = [measure.from, measure.to].map((position) => offAxis(viewer.alignments[box.index], position));
       return { group: box.index, start, end, rows: rowsWithin(box, measure).map((row) => [row.lane.index, row.lane.rows.indexOf(row.track)]) };
     });
-    const found = await tiles.tell({ type: "totals", areas });
-    if (this.timeline.measure !== measure) return;
-    if (found) this.showMeasure(measure, found.groups);
-    else this.timeline.clear();
   }
 
   showMeasure(measure, known = null) {

@@ -2,7 +2,7 @@
 
 import { offAxis } from "./align.js";
 import { describeGroup, describeSpan } from "./describe.js";
-import { timeAt } from "./geometry.js";
+import { timeAt, timeWithin } from "./geometry.js";
 import { highlightOf } from "./join.js";
 import { hitTest } from "./layout.js";
 import { spanAt } from "./lod.js";
@@ -32,15 +32,12 @@ export class Pointing {
 
   /** The span at a point: {group, span} or null. */
   pick({ x, y }) {
-    const { layout, viewer } = this.timeline;
-    const { plot } = layout;
+    const { layout: { plot }, layout, viewer: { view, alignments } } = this.timeline;
     const hit = hitTest(layout, y);
     if (hit.area !== "lane" || x < plot.left || x > plot.right) return null;
-    const { track } = hit.row;
-    const { index } = hit.group;
-    const { t0, t1 } = viewer.view;
-    const pitch = (t1 - t0) / viewer.plotWidth / viewer.alignments[index].factor;
-    const k = spanAt(track, offAxis(viewer.alignments[index], timeAt(viewer.view, plot, x)), pitch);
+    const { row: { track }, group: { index } } = hit;
+    const [t, next] = [x, x + 1].map((place) => offAxis(alignments[index], timeAt(view, plot, place)));
+    const k = spanAt(track, t, next - t);
     return k < 0 ? null : { group: index, span: track.spans[k] };
   }
 
@@ -72,16 +69,16 @@ export class Pointing {
   }
 
   showTip(found, hit, { clientX, clientY }) {
-    const { model, tooltip } = this.timeline;
+    const { model, tooltip, cursor, viewer } = this.timeline;
     if (found) {
       const group = model.groups[found.group];
       const around = rangesAround(model, group, found.span);
       tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
-    } else if (hit.area === "at once" && this.timeline.cursor !== null) {
+    } else if (hit.area === "at once" && cursor !== null) {
       const { index } = hit.group;
-      const told = describeOverlap(this.timeline, index, offAxis(this.timeline.viewer.alignments[index], this.timeline.cursor));
-      if (told) tooltip.show(told, told.fill, clientX, clientY);
-      else tooltip.hide();
+      const told = describeOverlap(this.timeline, index, offAxis(viewer.alignments[index], cursor));
+      if (told) return tooltip.show(told, told.fill, clientX, clientY);
+      tooltip.hide();
     } else if (hit.area === "header") {
       tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, clientX, clientY);
     } else {
@@ -112,11 +109,10 @@ export class Pointing {
   /** Add up what lies in the rows and the stretch between two points. */
   measureArea(from, to) {
     const { layout, view } = this.timeline;
-    const { left, right } = layout.plot;
-    const [start, end] = [from, to].map(({ x }) => timeAt(view, layout.plot, Math.min(Math.max(x, left), right)));
-    const [top, bottom] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
+    const [start, end] = [from, to].map(({ x }) => timeWithin(view, layout.plot, x));
+    const [top, bottom] = [from.y, to.y].sort((a, b) => a - b);
     this.leave();
-    this.timeline.measureStretch(start, end, { top: Math.max(top, layout.axis), bottom: Math.min(bottom, layout.overview.top - 8) });
+    this.timeline.measureStretch(start, end, { top: Math.max(top, layout.axis), bottom: Math.min(bottom, layout.foot) });
   }
 
   /** The engine at a height, or null. */

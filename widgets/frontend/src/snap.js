@@ -1,7 +1,7 @@
 // A measurement's ends stick to the edges of spans, so that what is read is exact.
 
 import { offAxis, onAxis } from "./align.js";
-import { timeAt } from "./geometry.js";
+import { timeWithin } from "./geometry.js";
 import { hitTest } from "./layout.js";
 import { upperBound } from "./search.js";
 
@@ -10,7 +10,7 @@ const REACH = 5;
 /** The position on the axis of a point, or of the edge of a span within a few pixels of it in the row that the point lies in. */
 export function snapToEdge({ layout, viewer }, { x, y }) {
   const { view, alignments } = viewer;
-  const position = timeAt(view, layout.plot, Math.min(Math.max(x, layout.plot.left), layout.plot.right));
+  const position = timeWithin(view, layout.plot, x);
   const hit = hitTest(layout, y);
   if (hit.area !== "lane") return position;
   const alignment = alignments[hit.group.index];

@@ -73,7 +73,12 @@ export class OverlapSwitches {
       if (this.timeline.model !== model) return;
       attachPaths(model, header, block);
       this.timeline.redraw();
-    }, () => (this.asked = null));
+    }, ({ message }) => {
+      if (this.timeline.model !== model) return;
+      this.asked = null;
+      this.timeline.stage.nudge(`No critical path: ${message}`);
+      this.set({ ...this.shows, path: false });
+    });
   }
 
   tell() {

@@ -48,8 +48,8 @@ function computed(root, variable, backdrop) {
 
 /** What the page says: the colours of the root element's CSS variables, and its font. All else follows from it. */
 export function readLook(root) {
-  const ground = computed(root, "--ss-ground", [255, 255, 255]);
-  return { ground, ink: computed(root, "--ss-ink", ground), accent: computed(root, "--ss-accent", ground), font: getComputedStyle(root).fontFamily };
+  const ground = computed(root, "--ground", [255, 255, 255]);
+  return { ground, ink: computed(root, "--ink", ground), accent: computed(root, "--accent", ground), font: getComputedStyle(root).fontFamily };
 }
 
 /** All colours and fonts that the canvas needs. */

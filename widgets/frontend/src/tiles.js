@@ -6,12 +6,13 @@ import { buildLanes } from "./tracks.js";
 
 const REST_MS = 120;
 const AGAIN_MS = 2000;
+const MOST_WAIT_MS = 60_000;
 const MOST_KEPT = 12;
 
 export class Tiles {
   /** @param {(question: object) => Promise<{header, block}>} ask answers what tile_questions.py can */
   constructor(timeline, ask, model) {
-    Object.assign(this, { timeline, ask, kept: new Map() });
+    Object.assign(this, { timeline, ask, kept: new Map(), wait: AGAIN_MS, going: null, turn: 0 });
     this.whole = this.entry(model);
     /** Group and row in the trace of what is selected, wherever it is loaded. */
     this.held = null;
@@ -75,13 +76,16 @@ export class Tiles {
     let wait = 0;
     try {
       const { header, block } = await this.ask(question);
+      this.wait = AGAIN_MS;
       const groups = header.groups.map((group, index) => (group ? decodePart(model, index, group, block) : model.groups[index]));
       this.kept.set(key, this.entry({ ...model, groups }, key, question));
-      if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
-    } catch (error) {
-      wait = AGAIN_MS;
-      this.timeline.stage.nudge(`The detail is asked for again: ${error.message}`);
+    } catch ({ message, refused }) {
+      // What Python refuses it refuses again.
+      if (refused) this.kept.set(key, this.whole);
+      else this.wait = Math.min(2 * (wait = this.wait), MOST_WAIT_MS);
+      this.timeline.stage.nudge(`${refused ? "No detail" : "The detail is asked for again"}: ${message}`);
     }
+    if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
     if (this.ended) return;
     setTimeout(() => {
       this.loading = false;
@@ -106,16 +110,30 @@ export class Tiles {
     }
   }
 
+  /** Hold what is selected now. Steps that were asked for before lead nowhere any more. */
+  hold(held) {
+    if (held?.row !== this.held?.row || held?.group !== this.held?.group || !held) this.turn++;
+    this.held = held;
+  }
+
+  /** Take a step, from where the step before it leads. */
+  go(...step) {
+    const { turn } = this;
+    return (this.going = Promise.resolve(this.going).then(() => turn === this.turn && this.step(turn, ...step)));
+  }
+
   /** Select what a step leads to, wherever it lies in the trace, and bring it into view unless `reveal` is false. */
-  async go(question, reveal = true) {
+  async step(turn, question, reveal = true) {
     const { arrangement: { shown }, finding, viewer, choosing } = this.timeline;
     const { group = shown[0], row = -1 } = this.held ?? {};
     const found = await this.tell({ type: "go", group, span: row, shown, find: finding.sought, ...question });
-    if (this.ended || !(found?.span >= 0)) return;
+    if (this.ended || turn !== this.turn || !(found?.span >= 0)) return;
     choosing.clear();
+    this.turn = turn;
     finding.at = found.position;
     this.held = { group: found.group, row: found.span };
     if (reveal) viewer.revealStretch(found.group, found.start, found.end);
+    if (found.hidden) this.timeline.stage.nudge(`On a lane that is not drawn: ${found.hidden}`);
     this.select();
   }
 

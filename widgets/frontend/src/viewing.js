@@ -2,7 +2,7 @@
 
 import { alignmentsOf, onAxis, reachOf } from "./align.js";
 import { Animation } from "./animation.js";
-import { timeAt } from "./geometry.js";
+import { timeAt, timeWithin } from "./geometry.js";
 import { clampView, fitView, fullView, panView, zoomView } from "./scale.js";
 
 const LEAST_PIXELS = 24;
@@ -111,7 +111,7 @@ export class Viewer {
   /** Mark the stretch that zooming will show, from one place of the canvas to another. */
   stretchRubber(from, to) {
     const { plot } = this.timeline.layout;
-    const [start, end] = [from, to].map((x) => timeAt(this.view, plot, Math.min(Math.max(x, plot.left), plot.right)));
+    const [start, end] = [from, to].map((x) => timeWithin(this.view, plot, x));
     this.timeline.rubber = { from: start, to: end };
     this.timeline.redraw(false);
   }
@@ -119,7 +119,8 @@ export class Viewer {
   zoomToRubber() {
     const { rubber } = this.timeline;
     this.timeline.rubber = null;
-    if (rubber) this.glide({ t0: Math.min(rubber.from, rubber.to), t1: Math.max(rubber.from, rubber.to) });
+    const [t0, t1] = [rubber?.from, rubber?.to].sort((a, b) => a - b);
+    if (rubber) this.glide({ t0, t1 });
     this.timeline.redraw(false);
   }
 

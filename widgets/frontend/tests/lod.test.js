@@ -85,13 +85,71 @@ test("a filtered span wins over a longer hidden one", () => {
   assert.equal(track.longest.find(0, 2), 1);
 });
 
-test("pointing finds the span under the pointer, else the nearest crowd's longest, else nothing", () => {
-  const spans = [[0, 100], [100, 104], [104, 110], [400, 500]].map(([start, end]) => ({ kind: "kernel", lane: 1, start, end }));
-  const track = trackOf(spans);
+const kernels = (stretches) => trackOf(stretches.map(([start, end]) => ({ kind: "kernel", lane: 1, start, end })));
+
+test("pointing finds the span under the pointer, else the nearest within reach, else nothing", () => {
+  const track = kernels([[0, 100], [100, 104], [104, 110], [400, 500]]);
   assert.equal(spanAt(track, 50, 10), 0);
   assert.equal(spanAt(track, 99.9, 1), 0);
   assert.equal(spanAt(track, 100, 1), 1);
   assert.equal(spanAt(track, 450, 10), 3);
   assert.equal(spanAt(track, 250, 10), -1);
   assert.equal(spanAt(track, 390, 10), 3);
+});
+
+test("in a dense lane the pointer picks what lies under it, not its neighbours to the left", () => {
+  // Kernels of 10 ns each 15 ns: at 0, 15, 30, …; at the zooms a kernel is 10, 0.44, 0.044 and 0.0044 pixels wide.
+  const track = kernels(Array.from({ length: 1000 }, (_, i) => [15 * i, 15 * i + 10]));
+  for (const pitch of [1, 22.5, 225, 2250]) {
+    assert.equal(spanAt(track, 7500, pitch), 500, "where it starts");
+    assert.equal(spanAt(track, 7509.9, pitch), 500, "just before it ends");
+    assert.equal(spanAt(track, 7511, pitch), 500, "1 ns behind it, 4 before the next");
+    assert.equal(spanAt(track, 7514, pitch), 501, "4 ns behind it, 1 before the next");
+    assert.equal(spanAt(track, 7512.5, pitch), 501, "as far from both: the later, whose pixel it is");
+    assert.equal(spanAt(track, -2, pitch), 0);
+    assert.equal(spanAt(track, 15006, pitch), pitch === 1 ? -1 : 999, "11 ns behind the last");
+  }
+});
+
+test("distance is to the edges: a long span far to the left is near where it ends", () => {
+  const track = kernels([[0, 1000], [1010, 1011], [1011, 1011], [1030, 1031]]);
+  assert.equal(spanAt(track, 1004, 5), 0);
+  assert.equal(spanAt(track, 1006, 5), 1);
+  assert.equal(spanAt(track, 1022, 5), 3);
+  assert.equal(spanAt(track, 1046, 5), -1);
+});
+
+test("of spans that lie over each other the one on top is picked, and one far below is found", () => {
+  const track = kernels([[0, 1000], [10, 20], [12, 500], [600, 610]]);
+  assert.equal(spanAt(track, 15, 1), 2);
+  assert.equal(spanAt(track, 605, 1), 3);
+  assert.equal(spanAt(track, 700, 1), 0);
+  assert.equal(spanAt(track, 1002, 1), 0, "it ends last");
+  const under = kernels([[0, 1e6], ...Array.from({ length: 5000 }, (_, i) => [10 * i, 10 * i + 5])]);
+  assert.equal(spanAt(under, 40008, 1), 0);
+});
+
+test("pointing agrees with a search through all spans, at every zoom", () => {
+  for (let seed = 1; seed <= 10; seed++) {
+    const spans = randomSpans(400, seed);
+    const track = trackOf(spans);
+    const random = seeded(seed + 50);
+    for (let round = 0; round < 100; round++) {
+      const [t, pitch] = [random() * track.end[399], 10 ** (4 * random() - 1)];
+      const found = spanAt(track, t, pitch);
+      const away = spans.map(({ start, end }) => Math.max(start - t, t - end, 0));
+      const least = Math.min(...away);
+      if (least >= 3 * pitch) assert.equal(found, -1);
+      else assert.equal(away[found], least);
+    }
+  }
+});
+
+test("where a filter hides the span of a crowd under the pointer, the nearest match is picked", () => {
+  const track = kernels(Array.from({ length: 100 }, (_, i) => [10 * i, 10 * i + 8]));
+  track.longest.rebuild(Uint8Array.from({ length: 100 }, (_, i) => i === 50 || i === 53));
+  assert.equal(spanAt(track, 513, 20), 50, "51 is under the pointer, 50 ended 5 ns before");
+  assert.equal(spanAt(track, 528, 20), 53);
+  assert.equal(spanAt(track, 513, 5), 51, "wide enough to be seen");
+  assert.equal(spanAt(track, 203, 20), 20, "no match is near");
 });

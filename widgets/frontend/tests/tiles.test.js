@@ -34,7 +34,13 @@ function makeTimeline(ask) {
     model, dpr: 1, view: { t0: 0, t1: 1_000_000 }, drawn: [], nudges: [], selected: [],
     viewer: { alignments: [{ origin: 0, factor: 1 }], plotWidth: 1000, revealStretch: (...where) => timeline.revealed = where },
     arrangement: { shown: [0] }, finding: { sought: null, at: 0 }, overlap: { shows: { path: false } }, stage: { nudge: (words) => timeline.nudges.push(words) },
-    choosing: { select: (...what) => timeline.selected.push(what), clear: () => (timeline.tiles.held = null) },
+    choosing: {
+      select: (group, span) => {
+        timeline.selected.push([group, span]);
+        timeline.tiles.hold({ group, row: timeline.model.groups[group].span[span] });
+      },
+      clear: () => timeline.tiles.hold(null),
+    },
     draw(tile) {
       if (timeline.tile === tile) return;
       Object.assign(timeline, { tile, model: tile.model });
@@ -170,4 +176,69 @@ test("a search marks what holds a hit, and nothing of what was loaded without it
   await rest();
   await rest(20);
   assert.deepEqual([...timeline.tile.shown[0]], [1]);
+});
+
+test("steps that are asked for at once lead on from each other, and none goes on after what was selected, or cleared, since", async () => {
+  const waiting = [];
+  const timeline = makeTimeline((question) => new Promise((resolve) => waiting.push([question.span, (row) => resolve({ header: { group: 0, span: row, start: row, end: row + 1 } })])));
+  const { tiles } = timeline;
+  const answer = async (row) => {
+    waiting.at(-1)[1](row);
+    await rest(5);
+  };
+  tiles.hold({ group: 0, row: 10 });
+  for (let press = 0; press < 3; press++) tiles.go({ how: "next" });
+  await rest(5);
+  for (const row of [11, 12, 13]) await answer(row);
+  assert.deepEqual(waiting.map(([row]) => row), [10, 11, 12]);
+  assert.equal(tiles.held.row, 13);
+
+  for (const since of [() => timeline.choosing.clear(), () => timeline.choosing.select(0, 1)]) {
+    timeline.revealed = null;
+    tiles.hold({ group: 0, row: 10 });
+    tiles.go({ how: "next" });
+    tiles.go({ how: "next" });
+    await rest(5);
+    since();
+    const { held } = tiles;
+    const asked = waiting.length;
+    await answer(11);
+    assert.deepEqual([timeline.revealed, tiles.held, waiting.length], [null, held, asked]);
+    tiles.go({ how: "next" });
+    await rest(5);
+    assert.equal(waiting.at(-1)[0], held?.row ?? -1);
+    await answer(20);
+    assert.equal(tiles.held.row, 20);
+  }
+});
+
+test("a step to a lane that is not drawn says so", async () => {
+  const timeline = makeTimeline(async () => ({ header: { group: 0, span: 70, start: 311_296, end: 311_306, position: 0, hidden: "stream 120" } }));
+  await timeline.tiles.go({ how: "dependent" });
+  assert.deepEqual(timeline.nudges, ["On a lane that is not drawn: stream 120"]);
+});
+
+test("what is refused is asked for once, and what is lost at longer and longer intervals", async (context) => {
+  let asked = 0;
+  let refused = true;
+  const timeline = makeTimeline(async () => {
+    asked++;
+    throw Object.assign(new Error("no"), { refused });
+  });
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const passes = async (ms) => {
+    for (let passed = 0; passed < ms; passed += 100) {
+      context.mock.timers.tick(100);
+      for (let turn = 0; turn < 5; turn++) await Promise.resolve();
+    }
+  };
+  timeline.show(300_000, 310_000);
+  await passes(20_000);
+  assert.deepEqual([asked, timeline.nudges], [1, ["No detail: no"]]);
+  refused = false;
+  asked = 0;
+  timeline.show(700_000, 710_000);
+  await passes(300_000);
+  // At 0, 2, 6, 14, 30, 62 s, and then once a minute.
+  assert.equal(asked, 6 + 3);
 });

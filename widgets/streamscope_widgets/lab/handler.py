@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ class TimelineHandler(APIHandler):
     """Reads a file of the server's contents; what may not be read through them may not be read here."""
 
     auth_resource = "contents"
+    asking: asyncio.Future[bytes] | None = None
 
     @web.authenticated
     @authorized
@@ -29,13 +32,24 @@ class TimelineHandler(APIHandler):
         name = self.get_query_argument("path")
         try:
             question = json.loads(self.get_query_argument("ask", "{}"))
-        except ValueError:
+            json.dumps(question)
+        except (ValueError, RecursionError):
             question = None
         if not isinstance(question, dict):
-            raise web.HTTPError(400, "ask= must be a JSON object")
-        content = await READERS.ask(await self._place(name), name.rpartition("/")[2], question)
+            raise web.HTTPError(400, "ask= must be a JSON object, nested less than some hundred deep")
+        place = await self._place(name)
+        self.asking = asyncio.ensure_future(READERS.ask(place, name.rpartition("/")[2], question))
+        with suppress(asyncio.CancelledError):  # Nobody waits any more.
+            content = await self.asking
+        if self.asking.cancelled():
+            return
         self.set_header("Cache-Control", "no-store")
         await self.finish(content, set_content_type="application/octet-stream")
+
+    def on_connection_close(self) -> None:
+        """Ask no more for whoever closed the tab."""
+        if self.asking:
+            self.asking.cancel()
 
     async def _place(self, name: str) -> Path:
         """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""

@@ -7,17 +7,21 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tornado import web
 
-MOST_AT_ONCE = asyncio.Semaphore(2)
+MOST_AT_ONCE = 2
 """Files that are read at one time, each by a program of its own; others wait."""
 MOST_KEPT = 3
 """Long traces that are kept in memory at one time."""
+LONGEST_S = 600.0
+"""A program that needs longer for an answer, as on a disk that hangs, is ended."""
 IDLE_S = 600.0
 """A program that nobody asked anything for so long comes to an end; whoever asks again has the file read again."""
 
@@ -37,7 +41,7 @@ class Reader:
     def __init__(self, path: Path, name: str, question: Mapping[str, Any]) -> None:
         # -P: the folder in which the server was started may hold a numpy.py.
         command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, json.dumps(question)]
-        self.name, self.lock = name, asyncio.Lock()
+        self.name = name
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 — closed by `end`; a pipe that nobody reads would stop it once it is full.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)  # noqa: S603 — ours
         self.stays = False
@@ -73,6 +77,24 @@ class Reader:
             raise web.HTTPError(500, last or f"reading {self.name} failed with code {code}", reason="the file could not be read")
         return content
 
+    async def told(self, answer: Callable[[], bytes]) -> bytes:
+        """Wait for what `ask` or `answer` returns; a program that nobody waits for any more, or that takes too long, is ended.
+
+        Raises
+        ------
+        HTTPError
+            As of `answer`; 504 after `LONGEST_S`.
+        """
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                return await asyncio.to_thread(answer)
+        except TimeoutError:
+            self.end()
+            raise web.HTTPError(504, f"reading {self.name} took longer than {LONGEST_S:g} s and was given up") from None
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
     def end(self) -> None:
         """End the program, and free what it held."""
         self.stays = False
@@ -84,53 +106,92 @@ class Reader:
                     pipe.close()
 
 
+@dataclass(eq=False)
+class Line:
+    """Who asks about one file: one at a time, so that it is read once."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asking: int = 0
+    answered: asyncio.Future[bytes] | None = None
+    """Whose turn it is."""
+    reads: bool = False
+    """Whether the file is read first; a program that has read it answers quickly, and stays."""
+
+
 class Readers:
-    """The programs that stay, the one that was asked last at the end."""
+    """The programs that stay, the one that was asked last at the end. One that is answering is not among them."""
 
     def __init__(self) -> None:
         self._kept: dict[Path, Reader] = {}
         self._timers: dict[Path, asyncio.TimerHandle] = {}
+        self._lines: dict[Path, Line] = {}
+        self._reads = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def ask(self, path: Path, name: str, question: Mapping[str, Any]) -> bytes:
         """Return the answer to a question about a file, read anew where it is not in memory, or changed.
 
+        Whoever waits may be cancelled. The file is read on as long as others wait for it.
+
         Raises
         ------
         HTTPError
-            500: it could not be read.
+            500: it could not be read. 504: not in `LONGEST_S`.
         """
-        if reader := self._kept.get(path):
-            content = b""
-            with suppress(web.HTTPError):  # It came to an end: the file is read anew, which may say why.
-                async with reader.lock:
-                    content = await asyncio.to_thread(reader.ask, question) if reader.stays else b""
-            if reader.stays and not _changed(content):
-                self._keep(path, reader)
-                return content
-            self.end(path)
-        async with MOST_AT_ONCE:
-            reader = Reader(path, name, question)
-            content = await asyncio.to_thread(reader.answer)
-        if reader.stays:
-            self._keep(path, reader)
-        return content
+        line = self._lines.setdefault(path, Line())
+        line.asking += 1
+        answer = asyncio.ensure_future(self._answer(line, path, name, question))
+        try:
+            return await asyncio.shield(answer)
+        finally:
+            line.asking -= 1
+            if line.answered is not answer:
+                answer.cancel()
+            if not line.asking and line.answered and line.reads:
+                line.answered.cancel()
+            if not line.asking and not line.lock.locked():
+                self._lines.pop(path, None)
 
-    def _keep(self, path: Path, reader: Reader) -> None:
-        if self._kept.get(path) is not reader:
-            self.end(path)
-        self._kept.pop(path, None)
-        self._kept[path] = reader
+    async def _answer(self, line: Line, path: Path, name: str, question: Mapping[str, Any]) -> bytes:
+        async with line.lock:
+            line.answered = asyncio.current_task()
+            try:
+                if reader := self._take(path):
+                    try:
+                        content = await reader.told(partial(reader.ask, question))
+                    except web.HTTPError as error:
+                        if error.status_code == 504:
+                            raise
+                    else:
+                        if reader.stays and not _changed(content):
+                            self._keep(path, reader)
+                            return content
+                    reader.end()  # It came to an end, or the file is another: it is read anew, which may say why.
+                line.reads = True
+                async with self._reads:
+                    reader = Reader(path, name, question)
+                    content = await reader.told(reader.answer)
+                if reader.stays:
+                    self._keep(path, reader)
+                return content
+            finally:
+                line.answered, line.reads = None, False
+
+    def _take(self, path: Path) -> Reader | None:
+        """Return the program that reads a file, if there is one. Nobody else ends it until it is kept again."""
         if timer := self._timers.pop(path, None):
             timer.cancel()
+        return self._kept.pop(path, None)
+
+    def _keep(self, path: Path, reader: Reader) -> None:
+        self.end(path)
+        self._kept[path] = reader
         self._timers[path] = asyncio.get_running_loop().call_later(IDLE_S, self.end, path)
         for oldest in [*self._kept][:-MOST_KEPT]:
             self.end(oldest)
 
     def end(self, path: Path) -> None:
         """End the program that reads a file, if there is one."""
-        if timer := self._timers.pop(path, None):
-            timer.cancel()
-        if reader := self._kept.pop(path, None):
+        if reader := self._take(path):
             reader.end()
 
 
