@@ -1,5 +1,6 @@
 // A short glide from one view to another; none at all for readers who asked their system for less motion.
 
+import { between } from "./geometry.js";
 import { blendViews } from "./scale.js";
 
 const DURATION_MS = 130;
@@ -20,7 +21,7 @@ export class Animation {
     this.target = to;
     const begin = performance.now();
     const step = (now) => {
-      const share = Math.min(1, Math.max(0, (now - begin) / DURATION_MS));
+      const share = between(0, (now - begin) / DURATION_MS, 1);
       this.apply(blendViews(from, to, 1 - (1 - share) ** 3));
       if (share < 1) this.frame = requestAnimationFrame(step);
       else this.target = null;

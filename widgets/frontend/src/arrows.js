@@ -37,10 +37,15 @@ export function drawArrow(ctx, scene, groupIndex, launch, span) {
   ctx.moveTo(x0, y0);
   ctx.bezierCurveTo(x0, y0 + lean, x1, y1 - head - lean, x1, y1 - head);
   ctx.stroke();
+  drawHead(ctx, x1, y1, head);
+}
+
+/** An arrow's head with its tip at a point; upwards where `head` is negative. */
+export function drawHead(ctx, x, y, head) {
   ctx.beginPath();
-  ctx.moveTo(x1 - head * 0.8, y1 - head * 1.3);
-  ctx.lineTo(x1 + head * 0.8, y1 - head * 1.3);
-  ctx.lineTo(x1, y1);
+  ctx.moveTo(x - head * 0.8, y - head * 1.3);
+  ctx.lineTo(x + head * 0.8, y - head * 1.3);
+  ctx.lineTo(x, y);
   ctx.fill();
 }
 

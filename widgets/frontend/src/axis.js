@@ -1,11 +1,13 @@
 // The axis and its ticks: one for all engines, or one for each where each has its own scale.
 
-import { grouped } from "./format.js";
-import { axisUnit, tickDecimals, tickStep } from "./scale.js";
+import { inUnit } from "./format.js";
+import { between } from "./geometry.js";
+import { tickStep, tickWords } from "./scale.js";
 import { sceneOf } from "./scene.js";
 import { fitted, font } from "./text.js";
 
 const TICK_GAP = 84;
+const LABEL_GAP = 8;
 
 export function drawAxes(ctx, scene) {
   const { layout, mode } = scene;
@@ -19,25 +21,30 @@ export function drawAxes(ctx, scene) {
   drawAxisKind(ctx, scene);
 }
 
-/** Ticks with their labels above `axis`, and lines from there to `bottom`. */
+/** Ticks with their labels, as many as have room, above `axis`, and lines from there to `bottom`. */
 function drawTicks(ctx, scene, axis, bottom) {
   const { geometry: g, theme, layout, view } = scene;
-  const unit = axisUnit(view);
   const step = tickStep(view, layout.plot.right - layout.plot.left, TICK_GAP);
-  const decimals = tickDecimals(step, unit);
+  const { base, unit, decimals, words } = tickWords(view, step);
   const above = axis === layout.axis ? 16 : 9;
   const top = g.px(axis - above + 9);
   ctx.font = font(scene, 11);
   ctx.textAlign = "center";
-  for (let tick = Math.ceil(view.t0 / step); tick * step <= view.t1; tick++) {
-    const x = Math.round(g.x(tick * step));
+  let free = -Infinity;
+  const write = (label, x, indent) => {
+    const half = ctx.measureText(label).width / 2;
+    const centre = between(g.left + indent * half, x, ctx.canvas.width - half);
+    if (centre - half < free) return;
+    ctx.fillStyle = theme.soft;
+    ctx.fillText(label, centre, g.px(axis - above));
+    free = centre + half + g.px(LABEL_GAP);
+  };
+  if (words) write(words, 0, 1);
+  for (let tick = Math.ceil((view.t0 - base) / step); base + tick * step <= view.t1; tick++) {
+    const x = Math.round(g.x(base + tick * step));
     ctx.fillStyle = theme.grid;
     ctx.fillRect(x, top, Math.max(1, Math.floor(g.dpr)), g.px(bottom) - top);
-    const label = `${grouped((tick * step) / unit.ns, decimals)} ${unit.name}`;
-    const half = ctx.measureText(label).width / 2;
-    ctx.fillStyle = theme.soft;
-    const centre = Math.min(Math.max(x, g.left + (tick ? half : 0)), ctx.canvas.width - half);
-    ctx.fillText(label, centre, g.px(axis - above));
+    write(inUnit(tick * step, unit, decimals), x, tick && 1);
   }
   ctx.textAlign = "left";
 }

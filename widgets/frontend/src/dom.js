@@ -12,11 +12,16 @@ export function make(tag, className, ...children) {
   return element;
 }
 
+/** Say to screen readers what an element is: its role, and what ARIA calls label, pressed, live, … */
+export function aria(element, words) {
+  for (const [name, value] of Object.entries(words)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
+}
+
 export function makeButton(text, label, onClick) {
   const button = make("button", "", text);
   button.type = "button";
   button.title = label;
-  button.setAttribute("aria-label", label);
+  aria(button, { label });
   button.addEventListener("click", onClick);
   return button;
 }
@@ -36,7 +41,7 @@ export function makeChoice(label, options, onChange) {
     choice.append(option);
   }
   choice.title = label;
-  choice.setAttribute("aria-label", label);
+  aria(choice, { label });
   choice.addEventListener("change", () => onChange(choice.value));
   return choice;
 }

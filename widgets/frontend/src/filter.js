@@ -20,8 +20,8 @@ export function filterSpans(model, { code, text }) {
   });
 }
 
-/** A call is shown for its own name, and for that of what it launches; all of an operation for its label. */
-function filterGroup({ name, kind, operation }, launched, matches, { labelled, symbols }, firstDeviceKind) {
+/** A call is shown for its own name, and for that of what it launches; all of an operation for its label. Spans that are not drawn are not shown. */
+function filterGroup({ name, kind, lane, operation, place }, launched, matches, { labelled, symbols }, firstDeviceKind) {
   const shown = new Uint8Array(name.length);
   const none = matches.length - 1;
   let [onDevice, onHost] = [0, 0];
@@ -29,6 +29,7 @@ function filterGroup({ name, kind, operation }, launched, matches, { labelled, s
     let match = matches[name[i]] | matches[launched[i] < 0 ? none : launched[i]];
     if (labelled) match |= labelled[operation[i]] ?? 0;
     if (symbols) match |= symbols[i];
+    if (place?.[lane[i]] < 0) match = 0;
     shown[i] = match;
     if (kind[i] >= firstDeviceKind) onDevice += match;
     else onHost += match;

@@ -1,6 +1,6 @@
 // Numbers as text. Times come in nanoseconds.
 
-const MICRO = 1e3;
+export const MICRO = { name: "µs", ns: 1e3 };
 
 /** Digits grouped in threes by a comma: 12345.6 → "12,345.6". */
 export function grouped(value, decimals = 0) {
@@ -10,8 +10,11 @@ export function grouped(value, decimals = 0) {
   return sign + digits + (fraction ? `.${fraction}` : "");
 }
 
+/** In a unit {name, ns}; without `decimals` exact to the nanosecond. */
+export const inUnit = (ns, unit, decimals = Math.log10(unit.ns)) => `${grouped(ns / unit.ns, decimals)} ${unit.name}`;
+
 /** Exact to the nanosecond: "1,234.567 µs". */
-export const micros = (ns) => `${grouped(ns / MICRO, 3)} µs`;
+export const micros = (ns) => inUnit(ns, MICRO);
 
 /** At least three significant digits, without an exponent. */
 export function significant(value) {

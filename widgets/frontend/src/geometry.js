@@ -19,9 +19,12 @@ export function frameGeometry(view, layout, dpr) {
   };
 }
 
+/** The value, or the end of [least, most] that is nearest to it; `most` where they cross. */
+export const between = (least, value, most) => Math.min(Math.max(least, value), most);
+
 export const timeAt = (view, plot, x) => view.t0 + ((x - plot.left) / (plot.right - plot.left)) * (view.t1 - view.t0);
 
 /** The same, of places beside the plot the time at its edge. */
-export const timeWithin = (view, plot, x) => timeAt(view, plot, Math.min(Math.max(x, plot.left), plot.right));
+export const timeWithin = (view, plot, x) => timeAt(view, plot, between(plot.left, x, plot.right));
 
 export const positionOf = (view, plot, t) => plot.left + ((t - view.t0) / (view.t1 - view.t0)) * (plot.right - plot.left);

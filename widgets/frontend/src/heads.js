@@ -1,6 +1,6 @@
 // The buttons at each engine's header: collapse, and, where the pointer or the focus is, move, pin and hide.
 
-import { make, makeButton } from "./dom.js";
+import { aria, make, makeButton } from "./dom.js";
 
 export class Heads {
   constructor(stage, timeline) {
@@ -31,17 +31,16 @@ export class Heads {
     const button = (text, words, change) => makeButton(text, `${words} ${label}`, () => timeline.arrange(change));
     const collapsed = arrangement.collapsed.has(index);
     const collapse = button(collapsed ? "▸" : "▾", "Lanes of", () => arrangement.toggle("collapsed", index));
-    collapse.setAttribute("aria-expanded", String(!collapsed));
+    aria(collapse, { expanded: !collapsed });
     collapse.classList.add("ss-collapse");
     const pin = button("pin", "Pin to the top:", () => arrangement.toggle("pinned", index));
-    pin.setAttribute("aria-pressed", String(arrangement.pinned.has(index)));
+    aria(pin, { pressed: arrangement.pinned.has(index) });
     const more = make(
       "span", "ss-head-more", button("↑", "Move up:", () => arrangement.move(index, -1)),
       button("↓", "Move down:", () => arrangement.move(index, 1)), pin, button("hide", "Hide", () => arrangement.hide(index)),
     );
     const row = make("div", "ss-head", collapse, more);
-    row.setAttribute("role", "toolbar");
-    row.setAttribute("aria-label", label);
+    aria(row, { role: "toolbar", label });
     rove(row);
     return row;
   }

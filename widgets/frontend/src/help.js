@@ -1,6 +1,6 @@
 // The overlay that tells the keys; made when it is asked for.
 
-import { make, makeButton } from "./dom.js";
+import { aria, make, makeButton } from "./dom.js";
 
 /** [what it does, with which keys or gestures]; what stands between bars is a key. */
 const KEY_WORDS = [
@@ -29,7 +29,7 @@ export function showHelp(timeline) {
   ]);
   const close = makeButton("×", "Close (Escape)", () => card.close());
   const card = make("dialog", "ss-help", make("div", "ss-panel-head", make("strong", "", "Keys"), make("div", "ss-actions", close)), make("dl", "", ...rows));
-  card.setAttribute("aria-label", "Keys of the timeline");
+  aria(card, { label: "Keys of the timeline" });
   card.addEventListener("click", (event) => event.target === card && card.close());
   card.addEventListener("close", () => {
     card.remove();

@@ -2,8 +2,10 @@
 
 import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
-import { micros } from "./format.js";
+import { inUnit, micros } from "./format.js";
+import { between } from "./geometry.js";
 import { drawWaitsOf } from "./overlap.js";
+import { axisUnit } from "./scale.js";
 import { sceneOf } from "./scene.js";
 import { drawSpan, stretch } from "./spans.js";
 import { font } from "./text.js";
@@ -90,7 +92,7 @@ function drawCursor(ctx, scene, time) {
   const x = Math.round(g.x(time));
   ctx.fillStyle = theme.faint;
   ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.foot) - g.px(layout.axis - 6));
-  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, micros(of(time)), x, axis, theme.ink);
+  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, inUnit(of(time), axisUnit(scene.view)), x, axis, theme.ink);
 }
 
 /** A stretch of the axis; `rows` says from which height to which, if not all. */
@@ -117,7 +119,7 @@ function axes({ layout, mode, alignments }) {
 function drawPill(ctx, scene, text, centre, axis, fill) {
   const { geometry: g, theme } = scene;
   const width = ctx.measureText(text).width + g.px(12);
-  const x = Math.min(Math.max(centre - width / 2, g.left), ctx.canvas.width - width);
+  const x = between(g.left, centre - width / 2, ctx.canvas.width - width);
   const middle = g.px(axis);
   ctx.fillStyle = fill;
   ctx.beginPath();

@@ -1,6 +1,7 @@
 // The strip at the foot: all of every run, where the device is busy, what was found, and where the view lies.
 
 import { onAxis } from "./align.js";
+import { between } from "./geometry.js";
 
 const BUSY_SHADES = 12;
 // More hits than this are everywhere.
@@ -45,7 +46,7 @@ export function drawOverview(ctx, scene) {
     ctx.fillText(EARLIER, g.px(6), g.px(top + layout.overview.height / 2));
   }
   if (view.t0 <= home.t0 && view.t1 >= home.t1) return;
-  const x0 = Math.min(Math.max(g.left, x(view.t0)), g.right - g.px(3));
+  const x0 = between(g.left, x(view.t0), g.right - g.px(3));
   const x1 = Math.max(x0 + g.px(3), Math.min(g.right, x(view.t1)));
   ctx.fillStyle = theme.accentWash;
   ctx.fillRect(x0, g.px(top), x1 - x0, g.px(layout.overview.height));

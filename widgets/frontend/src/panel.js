@@ -1,7 +1,7 @@
 // The table below the timeline: one operation, or one stretch of time, under every engine.
 
 import { offAxis } from "./align.js";
-import { make, makeButton, makeSwatch } from "./dom.js";
+import { aria, make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { callUnknown, latencyCallOf, launchOf } from "./join.js";
 import { originOf, symbolOf } from "./origins.js";
@@ -92,9 +92,7 @@ export class Panel {
     this.timeline = timeline;
     this.box = make("div", "ss-panel");
     this.box.hidden = true;
-    this.box.setAttribute("role", "region");
-    this.box.setAttribute("aria-label", "Selection");
-    this.box.setAttribute("aria-live", "polite");
+    aria(this.box, { role: "region", label: "Selection", live: "polite" });
     root.append(this.box);
   }
 

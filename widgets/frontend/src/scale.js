@@ -1,5 +1,11 @@
 // The visible stretch of time, as {t0, t1} in nanoseconds, and the ticks on its axis.
 
+import { inUnit, MICRO } from "./format.js";
+import { between } from "./geometry.js";
+
+// What more digits in a label than these tell of one tick is the same in all of them.
+const MOST_DIGITS = 8;
+
 export const NARROWEST_NS = 20;
 
 /** All from `start` to `end` with a little air at both ends. */
@@ -15,14 +21,14 @@ export function clampView(view, bounds) {
   const width = Math.max(view.t1 - view.t0, Math.min(NARROWEST_NS, widest));
   const middle = (view.t0 + view.t1) / 2;
   let t0 = width === view.t1 - view.t0 ? view.t0 : middle - width / 2;
-  t0 = Math.min(Math.max(t0, bounds.t0), bounds.t1 - width);
+  t0 = between(bounds.t0, t0, bounds.t1 - width);
   return { t0, t1: t0 + width };
 }
 
 /** Zoomed by `factor` (below 1 shows less time), with the time `anchor` staying where it is on the screen. */
 export function zoomView(view, anchor, factor, bounds) {
   const width = view.t1 - view.t0;
-  const wanted = Math.min(Math.max(width * factor, NARROWEST_NS), bounds.t1 - bounds.t0);
+  const wanted = between(NARROWEST_NS, width * factor, bounds.t1 - bounds.t0);
   const t0 = anchor - (anchor - view.t0) * (wanted / width);
   return clampView({ t0, t1: t0 + wanted }, bounds);
 }
@@ -54,12 +60,29 @@ export function tickStep(view, width, gap) {
   return Math.max(factor * power, 1);
 }
 
+const largestOf = ({ t0, t1 }) => Math.max(Math.abs(t0), Math.abs(t1));
+
 /** Unit of the axis: microseconds, the unit of the whole product, until they would be too long to read. */
 export function axisUnit(view) {
-  const largest = Math.max(Math.abs(view.t0), Math.abs(view.t1));
-  if (largest < 1e8) return { name: "µs", ns: 1e3 };
+  const largest = largestOf(view);
+  if (largest < 1e8) return MICRO;
   return largest < 1e11 ? { name: "ms", ns: 1e6 } : { name: "s", ns: 1e9 };
 }
 
 /** Decimals that tell neighbouring ticks apart. */
 export const tickDecimals = (step, unit) => Math.max(0, -Math.floor(Math.log10(step / unit.ns) + 1e-9));
+
+/**
+ * How ticks `step` nanoseconds apart are told: {base, unit, decimals, words}. Where all of their digits would be too many, ticks count from
+ * `base`, in nanoseconds, which `words` tell once ("4,147.972 ms +"); else `base` is 0.
+ */
+export function tickWords(view, step) {
+  const unit = axisUnit(view);
+  const decimals = tickDecimals(step, unit);
+  if (`${Math.floor(largestOf(view) / unit.ns)}`.length + decimals <= MOST_DIGITS) return { base: 0, unit, decimals };
+  let round = 1e3;
+  while (round < view.t1 - view.t0) round *= 1e3;
+  const base = Math.floor(view.t0 / round) * round;
+  const own = axisUnit({ t0: 0, t1: view.t1 - base });
+  return { base, unit: own, decimals: tickDecimals(step, own), words: `${inUnit(base, unit, tickDecimals(round, unit))} +` };
+}

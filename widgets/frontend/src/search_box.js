@@ -1,6 +1,6 @@
 // The box that finds spans by name: how many there are, the next, the one before.
 
-import { make, makeButton } from "./dom.js";
+import { aria, make, makeButton } from "./dom.js";
 import { grouped } from "./format.js";
 
 export class SearchBox {
@@ -9,13 +9,13 @@ export class SearchBox {
     this.input = make("input", "ss-filter");
     this.input.type = "search";
     this.input.placeholder = "find by name";
-    this.input.setAttribute("aria-label", "Show only spans whose name contains this; Enter goes to the next");
+    aria(this.input, { label: "Show only spans whose name contains this; Enter goes to the next" });
     this.input.addEventListener("input", onInput);
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") timeline.finding.step(event.shiftKey ? -1 : 1);
     });
     this.count = make("span", "ss-count");
-    this.count.setAttribute("role", "status");
+    aria(this.count, { role: "status" });
     this.steps = make(
       "span", "ss-steps", makeButton("‹", "Previous hit (Shift Enter)", () => timeline.finding.step(-1)),
       makeButton("›", "Next hit (Enter)", () => timeline.finding.step(1)),
@@ -33,7 +33,7 @@ export class SearchBox {
     const { finding } = this.timeline;
     const { position, count } = finding;
     this.steps.hidden = !count;
-    this.input.setAttribute("aria-invalid", String(finding.groups !== null && !count));
+    aria(this.input, { invalid: finding.groups !== null && !count });
     this.count.textContent = !finding.groups ? "" : !count ? "no hit" : position ? `${grouped(position)} of ${grouped(count)}` : grouped(count);
   }
 }

@@ -1,6 +1,7 @@
 // Drawing the spans of one track.
 
 import { launchedName } from "./decode.js";
+import { between } from "./geometry.js";
 import { coverage, visible } from "./lod.js";
 import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
@@ -57,8 +58,8 @@ function fillRun(ctx, fill, x, y, width, height) {
 
 /** Left edge and width in device pixels of a stretch of time, cut to the plot; never narrower than `least`. */
 export function stretch(g, start, end, least = 1) {
-  const x0 = Math.min(Math.max(g.left, Math.round(g.x(start))), g.right);
-  const x1 = Math.max(Math.min(g.right, Math.round(g.x(end))), g.left);
+  const x0 = between(g.left, Math.round(g.x(start)), g.right);
+  const x1 = between(g.left, Math.round(g.x(end)), g.right);
   return [x0, Math.max(least, x1 - x0)];
 }
 

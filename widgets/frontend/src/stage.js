@@ -1,6 +1,6 @@
 // The two canvases, the nudge over them and the hint below.
 
-import { make } from "./dom.js";
+import { aria, make } from "./dom.js";
 
 const NUDGE_MS = 1200;
 const HOW_TO_ZOOM = "Click the timeline first, or hold Ctrl, to zoom with the wheel";
@@ -17,12 +17,12 @@ function describe(model) {
 
 export function buildStage(root, model) {
   const base = make("canvas", "ss-base");
-  base.setAttribute("aria-hidden", "true");
+  aria(base, { hidden: "true" });
   const overlay = make("canvas", "ss-overlay");
   overlay.tabIndex = 0;
-  overlay.setAttribute("role", "application");
+  aria(overlay, { role: "application" });
   const nudge = make("div", "ss-nudge");
-  nudge.setAttribute("role", "status");
+  aria(nudge, { role: "status" });
   const box = make("div", "ss-stage", base, overlay, nudge);
   root.append(box, make("div", "ss-hint", ...HINT.map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
 
@@ -40,7 +40,7 @@ export function buildStage(root, model) {
       }
     },
     describe(shown) {
-      overlay.setAttribute("aria-label", describe(shown));
+      aria(overlay, { label: describe(shown) });
     },
     nudge(words = HOW_TO_ZOOM) {
       nudge.textContent = words;

@@ -1,7 +1,7 @@
 // Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
 
 import { attachPaths } from "./critical_path.js";
-import { make, makeButton, makeSwatch } from "./dom.js";
+import { aria, make, makeButton, makeSwatch } from "./dom.js";
 import { looksOf } from "./looks.js";
 
 const SWITCHES = {
@@ -82,7 +82,7 @@ export class OverlapSwitches {
   }
 
   tell() {
-    for (const button of this.buttons) button.setAttribute("aria-pressed", String(this.shows[button.dataset.shows]));
+    for (const button of this.buttons) aria(button, { pressed: this.shows[button.dataset.shows] });
     this.legend.hidden = !this.shows.overlap;
   }
 }

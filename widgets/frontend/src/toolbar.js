@@ -1,7 +1,7 @@
 // The line above the canvas: what the colours mean, the search, how the engines are aligned, what dragging does, zoom.
 
 import { ALIGNMENTS } from "./align.js";
-import { make, makeButton, makeChoice, makeSwatch } from "./dom.js";
+import { aria, make, makeButton, makeChoice, makeSwatch } from "./dom.js";
 import { showHelp } from "./help.js";
 import { savePicture } from "./picture.js";
 import { SearchBox } from "./search_box.js";
@@ -25,8 +25,7 @@ export class Toolbar {
     this.timeline = timeline;
     this.chosen = null;
     this.legend = make("div", "ss-legend");
-    this.legend.setAttribute("role", "group");
-    this.legend.setAttribute("aria-label", "Operators");
+    aria(this.legend, { role: "group", label: "Operators" });
     this.search = new SearchBox(timeline, () => this.apply(null));
     this.alignment = makeChoice("Align the engines", ALIGNMENTS, (mode) => timeline.align(mode));
     this.modes = Object.entries(DRAGGING).map(([mode, [text, words]]) => {
@@ -35,8 +34,7 @@ export class Toolbar {
       return button;
     });
     const modes = make("div", "ss-modes", ...this.modes);
-    modes.setAttribute("role", "group");
-    modes.setAttribute("aria-label", "What dragging does");
+    aria(modes, { role: "group", label: "What dragging does" });
     this.tools = make(
       "div", "ss-tools", this.search.box, this.alignment, modes,
       makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
@@ -83,7 +81,7 @@ export class Toolbar {
   /** Say in the buttons what is chosen, and which engines are hidden. */
   refresh() {
     const { arrangement, model, viewer, dragging } = this.timeline;
-    const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
+    const press = (button, pressed) => aria(button, { pressed });
     for (const chip of this.legend.querySelectorAll(".ss-chip")) press(chip, Number(chip.dataset.code) === this.chosen);
     for (const button of this.modes) press(button, button.dataset.mode === dragging);
     this.alignment.value = viewer.mode;

@@ -1,13 +1,13 @@
 // The card beside the pointer.
 
-import { make, makeSwatch } from "./dom.js";
+import { aria, make, makeSwatch } from "./dom.js";
 
 const DISTANCE = 14;
 
 export class Tooltip {
   constructor(root) {
     this.card = make("div", "ss-tip");
-    this.card.setAttribute("role", "tooltip");
+    aria(this.card, { role: "tooltip" });
     this.card.hidden = true;
     // In the top layer nothing clips it, wherever the notebook scrolls.
     if ("popover" in this.card) this.card.popover = "manual";

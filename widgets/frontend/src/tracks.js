@@ -23,7 +23,7 @@ const MOST_AT_ONCE = 3;
 export function buildLanes(group, kinds) {
   if (group.drawn) return givenLanes(group);
   const drawn = firstLanes(group);
-  const place = new Int32Array(group.lanes.length).fill(-1);
+  const place = (group.place = new Int32Array(group.lanes.length).fill(-1)); // −1 for lanes that are not drawn.
   drawn.forEach((index, position) => (place[index] = position));
   const slots = MOST_ROWS + 1; // Each lane has a slot for each of its rows, and one for its band.
   const sizes = new Uint32Array(drawn.length * slots + 1);

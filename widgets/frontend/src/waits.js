@@ -1,6 +1,6 @@
 // Event waits: arrows from the end of what was waited for to the start of what waited, from one stream to another.
 
-import { rowOf } from "./arrows.js";
+import { drawHead, rowOf } from "./arrows.js";
 import { decodeColumn } from "./decode_column.js";
 import { SpansById } from "./grouping.js";
 import { lowerBound } from "./search.js";
@@ -51,9 +51,5 @@ export function drawWait(ctx, scene, index, k) {
   ctx.moveTo(x0, y0);
   ctx.bezierCurveTo(x0 + 3 * g.dpr, y0 + (y1 - y0) * 0.5, x1, y0 + (y1 - y0) * 0.4, x1, y1 - head);
   ctx.stroke();
-  ctx.beginPath();
-  ctx.moveTo(x1 - Math.abs(head) * 0.8, y1 - head * 1.3);
-  ctx.lineTo(x1 + Math.abs(head) * 0.8, y1 - head * 1.3);
-  ctx.lineTo(x1, y1);
-  ctx.fill();
+  drawHead(ctx, x1, y1, head);
 }

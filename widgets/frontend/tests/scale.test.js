@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { axisUnit, blendViews, clampView, fitView, fullView, NARROWEST_NS, panView, tickDecimals, tickStep, zoomView } from "../src/scale.js";
+import { drawAxes } from "../src/axis.js";
+import { inUnit } from "../src/format.js";
+import { frameGeometry } from "../src/geometry.js";
+import { axisUnit, blendViews, clampView, fitView, fullView, NARROWEST_NS, panView, tickDecimals, tickStep, tickWords, zoomView } from "../src/scale.js";
 import { seeded } from "./model.js";
 
 const bounds = { t0: 0, t1: 1000 };
@@ -57,4 +60,55 @@ test("the axis stays in microseconds until they get too long", () => {
   assert.equal(axisUnit({ t0: 0, t1: 99e6 }).name, "µs");
   assert.equal(axisUnit({ t0: 0, t1: 2e8 }).name, "ms");
   assert.equal(axisUnit({ t0: 0, t1: 2e11 }).name, "s");
+});
+
+/** What the axis of a view writes, as [label, left edge, right edge], with letters six pixels wide. */
+function labelsOf(view, width = 1000) {
+  const labels = [];
+  const measureText = (text) => ({ width: 6 * text.length });
+  const ctx = {
+    canvas: { width: 112 + width }, fillRect() {}, measureText,
+    fillText: (text, centre) => labels.push([text, centre - measureText(text).width / 2, centre + measureText(text).width / 2]),
+  };
+  const layout = { plot: { left: 112, right: 112 + width }, axis: 30, foot: 200 };
+  drawAxes(ctx, { layout, view, mode: "time", model: {}, theme: {}, geometry: frameGeometry(view, layout, 1) });
+  return labels;
+}
+
+test("far into a long trace the offset is told once, and ticks count from it", () => {
+  const [offset, ...ticks] = labelsOf({ t0: 4_147_972_130, t1: 4_147_972_630 }).map(([label]) => label);
+  assert.equal(offset, "4,147.972 ms +");
+  // From 0.13 to 0.63 µs behind it, two pixels a nanosecond; the label of 0.15 µs would lie under the offset, which is 84 pixels long.
+  assert.deepEqual(ticks, ["0.20 µs", "0.25 µs", "0.30 µs", "0.35 µs", "0.40 µs", "0.45 µs", "0.50 µs", "0.55 µs", "0.60 µs"]);
+  assert.deepEqual(tickWords({ t0: 4_147_972_130, t1: 4_147_975_130 }, 50).words, "4,147 ms +");
+  assert.deepEqual(tickWords({ t0: -500_000_000_130, t1: -500_000_000_030 }, 10).words, "−500.000001 s +");
+});
+
+test("up to eight digits ticks are told whole", () => {
+  assert.deepEqual(labelsOf({ t0: 0, t1: 1000 }, 300).map(([label]) => label), ["0.0 µs", "0.5 µs", "1.0 µs"]);
+  assert.equal(tickWords({ t0: 99_999_000, t1: 99_999_999 }, 1).base, 0); // 99,999.999 µs
+  assert.equal(tickWords({ t0: 4_147_972_000, t1: 4_147_982_000 }, 100).base, 0); // 4,147.9720 ms
+  assert.notEqual(tickWords({ t0: 4_147_972_000, t1: 4_147_973_000 }, 10).base, 0); // 4,147.97200 ms
+});
+
+test("labels tell their ticks, keep apart and stay in the picture, wherever the view lies", () => {
+  const random = seeded(8);
+  for (let round = 0; round < 2000; round++) {
+    const t0 = (random() < 0.2 ? -1 : 1) * 10 ** (13 * random());
+    const view = { t0, t1: t0 + 20 * 10 ** (10 * random()) };
+    const labels = labelsOf(view, 200 + 1500 * random());
+    assert.ok(labels.length, `${t0}`);
+    labels.forEach(([, left], at) => assert.ok(left >= (labels[at - 1]?.[2] ?? 0)));
+    const exact = (label) => ({ "µs": 1e3, ms: 1e6, s: 1e9 })[label.split(" ")[1]] * Number(label.split(" ")[0].replaceAll(",", "").replace("−", "-"));
+    const from = labels[0][0].endsWith("+") ? exact(labels.shift()[0]) : 0;
+    for (const [label] of labels) {
+      const time = from + exact(label);
+      assert.ok(time > view.t0 - 1e-3 && time < view.t1 + 1e-3, `${label} in ${view.t0} to ${view.t1}`);
+    }
+  }
+});
+
+test("the cursor's time is exact in the unit of the axis", () => {
+  const told = (time, t1) => inUnit(time, axisUnit({ t0: 0, t1 }));
+  assert.deepEqual([told(1234.6, 1e6), told(4_147_972_202, 5e9), told(4_147_972_202, 2e11)], ["1.235 µs", "4,147.972202 ms", "4.147972202 s"]);
 });

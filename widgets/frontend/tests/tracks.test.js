@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { filterSpans } from "../src/filter.js";
 import { buildLayout, hitTest } from "../src/layout.js";
 import { buildLanes } from "../src/tracks.js";
 import { makeModel, randomSpans } from "./model.js";
@@ -129,4 +130,16 @@ test("ranges nested deeper than there are rows are counted", () => {
   const [lane] = lanesOf([...nest, { kind: "range", start: 200, end: 210 }]);
   assert.deepEqual([lane.rows.length, lane.deeper], [8, 3]);
   assert.equal(lanesOf(nest.slice(0, 8))[0].deeper, 0);
+});
+
+test("a search finds what is drawn: no hit lies on a lane that is left out", () => {
+  const lanes = ["host", ...Array.from({ length: 120 }, (_, stream) => `stream ${stream}`)];
+  const spans = lanes.slice(1).flatMap((_, stream) => [0, 1].slice(0, stream < 60 ? 1 : 2).map((again) => (
+    { kind: "kernel", name: "k", lane: stream + 1, start: 1000 * again + stream, end: 1000 * again + stream + 1 }
+  ))).sort((a, b) => a.start - b.start);
+  const model = makeModel({ async: spans }, { lanes });
+  const drawn = buildLanes(model.groups[0], model.kinds);
+  const [{ shown, onDevice }] = filterSpans(model, { code: null, text: "k" });
+  assert.deepEqual([drawn.length, onDevice], [60, 120]); // Streams of a single kernel are left out.
+  assert.deepEqual([...shown], spans.map(({ lane }) => Number(lane > 60)));
 });
