@@ -359,6 +359,10 @@ def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(
     torch.manual_seed(11)
     parallelise(torch.nn.Dropout(0.5), x)
     assert generator.initial_seed() == 11
+    own = torch.Generator("cuda").manual_seed(5)
+    before = own.get_state()
+    parallelise(lambda y: y + torch.rand(y.shape, device="cuda", generator=own), x)
+    assert torch.equal(own.get_state(), before)
 
 
 def test_arguments_that_share_memory(torch, x):

@@ -19,9 +19,10 @@ from streamscope.auditing.serialisation import Serialisation
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.conflicts import has, known_before
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
-from streamscope.capturing.true_order import Edges, true_order
+from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.engines.plan import Estimate
+from streamscope.order.graph import Edges
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamscope.capturing.true_order import Edges
 from streamscope.devices.cost_model import CostModel
-from streamscope.order.graph import without_implied
+from streamscope.order.graph import Edges, without_implied
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
 

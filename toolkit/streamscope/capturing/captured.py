@@ -16,10 +16,11 @@ from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.facts import CaptureFacts, CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
 from streamscope.capturing.memory_curve import CurvePoint, memory_curve
-from streamscope.capturing.true_order import Edges, true_order
+from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
+from streamscope.order.graph import Edges
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place

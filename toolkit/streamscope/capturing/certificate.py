@@ -14,9 +14,9 @@ from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.capturing.conflicts import Bits, CircleError, conflicts, count_of, has, known_before, pairs_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.true_order import Edges
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError, RaceError
+from streamscope.order.graph import Edges
 from streamscope.words import counted, listed
 
 NAMED = 3

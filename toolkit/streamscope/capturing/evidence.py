@@ -13,7 +13,8 @@ from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, a
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
-from streamscope.capturing.true_order import Edges, true_order
+from streamscope.capturing.true_order import true_order
+from streamscope.order.graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)

@@ -337,17 +337,17 @@ def _regions(pieces: Sequence[Any]) -> list[Region]:
 
 def device_address(value: Any) -> int:
     """Return where the first element of a CuPy array or CUDA tensor lies."""
-    return int(value.data_ptr() if _is_tensor(value) else value.__cuda_array_interface__["data"][0])
+    return int(value.data_ptr() if is_tensor(value) else value.__cuda_array_interface__["data"][0])
 
 
 def _on_device(value: Any) -> bool:
     """Tell a CuPy array or CUDA tensor; one that needs a gradient is one, though it does not say so."""
-    return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
+    return hasattr(value.detach() if is_tensor(value) else value, "__cuda_array_interface__")
 
 
 def copy_of(value: Any) -> Any:
     """Return a copy of a CuPy array or CUDA tensor."""
-    return value.detach().clone() if _is_tensor(value) else value.copy()
+    return value.detach().clone() if is_tensor(value) else value.copy()
 
 
 def restore(before: Iterable[tuple[Any, Any]]) -> None:
@@ -355,7 +355,7 @@ def restore(before: Iterable[tuple[Any, Any]]) -> None:
     for value, copy in before:
         if repeats(value):
             continue
-        if _is_tensor(value):
+        if is_tensor(value):
             value.detach().copy_(copy)
         else:
             value[...] = copy
@@ -363,7 +363,7 @@ def restore(before: Iterable[tuple[Any, Any]]) -> None:
 
 def repeats(array: Any) -> bool:
     """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
-    strides = array.stride() if _is_tensor(array) else array.strides
+    strides = array.stride() if is_tensor(array) else array.strides
     return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
 
 
@@ -379,13 +379,13 @@ def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
         if not _on_device(one):
-            where = " in host memory" if _is_tensor(one) or isinstance(one, np.ndarray) else ""
+            where = " in host memory" if is_tensor(one) or isinstance(one, np.ndarray) else ""
             hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"
             raise ProgramError(f"{name} returned {a_kind(one)}{where}", hint=hint)
-    return [one.detach() if _is_tensor(one) else one for one in results]
+    return [one.detach() if is_tensor(one) else one for one in results]
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     """Tell a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from streamscope.capturing.memory import Access, NodeMemory, Region, around
-from streamscope.capturing.true_order import Edges, true_order
+from streamscope.capturing.true_order import true_order
+from streamscope.order.graph import Edges
 
 SHARES = (0.0, 0.125, 0.25, 0.5, 1.0)
 """Of what a capture holds beyond what a plain call has in use: the points of a curve."""

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from streamscope.capturing.memory import Access, NodeMemory
-
-Edges = tuple[tuple[int, ...], ...]
-"""For each node the nodes that it comes directly after, which all have lower numbers."""
+from streamscope.order.graph import Edges
 
 
 def true_order(memories: Sequence[NodeMemory], capture: Edges) -> Edges:

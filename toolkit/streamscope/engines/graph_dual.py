@@ -9,10 +9,10 @@ from math import inf
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
+from streamscope.engines.plan import Estimate, Plan, Replay, StreamOf, most_streams, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
-from streamscope.order.graph import without_implied
+from streamscope.order.graph import Edges, without_implied
 from streamscope.program.operation import Operation, Program
 from streamscope.words import listed, time_text
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.arguments import whole_number
+from streamscope.order.graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 
@@ -27,9 +28,6 @@ Estimate = Callable[[Launch], float]
 
 StreamOf = Callable[[Launch], int]
 """The compute stream of a kernel; 0 is the main one."""
-
-Edges = tuple[tuple[int, ...], ...]
-"""For each operation those that it comes directly after."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.engines.fewer_waits import with_fewer_waits
-from streamscope.engines.plan import Edges, Estimate, Plan, StreamOf, main_stream, most_streams
+from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.prediction import makespan_ns, reference_model
-from streamscope.order.graph import DependencyGraph
+from streamscope.order.graph import DependencyGraph, Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 

@@ -10,7 +10,7 @@ from functools import partial
 from threading import RLock
 from typing import Any, Protocol
 
-from streamscope.capturing.function import repeats
+from streamscope.capturing.function import is_tensor, repeats
 from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
@@ -18,7 +18,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
-from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, is_tensor, key, place
+from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, key, place
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.capturing.function import is_tensor
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
@@ -16,12 +17,6 @@ from streamscope.kernels.library.libraries import libraries
 MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
 Place = tuple[int, tuple[int, ...], bool, bool]
-
-
-def is_tensor(value: object) -> bool:
-    """Tell a PyTorch tensor, without importing PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_array(value: object) -> bool:

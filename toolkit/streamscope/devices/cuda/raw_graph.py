@@ -30,9 +30,8 @@ from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, libraries
+from streamscope.order.graph import Edges
 
-Edges = tuple[tuple[int, ...], ...]
-"""For each operation those that it comes directly after."""
 Pair = tuple[int, int]
 """An edge: what comes first, and what comes after it."""
 Words = npt.NDArray[np.uint64]
