@@ -20,6 +20,7 @@ class Generator:
 
     def __init__(self, state=0):
         self.state = state
+        self._cdata = id(self)
 
     def get_state(self):
         return self.state
@@ -84,11 +85,15 @@ def own(monkeypatch):
     """The class of generators of PyTorch's: on a GPU, and unknown to the garbage collector, as those are."""
 
     class Own:
-        __slots__ = ("device", "state")
+        __slots__ = ("_cdata", "device", "state")
         get_state, set_state = Generator.get_state, Generator.set_state
 
         def __init__(self, state, kind="cuda"):
-            self.state, self.device = state, SimpleNamespace(type=kind)
+            self.state, self.device, self._cdata = state, SimpleNamespace(type=kind), id(self)
+
+        def seen(self):
+            """The same generator, as an operator is given it."""
+            return SimpleNamespace(_cdata=self._cdata, get_state=self.get_state, set_state=self.set_state)
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Own))
     return Own
@@ -102,7 +107,7 @@ def test_generators_of_the_users_own_are_as_before_the_first_call_whatever_holds
     for one in (*drawn, aside):
         one.state = 8
     state.called()
-    state.draws_from([world.random, *drawn])  # Known only after the capture.
+    state.draws_from([world.random, *(one.seen() for one in drawn)])  # Known only after the capture.
     for one in drawn:
         one.state = 9
     state.put_back()

@@ -31,8 +31,9 @@ class Workspaces:
         torch = sys.modules["torch"]
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Generator) and value.device.type == "cuda":
-                known = any(value is one for one in (*torch.cuda.default_generators, *self.generators))
-                self.generators += [] if known else [value]
+                # An operator is given another Python object of the same generator.
+                known = {one._cdata for one in (*torch.cuda.default_generators, *self.generators)}  # noqa: SLF001 — PyTorch's address of it
+                self.generators += [] if value._cdata in known else [value]  # noqa: SLF001
         before = self._counts.now().allocations
         result = function(*args, **kwargs)
         after = self._counts.now().allocations

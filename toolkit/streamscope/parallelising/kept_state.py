@@ -36,7 +36,7 @@ class KeptState:
     """
 
     def __init__(self, arguments: object = None) -> None:
-        self._there = {id(one): (one, one.get_state()) for one in generators_held(arguments)}
+        self._there = {_key(one): (one, one.get_state()) for one in generators_held(arguments)}
         self._generators: list[tuple[Any, Any]] = []
         self.draws_from(generators_of(()))
         live = dict(live_memory())
@@ -59,8 +59,8 @@ class KeptState:
 
     def draws_from(self, generators: Iterable[Any]) -> None:
         """Put generators of PyTorch's back in the end: to what they were at the start or, if they were not there, to what they are now."""
-        known = {id(generator) for generator, _ in self._generators}
-        self._generators += [self._there.get(id(one)) or (one, one.get_state()) for one in generators if id(one) not in known]
+        known = {_key(generator) for generator, _ in self._generators}
+        self._generators += [self._there.get(_key(one)) or (one, one.get_state()) for one in generators if _key(one) not in known]
 
     def put_back(self) -> str:
         """Put everything back; return what a user has to know of that, where there is something."""
@@ -75,6 +75,11 @@ class KeptState:
         if not self._fits:
             return "What the function changes was not put back: there is too little device memory to save it."
         return "The function's own state is as after one call, which made it." if goes_on else ""
+
+
+def _key(generator: Any) -> int:
+    """Return what tells a generator apart: its address in PyTorch, since operators see it through other Python objects."""
+    return int(generator._cdata)  # noqa: SLF001 — PyTorch's own name for it
 
 
 def generators_held(arguments: object) -> list[Any]:
