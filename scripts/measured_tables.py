@@ -77,7 +77,7 @@ def recorders() -> str:
         ("cupti", "cupti", "profiler"),
     ):
         for where, chosen in (("one by one", ("sync", "async", "dual")), ("in a graph", ("graph", "graph-dual"))):
-            runs = [each[engine][key] for each in found["programs"].values() for engine in chosen]
+            runs = [each[engine][key] for each in found["programs"].values() for engine in chosen if engine in each]
             if where == "in a graph" and reference == "profiler":
                 runs = [one for one in runs if one["stretched"] <= found["stretched"]]
             equal = sum(one["counts_equal"] for one in runs)
@@ -105,7 +105,7 @@ def recorders() -> str:
 def stretched_graphs() -> str:
     """Return how long the kernels of a graph take by each recorder, against the run that nobody records."""
     found = data("recorder_accuracy")
-    runs = [each[engine] for each in found["programs"].values() for engine in ("graph", "graph-dual")]
+    runs = [each[engine] for each in found["programs"].values() for engine in ("graph", "graph-dual") if engine in each]
     rows = []
     for recorder in ("events", "stamps", "cupti", "PyTorch's profiler"):
         ratios = [
