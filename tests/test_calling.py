@@ -43,8 +43,10 @@ class TestEveryVerb:
         names = [parameter.name for parameter in keywords_of(verb)]
         shared = [name for name in names if name in SHARED]
         assert names[: len(shared)] == sorted(shared, key=SHARED.index)
+        # An audit looks at captured code as it was captured, and at all else under async.
+        defaults = DEFAULTS | ({"engine": None} if verb is ss.audit else {})
         for parameter in keywords_of(verb):
-            assert parameter.default == DEFAULTS.get(parameter.name, parameter.default)
+            assert parameter.default == defaults.get(parameter.name, parameter.default)
 
     def test_says_which_keyword_was_meant(self, verb):
         told = rf"ss\.{verb.__name__} at test_calling\.py:\d+ has no keyword 'trainig' \(did you mean training\?"
