@@ -41,8 +41,9 @@ Owner = tuple[int, int]
 
 MEASURED_ON = "H200"
 """The GPU on which what stamps leave out was measured."""
-AGREEMENT_NS = 200.0
-"""How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
+AGREEMENT_NS = 500.0
+"""How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed. On an H200 they
+differed by up to 0.43 µs, and CUPTI agreed with the stamps each time (benchmarks/results/recorder_accuracy.json of 2026-11-23)."""
 
 
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
