@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ class SimulatedDevice:
         self.lock = self._core.lock
         tell_children(self)
         self._memory = Memory(self._model)
-        self._streams: list[SimulatedStream] = []
+        self._streams: WeakSet[SimulatedStream] = WeakSet()  # One with work on it stays: what is due next there holds it.
 
     def _leave_behind(self) -> None:
         """Refuse all calls: this is a forked child, and a thread of the parent may have held the lock (see `forks`)."""
@@ -111,7 +112,8 @@ class SimulatedDevice:
     def stream(self, name: str, *, priority: int = 0) -> SimulatedStream:
         """Make a stream. Priorities change nothing: the model shares the multiprocessors evenly."""
         stream = SimulatedStream(self._core, name)
-        self._streams.append(stream)
+        with self.lock:
+            self._streams.add(stream)
         return stream
 
     def let_finish(self, streams: Sequence[Stream]) -> None:
@@ -348,7 +350,9 @@ class SimulatedDevice:
         DeviceError
             A launch failed since the last synchronisation, or a closed gate holds a stream.
         """
-        self._core.synchronize([stream.last for stream in self._streams], "synchronizing the device", self._streams)
+        with self.lock:
+            streams = list(self._streams)
+        self._core.synchronize([stream.last for stream in streams], "synchronizing the device", streams)
 
     def _reference(self, launch: Launch) -> Reference:
         if launch.reference is not None:
