@@ -61,13 +61,6 @@ def fastest(made: Plan, device: Device) -> Plan:
 
     Their graphs are measured, but for those of a file or on a simulated device. These are predicted: the simulated device runs the first
     plan, the last one, and the `SIMULATED` of the others that the model takes for the fastest.
-
-    Raises
-    ------
-    DeviceError
-        The driver refuses.
-    HungError
-        A replay does not end.
     """
     plans = (replace(made, others=()), *made.others)
     raw = None if device.info.simulated else made.program.raw

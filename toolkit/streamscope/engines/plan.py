@@ -249,13 +249,7 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
 
 
 def checked_streams(streams: int | None) -> int | None:
-    """Return a number of compute streams that was asked for; None leaves it to `most_streams`.
-
-    Raises
-    ------
-    EngineError
-        It is neither None nor a whole number from 1 to `MOST_STREAMS`.
-    """
+    """Return a number of compute streams that was asked for; None leaves it to `most_streams`."""
     return None if streams is None else whole_number("streams", streams, 1, MOST_STREAMS)
 
 

@@ -165,13 +165,7 @@ class CapturedCall:
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """Run with the arrays of a call, on the caller's current stream, and return what the function would return.
-
-        Raises
-        ------
-        EngineError
-            The stream is being captured.
-        """
+        """Run with the arrays of a call, on the caller's current stream, and return what the function would return."""
         stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             done = self._follow(stream)

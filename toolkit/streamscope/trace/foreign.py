@@ -68,11 +68,6 @@ def foreign_trace(
         Which streams waited for which, where the file says so.
     profiler : two int64 arrays
         When what the profiler itself did on the host began and ended.
-
-    Raises
-    ------
-    TraceError
-        There is no work of that GPU, or more of it than a trace may hold.
     """
     said = list(notes)
     found = _of_one_gpu(_possible(activities, said), gpu, said)

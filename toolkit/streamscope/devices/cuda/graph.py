@@ -151,11 +151,6 @@ class CudaGraph:
         -------
         str
             Empty or, where CUDA refuses, why; ``captured`` is then still the caller's.
-
-        Raises
-        ------
-        DeviceError
-            The call failed for another reason.
         """
         try:
             refused = _update(self._executable, captured)

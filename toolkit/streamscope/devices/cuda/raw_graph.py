@@ -115,11 +115,6 @@ class RawGraph:
         With the capture's own edges it is the capture as it was. Its empty nodes, which are not operations, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them. Other nodes are added in the order ``added``, where it is
         given and they can be copied; else they stay in the order of the capture.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
         """
         made, _ = self._made(edges, added, partial(self._add_events, events))
         operations = added if self._is_copied(edges, added) else (self._number.get(node, NO_OPERATION) for node in self._handles)
