@@ -323,7 +323,7 @@ def test_few_long_traces_are_kept_and_none_that_nobody_asks_for(program, monkeyp
 
 
 def test_the_oldest_programs_end_where_together_they_hold_too_much(program, monkeypatch):
-    """Each holds a few MiB: with room for two of them, the third one ends the first; one that alone holds too much stays for its questions."""
+    """With room for two of them, the third one ends the first. One that alone holds too much stays, for its questions."""
 
     async def talk():
         kept = readers.Readers()
