@@ -44,11 +44,11 @@ def capture_section(facts: CaptureFacts) -> Html:
 
 def memory_chart(facts: CaptureFacts) -> RowChart:
     """Describe what more and more memory beyond a plain call buys; there is a curve."""
-    speedups = [speedup for _, speedup in facts.curve]
+    best = {f"{extra:,.1f} MiB": speedup for extra, speedup in facts.curve}  # of amounts that read alike, the largest
+    speedups = list(best.values())
     bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
     axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    rows = tuple(f"{extra:,.1f} MiB" for extra, _ in facts.curve)
-    return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, rows, (bars,), rule=1)
+    return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, tuple(best), (bars,), rule=1)
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:
