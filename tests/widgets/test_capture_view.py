@@ -134,3 +134,11 @@ def test_what_is_stored_is_checked(runs, wrong):
     assert CaptureFacts.from_json(stored) == runs.capture
     with pytest.raises(TraceError, match="is not"):
         CaptureFacts.from_json(stored | wrong)
+
+
+def test_amounts_of_memory_that_read_alike_share_a_bar():
+    curve = (CurvePoint(0.0625, 1.0), CurvePoint(0.5, 3.0), CurvePoint(0.5000152587890625, 3.1))
+    facts = CaptureFacts("on a GPU", "3.1×", "right", (), "1 MiB held", curve)
+    assert memory_chart(facts.curve).rows == ("0.1 MiB", "0.5 MiB")
+    assert "3.10×" in capture_section(facts)
+    assert "3.00×" not in capture_section(facts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.facts import CaptureFacts, curve_words, pays
-from streamscope.capturing.memory_curve import CURVE_HEADS, CurvePoint, MemoryCurve
+from streamscope.capturing.memory_curve import CURVE_HEADS, CurvePoint, MemoryCurve, by_amount
 from streamscope.words import capitalised, counted
 from streamscope_widgets.certificate_view import certificate_html
 from streamscope_widgets.show import palette, still_chart
@@ -56,8 +56,8 @@ def capture_section(facts: CaptureFacts) -> Html:
     rows += [("memory", ". ".join(filter(None, (facts.memory, no_gain(facts)))))] if facts.memory else []
     drawn = Html(still_chart.row_svg(memory_chart(facts.curve))) if pays(facts.curve) else ""
     chart = fill('<div style="max-width:720px;margin-top:18px">{}</div>', drawn) if drawn else Html()
-    table = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
-    return joined([Html("<h2>The captured code</h2>"), table, chart])
+    stated = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
+    return joined([Html("<h2>The captured code</h2>"), stated, chart])
 
 
 def curve_html(curve: MemoryCurve) -> Html:
@@ -74,11 +74,11 @@ def _memory_picture(curve: Sequence[CurvePoint]) -> Html:
 
 def memory_chart(curve: Sequence[CurvePoint]) -> RowChart:
     """Describe what more and more memory beyond a plain call buys; there is a curve."""
-    speedups = [speedup for _, speedup in curve]
+    points = by_amount(curve)
+    speedups = list(points.values())
     bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
     axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    rows = tuple(f"{extra:,.1f} MiB" for extra, _ in curve)
-    return RowChart(capitalised(curve_words(curve)) or "What memory buys", axis, rows, (bars,), rule=1)
+    return RowChart(capitalised(curve_words(curve)) or "What memory buys", axis, tuple(points), (bars,), rule=1)
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:

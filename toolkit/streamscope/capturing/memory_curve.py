@@ -40,12 +40,17 @@ class CurvePoint(NamedTuple):
 CURVE_HEADS = ("beyond a plain call", "at most × as fast, predicted")
 
 
+def by_amount(curve: Iterable[CurvePoint]) -> dict[str, float]:
+    """Return the speed-up of each amount of memory as it reads; of amounts that read alike, the largest."""
+    return {f"{extra_mib:,.1f} MiB": speedup for extra_mib, speedup in curve}
+
+
 class MemoryCurve(list[CurvePoint], display.Shown):
     """What more and more memory buys, shown as a table."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield the points as text, in the order of `CURVE_HEADS`."""
-        return ((f"{extra_mib:,.1f} MiB", f"{speedup:.2f}") for extra_mib, speedup in self)
+        return ((amount, f"{speedup:.2f}") for amount, speedup in by_amount(self).items())
 
     def __repr__(self) -> str:
         return "\n".join(aligned([CURVE_HEADS, *self.rows()], numbers=True))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import CostModel, Prices
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
+from streamscope.devices.prices import Prices
 from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
 from streamscope.devices.simulated.core import Core, Delays
 from streamscope.devices.simulated.execution import Execution, Work
