@@ -99,6 +99,15 @@ def test_where_more_memory_buys_nothing_no_bars_are_drawn():
     assert "<svg" in capture_section(replace(flat, curve=(CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.6))))
 
 
+def test_amounts_that_read_the_same_are_one_bar():
+    curve = (CurvePoint(0.0625, 1.0), CurvePoint(0.3125, 3.0), CurvePoint(0.5, 3.0), CurvePoint(0.500015, 3.1))
+    facts = CaptureFacts("on a GPU", "3×", "right", (), "1 MiB held", curve)
+    chart = memory_chart(facts)
+    assert chart.rows == ("64.0 KiB", "320.0 KiB", "512.0 KiB")
+    assert chart.series[0].lengths == [1.0, 3.0, 3.1]
+    assert capture_section(facts).count("<rect") == 3
+
+
 def test_it_is_saved_with_the_comparison(runs, tmp_path):
     assert ss.load_comparison(runs.save(tmp_path / "saved")).capture == runs.capture
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.facts import CaptureFacts, curve_words, pays
-from streamscope.words import capitalised, counted
+from streamscope.words import binary_size, capitalised, counted
 from streamscope_widgets.certificate_view import certificate_html
 from streamscope_widgets.show import palette, still_chart
 from streamscope_widgets.show.chart import Axis, Bars, RowChart
@@ -44,11 +44,11 @@ def capture_section(facts: CaptureFacts) -> Html:
 
 def memory_chart(facts: CaptureFacts) -> RowChart:
     """Describe what more and more memory beyond a plain call buys; there is a curve."""
-    speedups = [speedup for _, speedup in facts.curve]
+    rows = {binary_size(extra * 2**20): speedup for extra, speedup in sorted(facts.curve)}  # One bar of what reads the same.
+    speedups = list(rows.values())
     bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
     axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    rows = tuple(f"{extra:,.1f} MiB" for extra, _ in facts.curve)
-    return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, rows, (bars,), rule=1)
+    return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, tuple(rows), (bars,), rule=1)
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:
