@@ -69,7 +69,7 @@ def format_mib(value_bytes: float) -> str:
     return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else format_us(value_bytes / _MIB)
 
 
-def binary_size(size: float) -> str:
+def binary_size(size: int) -> str:
     """Return a number of bytes in words, in KiB or MiB."""
     return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
 

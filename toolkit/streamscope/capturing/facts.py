@@ -11,7 +11,7 @@ from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory_curve import CurvePoint
 from streamscope.errors import TraceError
 from streamscope.trace.stored import TEXT, TEXTS, is_amount
-from streamscope.words import binary_size, listed
+from streamscope.words import listed
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,7 @@ def curve_words(curve: Sequence[CurvePoint]) -> str:
     (least_mib, least), (most_mib, most) = curve[0], curve[-1]
     if not pays(curve):
         return "no gain from more memory: `memory_limit=` costs nothing here"
-    largest, smallest = (binary_size(each * 2**20) for each in (most_mib, least_mib))
-    return f"{largest} beyond a plain call: at most {most:.2f}× as fast; {smallest}: {least:.2f}×"
+    return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; {least_mib:,.1f} MiB: {least:.2f}×"
 
 
 def pays(curve: Sequence[CurvePoint]) -> bool:

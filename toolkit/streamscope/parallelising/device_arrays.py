@@ -117,12 +117,7 @@ def stays_in_place(array: Any) -> bool:
 
 
 def copied(array: Any) -> Any:
-    """Return a copy that is laid out like the array and belongs to nobody else.
-
-    Raises
-    ------
-    OutOfMemoryError
-    """
+    """Return a copy that is laid out like the array and belongs to nobody else."""
     with out_of_memory(f"copying an input of {array.nbytes:,} bytes"):
         if is_tensor(array):
             # A tensor that is made in inference mode could not be filled outside of it.

@@ -71,11 +71,6 @@ def foreign_trace(
         When what the profiler itself did on the host began and ended.
     symbols : bool
         Whether kernels have the names of functions, from which readable ones are made.
-
-    Raises
-    ------
-    TraceError
-        There is no work of that GPU, or more of it than a trace may hold.
     """
     said = list(notes)
     found = _of_one_gpu(_possible(activities, said), gpu, said)

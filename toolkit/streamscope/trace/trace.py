@@ -84,7 +84,8 @@ class Trace(display.Shown):
             """Say where the columns are: functions of `ss.analysis` that take spans were given a trace."""
             if name in COLUMN_DTYPES or (hasattr(SpanTable, name) and not name.startswith("_")):
                 raise TraceError(f"the spans of a trace have {name!r}, not the trace itself", hint="pass trace.spans")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            where = ": ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
