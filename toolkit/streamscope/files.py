@@ -56,25 +56,13 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """Return the user's cache folder (XDG); a relative ``XDG_CACHE_HOME`` is ignored, as its specification says.
-
-    Raises
-    ------
-    OutputError
-        There is no home folder to look in.
-    """
+    """Return the user's cache folder (XDG); a relative ``XDG_CACHE_HOME`` is ignored, as its specification says."""
     given = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return given if given.is_absolute() else expanded("~/.cache")
 
 
 def expanded(path: str) -> Path:
-    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets.
-
-    Raises
-    ------
-    OutputError
-        There is no such home folder.
-    """
+    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets."""
     return given_path(path, error=OutputError)
 
 

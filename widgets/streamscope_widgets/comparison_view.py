@@ -15,7 +15,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
-from streamscope.analysis.table import ENGINE, MetricsTable, device_words, metrics_table
+from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
@@ -144,6 +144,14 @@ def summary_html(
         _summary_ledger(groups, metrics),
         still(picture) if live else picture,
     )
+
+
+def metrics_html(metrics: EngineMetrics | EngineTable) -> Html:
+    """Return metrics as HTML: a row for each engine."""
+    engines = metrics if isinstance(metrics, EngineTable) else EngineTable({metrics.engine: metrics})
+    found = metrics_table(engines)
+    simulated = [above("all times are simulated")] if any(each.simulated for each in engines.values()) else []
+    return block(*simulated, _summary_metrics(found), small(note_lines(found)))
 
 
 def note_lines(found: MetricsTable) -> Html:

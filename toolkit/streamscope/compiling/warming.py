@@ -89,17 +89,7 @@ def warm(
 
 
 def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None, str]:
-    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture.
-
-    Raises
-    ------
-    CompilationError
-        NVRTC does not know the architecture that was given.
-    DeviceError
-        It is not a device.
-    NoDeviceError
-        The device is missing, or NVRTC is.
-    """
+    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture."""
     if architecture is None:
         opened = opened_cuda(device)
         return opened, architecture_of(opened)

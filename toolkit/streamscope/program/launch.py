@@ -298,11 +298,6 @@ def call_reference(what: str, reference: Reference, reads: Sequence[Array]) -> l
     """Call the NumPy reference of a launch, which errors call ``what``, and return what it writes as a list of arrays.
 
     It sees what it reads as read-only. Results may be views of that. What else it raises is passed on as it is.
-
-    Raises
-    ------
-    ProgramError
-        It changes its arguments, or returns what is not an array.
     """
     with writes_refused(what):
         results = reference([read_only(array) for array in reads])

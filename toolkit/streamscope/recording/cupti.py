@@ -95,11 +95,6 @@ class CuptiRecorder:
         prepared : Prepared
         reload : callable
             Called before each run; fills the inputs of a program that changes them.
-
-        Raises
-        ------
-        RecordingError
-            CUPTI is missing, not permitted, held by another profiler, or recorded nothing.
         """
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):

@@ -60,11 +60,6 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
     device : Device
     name : {"auto", "events", "stamps", "cupti"}
         ``"auto"`` is CUDA events, which disturb nothing and need no permission.
-
-    Raises
-    ------
-    RecordingError
-        The recorder cannot serve here.
     """
     log = device.log
     if log is not None:

@@ -54,12 +54,7 @@ class CudaBuffer:
 
 
 def allocate_block(nbytes: int, place: Place) -> CudaBlock:
-    """Allocate memory on CuPy's current device, or page-locked memory on the host.
-
-    Raises
-    ------
-    OutOfMemoryError
-    """
+    """Allocate memory on CuPy's current device, or page-locked memory on the host."""
     cuda = libraries().cupy.cuda
     with cuda_errors(f"allocating {nbytes:,} bytes of {place.value} memory"):
         memory = cuda.alloc(max(1, nbytes)) if place is Place.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))

@@ -205,15 +205,7 @@ class Core:
             raise stop
 
     def synchronize(self, moments: Iterable[Moment | None], what: str, streams: Iterable[SimulatedStream] = ()) -> None:
-        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile.
-
-        Raises
-        ------
-        EngineError
-            The calling thread captures, or one of the streams is captured, which this breaks.
-        DeviceError
-            A launch failed, or a closed gate makes this wait for ever.
-        """
+        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile."""
         self.forbid_in_capture(what, streams)
         self.catch_up()
         for moment in moments:

@@ -55,13 +55,7 @@ def unique_sources(sources: Iterable[KernelSource]) -> Group:
 
 
 def worker_count(asked: int | None = None) -> int:
-    """Return how many translation units are compiled side by side: as asked for, else one a core, as far as memory is free.
-
-    Raises
-    ------
-    CompilationError
-        ``asked`` is not a whole number above 0.
-    """
+    """Return how many translation units are compiled side by side: as asked for, else one a core, as far as memory is free."""
     if asked is not None:
         return whole_number("workers", asked, 1, error=CompilationError)
     return max(1, min(len(os.sched_getaffinity(0)), free_bytes() // WORKER_BYTES))

@@ -53,6 +53,22 @@ def libraries() -> SimpleNamespace:
     return SimpleNamespace(cupy=cupy, cuda=cuda, driver=driver, runtime=runtime)
 
 
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def driver_call(name: str, *arguments: object) -> Any:
+    """Call a function of the driver without cuda-python, and return its status, a CUresult; addresses come as ``ctypes.c_void_p``.
+
+    Raises
+    ------
+    AttributeError
+        The driver is older than the function.
+    """
+    return libraries().cuda.CUresult(getattr(_driver(), name)(*arguments))
+
+
 def checked(result: tuple[Any, ...]) -> Any:
     """Return what a call of cuda-python returned, without its status.
 
