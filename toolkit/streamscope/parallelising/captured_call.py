@@ -10,7 +10,7 @@ from functools import partial
 from threading import RLock
 from typing import Any
 
-from streamscope.capturing.function import is_tensor, repeats
+from streamscope.capturing.arrays import is_tensor, repeats
 from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent

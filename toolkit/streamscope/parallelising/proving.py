@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.function import CapturedFunction, copy_of, on_host, restore
+from streamscope.capturing.arrays import allowed, copy_of, fill, on_host, restore
+from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
 from streamscope.capturing.state import Copies, Moves
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -25,7 +26,7 @@ from streamscope.parallelising.disturbance import Disturbed, Neighbours
 from streamscope.parallelising.trial_inputs import made_like
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.progress import Progress, silent
-from streamscope.tolerance import absolute_errors, allowed_of_others
+from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
 Array = npt.NDArray[Any]
@@ -220,8 +221,8 @@ class _Left:
 
     def allowed(self, other: _Left) -> list[bool]:
         """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
-        pairs = zip(map(on_host, self.results), map(on_host, other.results), strict=True)
-        return [*(bool((absolute_errors(one, another) <= allowed_of_others(another)).all()) for one, another in pairs), True]
+        pairs = [(one, on_host(one), on_host(another)) for one, another in zip(self.results, other.results, strict=True)]
+        return [*(bool((absolute_errors(own, others) <= allowed(one, others)).all()) for one, own, others in pairs), True]
 
 
 class _Trial:
@@ -245,7 +246,7 @@ class _Trial:
     def draw(self, number: int) -> None:
         """Choose the values of the next runs: those that were given, and then some like them."""
         for _, drawn, values in self._given:
-            _write(drawn, made_like(values, self._random) if number else values)
+            fill(drawn, made_like(values, self._random) if number else values)
 
     def sequential(self) -> _Left:
         """Return what the capture leaves."""
@@ -331,13 +332,3 @@ def _bytes_at(region: Region) -> Array:
     runtime = libraries().runtime
     runtime.memcpy(values.ctypes.data, start, end - start, runtime.memcpyDeviceToHost)
     return values
-
-
-def _write(value: Any, values: Array) -> None:
-    """Fill a CuPy array or PyTorch tensor from the host."""
-    if hasattr(value, "detach"):
-        import torch
-
-        value.detach().copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape))
-    else:
-        value.set(values)
