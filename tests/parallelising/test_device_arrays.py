@@ -13,11 +13,6 @@ from streamscope.parallelising import device_arrays
 from streamscope.parallelising.device_arrays import check_on_device, holds_the_same, place
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
 def test_views_that_conjugate_or_negate_hold_what_is_read(torch):
     x = torch.tensor([1 + 2j, 3 - 4j])
     for view in (x.conj(), x.conj().imag):
