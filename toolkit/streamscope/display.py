@@ -48,7 +48,10 @@ RENDERERS = {
         "timeline": "timeline:compilation_comparison_timeline",
     },
     "CompilationLog": {"html": "compilation_view:compilation_html", "timeline": "timeline:compilation_timeline"},
+    "EngineMetrics": {"html": "comparison_view:metrics_html"},
+    "EngineTable": {"html": "comparison_view:metrics_html"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
+    "MemoryCurve": {"html": "capture_view:curve_html"},
     "Parallelised": {"html": "parallelised_view:parallelised_html"},
     "Prediction": {"html": "prediction_view:prediction_html", "timeline": "prediction_view:prediction_timeline"},
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
@@ -122,13 +125,7 @@ def picture(result: object, path: Path, of: str) -> Path:
 
 
 def bundle_source() -> str:
-    """Return the JavaScript that draws timelines.
-
-    Raises
-    ------
-    OutputError
-        It was not built.
-    """
+    """Return the JavaScript that draws timelines."""
     return str(_widget("payload:bundle_source")())
 
 

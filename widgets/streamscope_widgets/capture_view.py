@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.facts import CaptureFacts, curve_words, pays
+from streamscope.capturing.memory_curve import CURVE_HEADS, CurvePoint, MemoryCurve, by_amount
 from streamscope.words import capitalised, counted
 from streamscope_widgets.certificate_view import certificate_html
 from streamscope_widgets.show import palette, still_chart
 from streamscope_widgets.show.chart import Axis, Bars, RowChart
-from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, joined, lead, lines, page_table, small
+from streamscope_widgets.show.html import (
+    Column,
+    Html,
+    Row,
+    above,
+    block,
+    fill,
+    folded,
+    image,
+    joined,
+    lead,
+    lines,
+    page_table,
+    small,
+    table,
+)
 
 NEXT = "ss.compare(captured) shows what its orders bring; ss.audit(captured) what orders kernels without need."
 
@@ -17,7 +35,7 @@ def capture_html(captured: CapturedProgram) -> Html:
     """Return captured code as HTML of less than 200 kB that needs no script, style sheet or network."""
     facts = captured.facts
     said = [f"Captured {facts.captured}.", *_sentences(facts), NEXT]
-    picture = image(still_chart.row_svg(memory_chart(facts)), curve_words(facts.curve)) if pays(facts.curve) else ""
+    picture = _memory_picture(facts.curve) if pays(facts.curve) else ""
     return block(
         above(f"{captured.name} · {counted(len(captured.nodes), 'kernel, copy or set', 'kernels, copies and sets')}"),
         lead(capitalised(facts.bound)),
@@ -36,19 +54,31 @@ def capture_section(facts: CaptureFacts) -> Html:
     """Return what a report says of captured code, as a part of its page."""
     rows = [("captured", facts.captured), ("to gain", facts.bound), ("certificate", f"{facts.certificate}. {' '.join(facts.evidence)}")]
     rows += [("memory", ". ".join(filter(None, (facts.memory, no_gain(facts)))))] if facts.memory else []
-    drawn = Html(still_chart.row_svg(memory_chart(facts))) if pays(facts.curve) else ""
+    drawn = Html(still_chart.row_svg(memory_chart(facts.curve))) if pays(facts.curve) else ""
     chart = fill('<div style="max-width:720px;margin-top:18px">{}</div>', drawn) if drawn else Html()
-    table = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
-    return joined([Html("<h2>The captured code</h2>"), table, chart])
+    stated = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
+    return joined([Html("<h2>The captured code</h2>"), stated, chart])
 
 
-def memory_chart(facts: CaptureFacts) -> RowChart:
+def curve_html(curve: MemoryCurve) -> Html:
+    """Return what more and more memory buys, as HTML: drawn, and as numbers."""
+    numbers = table([*map(Column, CURVE_HEADS)], map(Row, curve.rows()))
+    if not pays(curve):
+        return block(lead(capitalised(curve_words(curve))), numbers)
+    return block(lead(capitalised(curve_words(curve))), _memory_picture(curve), folded("Numbers", numbers))
+
+
+def _memory_picture(curve: Sequence[CurvePoint]) -> Html:
+    return image(still_chart.row_svg(memory_chart(curve)), curve_words(curve))
+
+
+def memory_chart(curve: Sequence[CurvePoint]) -> RowChart:
     """Describe what more and more memory beyond a plain call buys; there is a curve."""
-    speedups = [speedup for _, speedup in facts.curve]
+    points = by_amount(curve)
+    speedups = list(points.values())
     bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
     axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    rows = tuple(f"{extra:,.1f} MiB" for extra, _ in facts.curve)
-    return RowChart(capitalised(curve_words(facts.curve)) or "What memory buys", axis, rows, (bars,), rule=1)
+    return RowChart(capitalised(curve_words(curve)) or "What memory buys", axis, tuple(points), (bars,), rule=1)
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:
