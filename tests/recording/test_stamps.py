@@ -303,9 +303,9 @@ def test_a_launch_without_stamps_is_told(engine, monkeypatch):
 
 
 def test_what_stamps_leave_out_grows_with_the_blocks():
-    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 60, 600, 6_000)] == [630, 630, 850, 1_070]
+    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 60, 600, 6_000)] == [635, 635, 840, 1_045]
     assert stamp_excess_ns(60, in_graph=True) == 750
-    assert [round(stamping_ns(blocks)) for blocks in (1, 60, 600)] == [30, 30, 90]
+    assert [round(stamping_ns(blocks)) for blocks in (1, 60, 600)] == [45, 45, 90]
 
 
 def test_what_stamps_leave_out_is_as_the_docstring_says_of_the_measurements(repository):
