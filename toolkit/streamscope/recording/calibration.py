@@ -13,7 +13,7 @@ from streamscope.engines.binding import capturing, settled
 
 PAIRS = 100
 CLOCK_SAMPLES = 20
-IN_GRAPH_NS = 115.0
+IN_GRAPH_NS = 125.0
 """How much longer a generated kernel takes in a graph, by CUPTI, than one by one: 0.08 to 0.16 µs on an H200, where its blocks take no
 longer (benchmarks/results/stamp_accuracy.json)."""
 

@@ -193,8 +193,9 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
         if isinstance(bound.step, Issue) and bound.stream is not None:
             kernel, stream = bound.step.launch.kind is LaunchKind.KERNEL, bound.stream
             ahead = [shields[stream]] if kernel else []
-            for _ in range(places[index]):
-                references[kernel].append(timed(stream, [*ahead, known[stream]], "the reference kernel", [primers[stream]]))
+            for _ in range(places[index]):  # Its memory is in the GPU's cache, as it was when CUPTI timed it.
+                warm = [known[stream], primers[stream]]
+                references[kernel].append(timed(stream, [*ahead, known[stream]], "the reference kernel", warm))
             # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
             first = [*([primers[stream]] if kernel else []), *([before[index]] if index in before else [])]
             pairs[index] = timed(stream, [*ahead, bound.call], bound.step.launch.name, first)
