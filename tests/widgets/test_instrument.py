@@ -445,7 +445,7 @@ def test_thousands_of_lanes_are_drawn_up_to_a_limit_that_is_told(open_page, make
         builder.add(SpanKind.KERNEL, "k", name, index * 10, index * 10 + 5, operation=index)
     page = open_page(report([make_trace("async", builder.build())], tmp_path / "wide.html", title="t"))
     assert page.evaluate(f"{TIMELINE}.layout.groups[0].lanes.length") == 100
-    assert page.evaluate(f"{TIMELINE}.model.groups[0].lanesLeftOut") == 400
+    assert page.evaluate(f"{TIMELINE}.model.groups[0].lanes_left_out") == 400
     # An operation whose lane is not drawn is selected all the same.
     page.evaluate(f"{TIMELINE}.choosing.selectAndReveal(0, 450)")
     settle(page)

@@ -105,7 +105,7 @@ export class Panel {
       makeButton("call ⇄ kernel", "Go from the launch call to the kernel, or back (L)", () => choosing.followLaunch()),
       makeButton("← waited for", "Go to what it waited for ([)", () => choosing.followWait()),
       makeButton("waited for it →", "Go to what waited for it (])", () => choosing.followDependent()),
-      known && !tiles ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
+      known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];
     const by = model.groups[highlight.group].joined_by ?? "operation";
