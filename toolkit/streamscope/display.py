@@ -125,13 +125,7 @@ def picture(result: object, path: Path, of: str) -> Path:
 
 
 def bundle_source() -> str:
-    """Return the JavaScript that draws timelines.
-
-    Raises
-    ------
-    OutputError
-        It was not built.
-    """
+    """Return the JavaScript that draws timelines."""
     return str(_widget("payload:bundle_source")())
 
 

@@ -85,13 +85,7 @@ class Payload:
 
 
 def bundle_source(bundle: Path | None = None) -> str:
-    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports.
-
-    Raises
-    ------
-    OutputError
-        The package was put on the path without being built.
-    """
+    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports."""
     bundle = bundle or BUNDLE
     try:
         return bundle.read_text(encoding="utf-8")
@@ -103,13 +97,7 @@ def bundle_source(bundle: Path | None = None) -> str:
 
 
 def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
-    """Return traces as groups with labels that differ: a mapping's keys, else engine names, counted where they repeat.
-
-    Raises
-    ------
-    TraceError
-        There is no trace, or something else.
-    """
+    """Return traces as groups with labels that differ: a mapping's keys, else engine names, counted where they repeat."""
     pairs = list(traces.items()) if isinstance(traces, Mapping) else [("", item) for item in traces]
     if not pairs:
         raise TraceError("a timeline needs at least one trace", hint="pass a list of traces, or a mapping from label to trace")

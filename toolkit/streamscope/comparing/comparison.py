@@ -337,13 +337,7 @@ class Comparison(Mapping[str, Run], display.Shown):
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:
-    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
-
-    Raises
-    ------
-    OSError, OutputError
-        A file cannot be written, or the name of an engine cannot be a file's.
-    """
+    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
     makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
     content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})
