@@ -19,16 +19,6 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
 def turned(torch, x):
     """Return two results that two branches make, and change nothing; of any dtype, since it moves bytes."""
     raw = x.view(torch.uint8)

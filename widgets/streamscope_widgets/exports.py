@@ -30,13 +30,7 @@ CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
 
 
 def write_report(comparison: Comparison, path: Path) -> Path:
-    """Write the report as HTML, PDF or Markdown, and return the path.
-
-    Raises
-    ------
-    OutputError
-        The name ends otherwise, the file cannot be written, or for a PDF there is no Chromium.
-    """
+    """Write the report as HTML, PDF or Markdown, and return the path."""
     kind = suffix_of(path, ".html", ".pdf", ".md", other=".html")
     if kind == ".html":
         return comparison_report(comparison, path)

@@ -79,7 +79,7 @@ def restore(before: Iterable[tuple[Any, Any]]) -> None:
             value[...] = copy
 
 
-def on_host(value: Any) -> Array:
+def fetched(value: Any) -> Array:
     """Return the values of a CuPy array or tensor in NumPy."""
     if is_tensor(value):
         copied, numpys = copyable(value.detach().resolve_conj().resolve_neg()).cpu(), _numpys(value.dtype)
@@ -90,7 +90,7 @@ def on_host(value: Any) -> Array:
 
 
 def fill(value: Any, values: Array) -> None:
-    """Write values that are as `on_host` returns them; those that are too large for the dtype become its largest."""
+    """Write values that are as `fetched` returns them; those that are too large for the dtype become its largest."""
     if not is_tensor(value):
         value.set(values.astype(value.dtype))
         return

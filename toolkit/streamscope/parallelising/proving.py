@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.arrays import allowed, copy_of, fill, on_host, restore
+from streamscope.capturing.arrays import allowed, copy_of, fetched, fill, restore
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
 from streamscope.capturing.state import Copies, Moves
@@ -217,11 +217,11 @@ class _Left:
         results = zip(self.results, other.results, strict=True)
         state = self.state.differing(other.state) if self.state is not None and other.state is not None else 0
         # Compared where they lie: most are equal, and then nothing is fetched.
-        return [*(0.0 if holds_the_same(one, two) else _difference(on_host(one), on_host(two)) for one, two in results), float(state)]
+        return [*(0.0 if holds_the_same(one, two) else _difference(fetched(one), fetched(two)) for one, two in results), float(state)]
 
     def allowed(self, other: _Left) -> list[bool]:
         """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
-        pairs = [(one, on_host(one), on_host(another)) for one, another in zip(self.results, other.results, strict=True)]
+        pairs = [(one, fetched(one), fetched(another)) for one, another in zip(self.results, other.results, strict=True)]
         return [*(bool((absolute_errors(own, others) <= allowed(one, others)).all()) for one, own, others in pairs), True]
 
 
@@ -241,7 +241,7 @@ class _Trial:
         self._limit_s = time_limit_s(sequential_us)
         temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
         self._clearing = Moves((0, region) for region in temporary)
-        self._given = [(value, copy_of(value), on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
+        self._given = [(value, copy_of(value), fetched(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
 
     def draw(self, number: int) -> None:
         """Choose the values of the next runs: those that were given, and then some like them."""

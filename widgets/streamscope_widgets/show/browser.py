@@ -22,26 +22,14 @@ PICTURE = '<!doctype html><meta charset="utf-8"><style>body{{margin:0}}img{{disp
 
 
 def pdf_of(page: Path) -> bytes:
-    """Return an HTML file as PDF, as a browser prints it.
-
-    Raises
-    ------
-    OutputError
-        There is no Chromium, or it fails.
-    """
+    """Return an HTML file as PDF, as a browser prints it."""
     # Time goes by at once until the page has drawn its timeline.
     options = (f"--window-size={PAGE_SIZE}", "--no-pdf-header-footer", "--virtual-time-budget=10000")
     return _made(page, "page.pdf", "--print-to-pdf", *options)
 
 
 def png_of(svg: str, width: int, height: int) -> bytes:
-    """Return an SVG document of a size in px as PNG, twice as large.
-
-    Raises
-    ------
-    OutputError
-        There is no Chromium, or it fails.
-    """
+    """Return an SVG document of a size in px as PNG, twice as large."""
     with tempfile.TemporaryDirectory(prefix="streamscope-") as folder:
         page = Path(folder, "page.html")
         page.with_name("picture.svg").write_text(svg, encoding="utf-8")
