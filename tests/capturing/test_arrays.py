@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamscope.capturing.arrays import allowed, copy_of, copyable, fill, is_one_piece, on_host, restore
+from streamscope.capturing.arrays import allowed, copy_of, copyable, fetched, fill, is_one_piece, restore
 from streamscope.parallelising.device_arrays import copied, copier, fresh_copies, holds_the_same
-from streamscope.parallelising.trial_inputs import made_like
+from streamscope.parallelising.proving import made_like
 
 torch = pytest.importorskip("torch")
 
@@ -48,11 +48,11 @@ def test_copies_of_every_dtype_have_its_bits(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_of_every_dtype_go_to_numpy_and_back(dtype):
     array, same = of(dtype), torch.empty_like(of(dtype))
-    values = on_host(array)
+    values = fetched(array)
     assert values.shape == array.shape or values.dtype.kind in "ui"
     fill(same, values)
     assert holds_the_same(same, array)
-    assert np.array_equal(on_host(same), values, equal_nan=values.dtype.kind in "fc")
+    assert np.array_equal(fetched(same), values, equal_nan=values.dtype.kind in "fc")
     limit = allowed(array, values)
     assert limit.shape == ()
     assert (limit > 0) == (values.dtype.kind in "fc" and bool(np.any(values)))
@@ -70,23 +70,23 @@ def test_values_of_every_dtype_go_to_numpy_and_back(dtype):
     ],
 )
 def test_values_are_exact(name, numbers, held):
-    values = on_host(torch.tensor(numbers).to(getattr(torch, name)))
+    values = fetched(torch.tensor(numbers).to(getattr(torch, name)))
     assert values.dtype == held
     assert values.tolist() == numbers
 
 
 def test_several_numbers_in_a_byte_are_that_byte():
     packed = torch.tensor([0x12, 0xFE], dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
-    assert on_host(packed).tolist() == [0x12, 0xFE]
-    assert allowed(packed, on_host(packed)) == 0
+    assert fetched(packed).tolist() == [0x12, 0xFE]
+    assert allowed(packed, fetched(packed)) == 0
 
 
 def test_values_made_like_the_largest_stay_numbers():
     array = torch.full((64,), 448.0).to(torch.float8_e4m3fn)
-    fill(array, made_like(on_host(array), np.random.default_rng(0)))
-    assert np.isfinite(on_host(array)).all()
+    fill(array, made_like(fetched(array), np.random.default_rng(0)))
+    assert np.isfinite(fetched(array)).all()
     fill(array.view(torch.float8_e5m2), np.full(64, -np.inf, "float32"))
-    assert np.isneginf(on_host(array.view(torch.float8_e5m2))).all()
+    assert np.isneginf(fetched(array.view(torch.float8_e5m2))).all()
 
 
 def test_two_units_in_the_last_place_of_the_largest_are_allowed():

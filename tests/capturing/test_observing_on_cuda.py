@@ -23,11 +23,6 @@ extern "C" __global__ void pair(Pair both, int n) { for (int i = threadIdx.x; i 
 """
 
 
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
 def region(array):
     return array.data.ptr, array.data.ptr + array.nbytes
 

@@ -189,11 +189,6 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
     """Write a comparison to one self-contained HTML file and return its path.
 
     Charts are still pictures, so that the file stays small (about 100 kB; Plotly's script alone is 4.8 MB); the timeline is alive.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written, or the front end was not built.
     """
     table = metrics_table(comparison.metrics)
     return report(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
-from streamscope.capturing.arrays import allowed, copy_of, device_address, is_one_piece, is_tensor, on_device, on_host, restore
+from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
@@ -93,7 +93,7 @@ class CapturedFunction(CapturedProgram):
 
     def outputs(self) -> list[Array]:
         """Return what the last run left in the captured results, on the host."""
-        return [on_host(result) for result in self.results]
+        return [fetched(result) for result in self.results]
 
     def clear_outputs(self) -> None:
         """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes.
@@ -218,7 +218,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
-        expected = [on_host(one) for one in _results(casting(*inputs), title)]
+        expected = [fetched(one) for one in _results(casting(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
@@ -255,7 +255,7 @@ def _state_and_memories(
     inputs = [device_address(one) for one, _ in before]
 
     def state_of(memories: Sequence[NodeMemory]) -> State:
-        outcome, run = (lambda: [on_host(one) for one in pieces]), partial(_run_once, nodes)
+        outcome, run = (lambda: [fetched(one) for one in pieces]), partial(_run_once, nodes)
         return found_state([*addresses_of(nodes, memories), *inputs], taken.own, _regions(pieces), outcome, run)
 
     state = state_of(memories)

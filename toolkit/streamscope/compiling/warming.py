@@ -109,13 +109,7 @@ def architecture_of(device: CudaDevice | None) -> str:
 
 
 def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:
-    """Return the traced program of a verb that compiles, traced or not.
-
-    Raises
-    ------
-    ProgramError
-        It is not a program, or the inputs do not fit.
-    """
+    """Return the traced program of a verb that compiles, traced or not."""
     if isinstance(program, Program) and inputs:
         raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
     if isinstance(program, CapturedProgram):

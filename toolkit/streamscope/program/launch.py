@@ -313,13 +313,7 @@ def read_only(array: Array) -> Array:
 
 @contextmanager
 def writes_refused(what: str) -> Iterator[None]:
-    """Run ``what``, a user's function on read-only arrays; where NumPy refuses that it writes to one, say so.
-
-    Raises
-    ------
-    ProgramError
-        It changes its arguments.
-    """
+    """Run ``what``, a user's function on read-only arrays; where NumPy refuses that it writes to one, say so."""
     try:
         yield
     except ValueError as error:
@@ -330,13 +324,7 @@ def writes_refused(what: str) -> Iterator[None]:
 
 
 def as_arrays(result: Any, what: str = "it") -> list[Array]:
-    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``.
-
-    Raises
-    ------
-    ProgramError
-        It is not an array.
-    """
+    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``."""
     results = list(result) if isinstance(result, tuple | list) else [result]
     try:
         return [np.asarray(array) for array in results]

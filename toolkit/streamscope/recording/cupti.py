@@ -72,13 +72,7 @@ class CuptiRecorder:
 
     @classmethod
     def on(cls, device: Any) -> CuptiRecorder:
-        """Return a recorder for a device.
-
-        Raises
-        ------
-        RecordingError
-            It is not a CUDA device, or CUPTI cannot be loaded.
-        """
+        """Return a recorder for a device."""
         if not isinstance(device, CudaDevice):
             raise RecordingError(f"CUPTI does not record {device.info.name}", hint='recorder="auto" takes what the device has')
         subscription()

@@ -62,13 +62,7 @@ def allocate_block(nbytes: int, place: Place) -> CudaBlock:
 
 
 def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
-    """Use a block for an array.
-
-    Raises
-    ------
-    DeviceError
-        The block is smaller than the array.
-    """
+    """Use a block for an array."""
     if block.nbytes < spec.nbytes:
         raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
     if block.place is Place.DEVICE:

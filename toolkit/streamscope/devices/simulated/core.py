@@ -253,13 +253,7 @@ class Core:
         return delay_ns, factor
 
     def own(self, kind: type[T], thing: object) -> T:
-        """Return ``thing``, which must be one of this device's.
-
-        Raises
-        ------
-        DeviceError
-            It is something else, or belongs to another device.
-        """
+        """Return ``thing``, which must be one of this device's."""
         if not isinstance(thing, kind) or getattr(thing, "core", self) is not self:
             raise DeviceError(f"{thing!r} does not belong to this simulated device", hint="make it with the device that uses it")
         return thing

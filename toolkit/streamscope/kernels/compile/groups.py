@@ -38,13 +38,7 @@ _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*
 
 
 def unique_sources(sources: Iterable[KernelSource]) -> Group:
-    """Return each kernel once, in order.
-
-    Raises
-    ------
-    CompilationError
-        Two different kernels have one name.
-    """
+    """Return each kernel once, in order."""
     by_name: dict[str, KernelSource] = {}
     for source in sources:
         if by_name.setdefault(source.name, source) != source:

@@ -105,13 +105,7 @@ def kind_of(number: Number | np.generic) -> DType | type:
 
 
 def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.generic:
-    """Return a number in the dtype that an operator takes it in.
-
-    Raises
-    ------
-    ProgramError
-        It does not fit.
-    """
+    """Return a number in the dtype that an operator takes it in."""
     try:
         with np.errstate(over="ignore"):
             value: np.generic = dtype.type(number)

@@ -29,13 +29,7 @@ def has_driver() -> bool:
 
 @cache
 def libraries() -> SimpleNamespace:
-    """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace.
-
-    Raises
-    ------
-    NoDeviceError
-        A library is missing, or there is no usable GPU.
-    """
+    """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace."""
     try:
         import cupy
         from cuda.bindings import driver as cuda
