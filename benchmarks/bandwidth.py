@@ -10,21 +10,18 @@ that took turns with it, with each input and output counted once.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 import torch
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
-from streamscope.files import written_whole
 
 MEBIBYTES, COLUMNS, CALLS, ROUNDS = 256, 4096, 8, 9
 Call = Callable[[], Any]
@@ -144,7 +141,7 @@ class Bench:
         }
 
 
-def write_report(target: Path, device: Device, what: str, rows: list[dict[str, Any]], **more: Any) -> None:
+def write_report(name: str, device: Device, what: str, rows: list[dict[str, Any]], **more: Any) -> None:
     """Write what was measured to a file, and print the sums of it."""
     sums = {
         **more,
@@ -153,14 +150,12 @@ def write_report(target: Path, device: Device, what: str, rows: list[dict[str, A
     }
     what = f"{what}; share of the bandwidth of a copy, and time over that of the faster peer"
     report = {"what": what, **sums, "rows": rows, **provenance(device, torch=torch.__version__)}
-    with written_whole(target) as path:
-        path.write_text(json.dumps(report, indent=1) + "\n")
+    keep(name, report)
     print(sums)
 
 
 def main() -> None:
     device = ss.open_device("cuda")
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bandwidth.json")
     rows: list[dict[str, Any]] = []
     copies: dict[str, float] = {}
     for dtype in ("float32", "float16", "int8"):
@@ -179,7 +174,7 @@ def main() -> None:
                 flush=True,
             )
         copies[dtype] = bench.copied_bytes / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
-    write_report(target, device, f"arrays of {MEBIBYTES} MiB", rows, copy_gigabytes_per_s=copies)
+    write_report("bandwidth.json", device, f"arrays of {MEBIBYTES} MiB", rows, copy_gigabytes_per_s=copies)
 
 
 if __name__ == "__main__":

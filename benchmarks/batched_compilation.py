@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import keep
 
 import streamscope as ss
 from streamscope.compiling.compare_compilation import never_compiled
-from streamscope.files import written_whole
 from streamscope.kernels.compile.batch import compile_batch, group_count
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import grouped, unit_code, worker_count
@@ -205,7 +204,6 @@ def measured(sources: Sources, *, alternatives: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "batched_compilation.json")
     os.environ["CUDA_CACHE_DISABLE"] = "1"
     unit('extern "C" __global__ void first() {}')  # loads NVRTC
     sets = {
@@ -230,8 +228,7 @@ def main() -> None:
         "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("batched_compilation.json", content)
     print(json.dumps({**content["sets"], **content["programs"]}, indent=1))
 
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import cupy
 import torch
 import torchvision
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
-from streamscope.files import written_whole
 
 REPEATS = 100
 
@@ -131,7 +128,6 @@ def measure(function: Callable[..., Any], argument: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "captured_peers.json")
     results = {"cupy: 50 calls": measure(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))}
     cases = {
         "torchvision ResNet-50, fp16, batch 1": resnet50,
@@ -149,8 +145,7 @@ def main() -> None:
         "results": results,
         **provenance(device, torch=torch.__version__, torchvision=metadata.version("torchvision")),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("captured_peers.json", content)
     print(json.dumps(results, indent=1))
 
 

@@ -9,18 +9,15 @@ kernels side by side.
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.protocol import Device
-from streamscope.files import written_whole
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.trace.spans import SpanKind
 from streamscope.workloads import WORKLOADS
@@ -78,7 +75,6 @@ def by_cupti(channels: int, size: int, batch: int, device: Any) -> dict[str, flo
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "conv_backward_table.json")
     device: Any = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "cuda")
     cases = [(channels, size, batch) for channels, size in LAYERS for batch in BATCHES]
     rows = [measure(*case, device) for case in cases]
@@ -95,8 +91,7 @@ def main() -> None:
         "rows": rows,
         **provenance(device),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("conv_backward_table.json", content)
 
 
 if __name__ == "__main__":

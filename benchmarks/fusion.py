@@ -9,18 +9,15 @@ done; least and median of the rounds. Results are compared bit by bit.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
-from streamscope.files import written_whole
 
 LENGTH, COLUMNS, SMALL, LARGE, ROUNDS, WARM = 200, 1024, 4, 16384, 100, 5
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -75,7 +72,6 @@ def measured(function: Callable[..., Any], arrays: Arrays, device: Device) -> di
 
 def main() -> None:
     device = ss.open_device("cuda")
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "fusion.json")
     generator = np.random.default_rng(0)
     programs: dict[str, Any] = {}
     for rows in (SMALL, LARGE):
@@ -89,8 +85,7 @@ def main() -> None:
         "programs": programs,
         **provenance(device),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("fusion.json", content)
     shown = {name: {key: each[key] for key in ("operations", "over_async", "equal")} for name, each in programs.items()}
     print(json.dumps(shown, indent=1))
 

@@ -8,6 +8,7 @@ the host; its kernels with grid and block; their durations by CUPTI, which comes
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -23,12 +24,14 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope import ops
-from streamscope.devices.gates import held
+from streamscope.devices.protocol import Call
+from streamscope.engines.binding import capturing
 from streamscope.files import written_whole
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.recording.calibration import calibrate
+from streamscope.recording.launch_times import LaunchTimer
 from streamscope.tracing import program
 
 Case = tuple[Callable[..., Any], tuple[ArraySpec, ...]]
@@ -160,29 +163,25 @@ def traced(cases: Sequence[Case]) -> Program:
     return program(everything).trace(*(one for _, specs in cases for one in specs))
 
 
-class Timer:
+class Timer(LaunchTimer):
     """Times launches on one stream of a device."""
 
     def __init__(self, device: Any) -> None:
-        self.device = device
-        self.stream = device.stream("main")
+        super().__init__(device)
         self.source: Any = None
-        self.pair = [device.event(timing=True) for _ in range(2)]
         self.random = None if device.info.simulated else __import__("cupy").random
-        self.repeats = 1 if device.info.exact else 5
         self.excess_ns = calibrate(device).queued_excess_ns
 
-    def bound(self, traced: Program, launch: Launch) -> Callable[[], None]:
+    def bound(self, program: Program, launch: Launch) -> Call:
         """Prepare a launch on memory of its own."""
-        buffers = {v: self.buffer(traced.variables[v]) for v in dict.fromkeys((*launch.reads, *launch.writes))}
+        buffers = {v: self.buffer(program.variables[v]) for v in dict.fromkeys((*launch.reads, *launch.writes))}
         self.source = buffers[launch.reads[0]] if launch.kind is LaunchKind.COPY_IN and self.random is not None else None
         reads, writes = [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes]
-        call: Callable[[], None] = self.device.bind(launch, reads, writes, self.stream)
-        return call
+        return self.device.bind(launch, reads, writes, self.stream)
 
     def buffer(self, variable: Any) -> Any:
         """Allocate a variable, full of random numbers."""
-        buffer = self.device.allocate(variable.spec, variable.place)
+        buffer: Any = self.device.allocate(variable.spec, variable.place)
         kind = variable.spec.dtype.kind
         if self.random is not None and variable.place is Place.DEVICE:
             if kind == "f":
@@ -195,41 +194,21 @@ class Timer:
         self.device.synchronize()
         return buffer
 
-    def gated_ns(self, body: Callable[[], object]) -> float:
-        """Return what a pair of events reads around what is queued behind a gate, in ns (median)."""
-        readings = []
-        for _ in range(self.repeats):
-            with held(self.device, [self.stream]):
-                self.stream.record(self.pair[0])
-                body()
-                self.stream.record(self.pair[1])
-            self.stream.synchronize()
-            readings.append(self.device.elapsed_ns(*self.pair))
-        return float(np.median(readings))
-
-    def after_write_ns(self, call: Callable[[], None]) -> float:
+    def after_write_ns(self, call: Call) -> float:
         """Return what a copy reads whose source the host has just written, in ns (median)."""
-        readings = []
-        for value in range(self.repeats):
-            self.source.array[...] = value
-            with held(self.device, [self.stream]):
-                self.stream.record(self.pair[0])
-                call()
-                self.stream.record(self.pair[1])
-            self.stream.synchronize()
-            readings.append(self.device.elapsed_ns(*self.pair))
-        return float(np.median(readings))
+        values = itertools.count()
 
-    def graph(self, call: Callable[[], None], length: int) -> Any:
+        def write_and_copy() -> None:
+            self.source.array[...] = next(values)
+            call()
+
+        return self.gated_ns(write_and_copy)
+
+    def graph(self, call: Call, length: int) -> Any:
         """Capture a chain of calls."""
-        self.device.begin_capture(self.stream)
-        try:
-            for _ in range(length):
-                call()
-        except BaseException:
-            self.device.abandon_capture(self.stream)
-            raise
-        return self.device.end_capture(self.stream)
+        with capturing(self.device, self.stream) as graphs:
+            repeated(call, length)
+        return graphs[0]
 
     def host_ns(self, call: Callable[[], object], count: int = 60) -> float:
         """Return what a call costs the host, in ns, the least of some rounds of so many."""

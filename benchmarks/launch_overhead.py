@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,12 +20,11 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared
-from streamscope.files import written_whole
 
 LENGTH, SIZE, ROUNDS, CHUNK = 1000, 4096, 100, 500
 STREAM_ARGUMENT = 8
@@ -137,7 +135,6 @@ def graphs(device: Device, prepared: Prepared, graph: torch.cuda.CUDAGraph) -> d
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "launch_overhead.json")
     device = ss.open_device("cuda")
     inputs = [np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)]
     one, many = warm(device, inputs, "async"), warm(device, inputs, "graph")
@@ -156,8 +153,7 @@ def main() -> None:
         "graph_over_torch_graph": replays["graph"]["replay_us"]["median"] / replays["torch.cuda.CUDAGraph"]["replay_us"]["median"],
         **provenance(device, torch=torch.__version__),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("launch_overhead.json", content)
     print(json.dumps({key: value for key, value in content.items() if "_over_" in key} | {"median_ns": median}, indent=1))
 
 

@@ -14,14 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
-from streamscope.files import written_whole
 from streamscope.trace.info import DeviceInfo
 
 PUSHES, SIZE, ROUNDS, BULK = 300, 4096, 100, 16
@@ -128,7 +126,6 @@ def main() -> None:
     if "--python" in sys.argv:
         print(json.dumps(python_us, indent=1))
         return
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "push_overhead.json")
     device: Any = ss.open_device("cuda")
     per_operation_us = measured_us({**ours(device), **peers(device)}, device.synchronize)
     content = {
@@ -143,8 +140,7 @@ def main() -> None:
         "within": per_operation_us["push, async"]["median"] <= ALLOWED_US,
         **provenance(device),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("push_overhead.json", content)
     print(json.dumps({key: content[key] for key in ("per_operation_us", "python_alone_us", "within")}, indent=1))
 
 

@@ -12,10 +12,8 @@ Also: what events cost the host, by which runs are recorded without CUPTI: one b
 from __future__ import annotations
 
 import ctypes
-import json
 import random
 import statistics
-import sys
 import tempfile
 import time
 import warnings
@@ -27,12 +25,11 @@ from typing import Any
 import torch
 import torchvision
 from launch_overhead import c_launch, c_library
-from provenance import provenance
+from provenance import keep, provenance
 from torch.profiler import ProfilerActivity, profile
 
 import streamscope as ss
 from streamscope.devices.gates import reference_call
-from streamscope.files import written_whole
 
 ROUNDS, STEPS = 20, 6
 LAUNCHES = 200
@@ -121,7 +118,6 @@ def main() -> None:
     """Measure and write the result."""
     warnings.filterwarnings("ignore", module="torch")
     device: Any = ss.open_device("cuda")
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "record_cost.json")
     shuffled = random.Random(0)
     events = event_costs_us(device)
     print("events", events, flush=True)
@@ -162,8 +158,7 @@ def main() -> None:
         "events_us": events,
         "steps": results,
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("record_cost.json", content)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How far each recorder is from PyTorch's profiler, for every engine and program, on the GPU of this machine.
 
 The same prepared programs are recorded by events, stamps and CUPTI, once each, as a user would. When all that is done, PyTorch's profiler
-records several runs of each, by itself: of these the medians count. Kernels are joined by their names and the order of their starts.
+records several runs of each, in sessions of its own: of these the medians count. Kernels are joined by their names and the order of their
+starts.
 
 Busy time is the time in which kernels run, overlap the share of it in which two or more do; both are worked out from the profiler's own
 events here, not by Streamscope.
@@ -18,7 +19,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import StreamscopeError
 from streamscope.files import written_whole
+from streamscope.kernels.compile.batch import compile_batch
+from streamscope.kernels.compile.program_kernels import program_kernels
+from streamscope.kernels.stamped import stamped
+from streamscope.program.operation import Program
 from streamscope.recording.recorders import recorder_of
 from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
 from streamscope.recording.subscription import WORK, subscription
@@ -44,7 +49,9 @@ from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
-RUNS = 9
+SESSIONS, RUNS = 3, 3
+"""How often PyTorch's profiler begins, and how many runs count of each session."""
+SAME_RUN_PASSES = 3
 RECORDERS = ("events", "stamps", "cupti")
 ALLOWED = {"duration_us": 0.3, "duration_share": 0.05, "start_us": 1.0, "overlap": 0.02, "busy_share": 0.03}
 STRETCHED = 1.1
@@ -114,9 +121,17 @@ def programs() -> Iterator[tuple[str, ProgramFunction, Sequence[Any]]]:
     yield "durations", *durations_program()
 
 
-def prepared_for(function: ProgramFunction, inputs: Sequence[Any], engine: str, device: Any) -> Prepared:
+def compile_together(device: Any, traced: Iterable[Program]) -> None:
+    """Compile all generated kernels of some programs, with and without stamps, in one batch."""
+    sources = list(dict.fromkeys(source for one in traced for source in program_kernels(one, device.tuned)))
+    compiled = compile_batch([*sources, *map(stamped, sources)], device.architecture)
+    compiled.check()
+    device.load(compiled.cubins)
+
+
+def prepared_for(traced: Program, inputs: Sequence[Any], engine: str, device: Any) -> Prepared:
     """Return a program that is warm, with its graphs."""
-    prepared = prepare_traced(function.trace(*inputs), engine, device)
+    prepared = prepare_traced(traced, engine, device)
     prepared.load(inputs)
     for _ in range(3):
         prepared.run()
@@ -133,27 +148,31 @@ def kernels_of(trace: Trace) -> Kernels:
 
 
 def by_profiler(prepared: Prepared, inputs: Sequence[Any]) -> list[Kernels]:
-    """Return what PyTorch's profiler sees of several runs, each by itself and after one that is left out: the first one takes longer."""
+    """Return what PyTorch's profiler sees of several runs, one after the other; a session's first run is left out: it takes longer."""
     from torch.profiler import ProfilerActivity, profile
 
     found = []
-    for _ in range(RUNS):
+    for _ in range(SESSIONS):
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            for _ in range(2):
+            for _ in range(1 + RUNS):
                 if prepared.program.changes_inputs:
                     prepared.load(inputs)
                 prepared.run()
                 prepared.wait()
         events = [event for event in profiler.profiler.kineto_results.events() if event.device_type().name == "CUDA"]
         events.sort(key=lambda event: event.start_ns())
-        assert len(events) % 2 == 0, "the two runs differ"
-        events = events[len(events) // 2 :]
-        kernels = [event for event in events if not event.name().startswith(("Memcpy", "Memset"))]
-        start_ns = np.array([event.start_ns() for event in kernels], np.int64)
-        length_ns = np.array([event.duration_ns() for event in kernels], np.int64)
-        names = tuple(event.name() for event in kernels)
-        found.append(Kernels(names, start_ns, start_ns + length_ns, len(events) - len(kernels)))
+        each, rest = divmod(len(events), 1 + RUNS)
+        assert rest == 0, "the runs differ"
+        found += [profiled(events[each * run : each * (run + 1)]) for run in range(1, 1 + RUNS)]
     return found
+
+
+def profiled(events: Sequence[Any]) -> Kernels:
+    """Return the kernels among the profiler's events of one run."""
+    kernels = [event for event in events if not event.name().startswith(("Memcpy", "Memset"))]
+    start_ns = np.array([event.start_ns() for event in kernels], np.int64)
+    length_ns = np.array([event.duration_ns() for event in kernels], np.int64)
+    return Kernels(tuple(event.name() for event in kernels), start_ns, start_ns + length_ns, len(events) - len(kernels))
 
 
 class Watched(Recording):
@@ -174,7 +193,7 @@ class Watched(Recording):
 def on_the_same_run(device: Any, prepared: Prepared, reload: Any) -> tuple[Trace, Kernels]:
     """Record a run by stamps and by CUPTI at the same time."""
     with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as found:
-        recording = Watched(StampRecorder.on(device), prepared)
+        recording = Watched(StampRecorder(device, SAME_RUN_PASSES), prepared)
         trace = recording.trace(reload)
     windows = sorted(recording.windows, key=lambda window: window[0])
     _, begin, end = windows[len(windows) // 2]  # of the pass that the trace shows
@@ -247,12 +266,15 @@ def main() -> None:
             print("without", name, error, flush=True)
     made: list[tuple[str, str, Prepared, Sequence[Any], dict[str, Trace]]] = []
     both: dict[tuple[str, str], tuple[Trace, Kernels]] = {}
-    for name, function, inputs in programs():
+    traced = {name: (function.trace(*inputs), inputs) for name, function, inputs in programs()}
+    compile_together(device, (one for one, _ in traced.values()))
+    print(f"compiled, {deadline - time.monotonic():.0f} s left", flush=True)
+    for name, (one_program, inputs) in traced.items():
         for engine in PLANNERS:
             if time.monotonic() > deadline:
                 print("out of time before", name, engine, flush=True)
                 continue
-            prepared = prepared_for(function, inputs, engine, device)
+            prepared = prepared_for(one_program, inputs, engine, device)
 
             def reload(prepared: Prepared = prepared, inputs: Sequence[Any] = inputs) -> None:
                 if prepared.program.changes_inputs:
@@ -296,7 +318,7 @@ def main() -> None:
         "allowed": ALLOWED,
         "stretched": STRETCHED,
         **provenance(device, torch=torch.__version__),
-        "profiler_runs": RUNS,
+        "profiler_runs": SESSIONS * RUNS,
         "programs": results,
     }
     with written_whole(target) as path:

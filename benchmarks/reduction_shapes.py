@@ -8,9 +8,7 @@ As in `bandwidth.py`: all get the same inputs and take turns with a copy, and th
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -47,7 +45,6 @@ def peers_of(bench: Bench, name: str, axes: tuple[int, ...]) -> dict[str, Call]:
 
 def main() -> None:
     device = ss.open_device("cuda")
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "reduction_shapes.json")
     rows: list[dict[str, Any]] = []
     for dtype in ("float32", "float16"):
         bench = Bench(dtype)
@@ -64,7 +61,7 @@ def main() -> None:
                 print(
                     f"{kind:12} {name:6} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True
                 )
-    write_report(target, device, "reductions of shapes that loads fit badly", rows)
+    write_report("reduction_shapes.json", device, "reductions of shapes that loads fit badly", rows)
 
 
 if __name__ == "__main__":

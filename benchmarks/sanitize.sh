@@ -22,13 +22,13 @@ check() {
 }
 
 memcheck() {
-    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped or (reductions and int8 and not limits)) and not matmul and not convolution" \
+    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped_twins or (reductions and int8 and not limits)) and not matmul and not convolution" \
         tests/kernels tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/engines/test_engines_on_cuda.py \
         tests/recording/test_stamps_on_cuda.py
 }
 
 racecheck() {
-    check racecheck "stamped or softmax or reductions or gradients or same_twice or test_sums or test_copies" \
+    check racecheck "stamped_twins or softmax or reductions or gradients or same_twice or test_sums or test_copies" \
         tests/kernels/test_broadcast_sum_numbers.py tests/kernels/test_view_numbers.py tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py \
         tests/recording/test_stamps_on_cuda.py
 }

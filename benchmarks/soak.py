@@ -10,7 +10,6 @@ than the tolerance.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import threading
@@ -21,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device, Event
 from streamscope.engines.pushed.engine import Engine
-from streamscope.files import written_whole
 
 LENGTH, SIZE, SAMPLES = 1000, 256, 20
 TOLERANCE = {"device_bytes": 0, "pool_bytes": 0, "host_bytes": 8 << 20, "threads": 0, "events": 0, "files": 0}
@@ -127,7 +125,6 @@ def soak(device: Device, run: Callable[[], int], operations: int) -> dict[str, A
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "soak.json")
     kind = sys.argv[2] if len(sys.argv) > 2 else "cuda"
     operations = int(sys.argv[3]) if len(sys.argv) > 3 else 1_000_000
     device = ss.open_device(kind)
@@ -144,8 +141,7 @@ def main() -> None:
         "flat": all(result["flat"] for result in results.values()),
         **provenance(device),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("soak.json", content)
     sys.exit(0 if content["flat"] else 1)
 
 

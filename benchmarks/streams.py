@@ -8,21 +8,18 @@ that take turns. By default on the simulated device, and the result says so.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.prepared import Prepared
-from streamscope.files import written_whole
 from streamscope.program.operation import Program
 from streamscope.workloads import WORKLOADS
 
@@ -74,7 +71,6 @@ def measure(size: int, device: Device) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "streams.json")
     device = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "simulated")
     result = {
         "what": f"makespan of {BRANCHES} branches of {LENGTH} element-wise operations each, by engine and number of streams",
@@ -82,8 +78,7 @@ def main() -> None:
         **provenance(device),
         "programs": {f"{name}, {size} elements": measure(size, device) for name, size in SIZES.items()},
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("streams.json", result)
     for name, rows in result["programs"].items():
         print(f"{name}, {device.info.name} ({result['times']})")
         for row in rows:

@@ -5,18 +5,15 @@ python benchmarks/tuning.py [RESULT.json]
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import keep
 
 import streamscope as ss
-from streamscope.files import written_whole
 from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.trace.info import library_versions
 
@@ -35,7 +32,6 @@ def words(variant: Variant) -> str:
 
 
 def main() -> None:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "tuning.json")
     rows: list[dict[str, Any]] = []
     device = ""
     with tempfile.TemporaryDirectory() as folder:
@@ -62,8 +58,7 @@ def main() -> None:
         "versions": library_versions(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    keep("tuning.json", content)
     for row in rows:
         print(f"{row['gain']:.2f} {row['choice']:12} {row['kernel']} {row['shape']} {row['median_ns']['default'] / 1e3:.1f} us")
 

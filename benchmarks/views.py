@@ -7,10 +7,8 @@ As `bandwidth.py`, with which it shares the bench: all take turns with a device-
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -54,7 +52,6 @@ def cases(dtype: str) -> Iterator[Case]:
 
 def main() -> None:
     device = ss.open_device("cuda")
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "views.json")
     rows: list[dict[str, Any]] = []
     for dtype in ("float32", "float16"):
         bench = Bench(dtype)
@@ -67,7 +64,7 @@ def main() -> None:
                 f"{name:30} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
                 flush=True,
             )
-    write_report(target, device, "views of large arrays", rows)
+    write_report("views.json", device, "views of large arrays", rows)
 
 
 if __name__ == "__main__":

@@ -133,6 +133,18 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def cupy() -> Any:
+    """CuPy."""
+    return pytest.importorskip("cupy")
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
 def chromium_path() -> str:
     """Path of a Chromium or Chrome, for Playwright's ``executable_path``."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import streamscope as ss
 from streamscope.analysis import measure
 from streamscope.analysis.table import INTERVAL, device_words, metrics_table
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
@@ -39,3 +42,23 @@ def test_the_makespan_says_what_it_is_before_how_it_is_computed():
     assert meanings["makespan, µs"].startswith("From the first call until the host knows that all is done")
     assert "Binomial" not in meanings["makespan, µs"]
     assert meanings[INTERVAL].startswith("Median of the repeats, with its 95 % confidence interval.")
+
+
+def test_metrics_are_shown_as_a_table_and_simulated_ones_are_called_so():
+    function, inputs = ss.workload("branches").build(length=2)
+    runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+    first, head, _, *rows = repr(runs.metrics).splitlines()
+    assert first == "All times are simulated."
+    assert head.split("  ")[0] == "engine"
+    table = metrics_table(runs.metrics)
+    assert [row.split() for row in rows] == [[engine, *" ".join(cells).split()] for engine, cells in table.cells.items()]
+    one = runs["graph"].metrics
+    alone = metrics_table({"graph": one})
+    lines = [f"{heading} {value}" for heading, value in zip(alone.headings, alone.cells["graph"], strict=True)]
+    assert [" ".join(line.split()) for line in repr(one).splitlines()] == ["All times are simulated.", "engine graph", *lines]
+    measured = replace(one, simulated=False, flags=("take care",))
+    assert repr(measured).splitlines()[0].split() == ["engine", "graph", "[1]"]
+    assert repr(measured).splitlines()[-1] == "[1] take care"
+    assert str(runs.assessment) == repr(runs.assessment) == runs.verdict
+    with pytest.raises(AttributeError, match=r"no attribute 'metrics': ss.analysis.summary\(trace\) measures it"):
+        runs["graph"].trace.metrics  # noqa: B018

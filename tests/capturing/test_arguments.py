@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing import arguments
-from streamscope.capturing.arguments import Allocations, Parameter, parameters_of, pointers_among
+from streamscope.capturing import allocations, arguments
+from streamscope.capturing.allocations import Allocated
+from streamscope.capturing.arguments import Parameter, parameters_of, pointers_among
 from streamscope.capturing.memory import around
 
 LAYOUT = [(0, 8), (8, 4), (16, 24)]
@@ -34,7 +35,8 @@ def driver(monkeypatch):
         return (0, found[0], found[1] - found[0]) if found else (1, 0, 0)
 
     fake.cuFuncGetParamInfo, fake.cuMemGetAddressRange = info, address_range
-    monkeypatch.setattr(arguments, "libraries", lambda: SimpleNamespace(cuda=fake))
+    for module in (allocations, arguments):
+        monkeypatch.setattr(module, "libraries", lambda: SimpleNamespace(cuda=fake))
     return fake
 
 
@@ -85,7 +87,7 @@ def test_words_are_the_aligned_ones():
 
 
 def test_the_driver_is_asked_once_for_each_piece_of_memory(driver):
-    where = Allocations().around
+    where = Allocated().around
     words = [5, 0x10000, 0x1FFFF, 0x20000, 0x30000, 0x301FF, 0x30200, 2**60, 0x10000]
     assert pointers_among(words, where) == (0x10000, 0x1FFFF, 0x30000, 0x301FF)
     assert driver.asked == 4  # The two pieces, and two words just behind them.
@@ -94,7 +96,15 @@ def test_the_driver_is_asked_once_for_each_piece_of_memory(driver):
 
 
 def test_what_is_known_goes_before_what_the_driver_says(driver):
-    where = Allocations([(0x11000, 0x12000)]).around
+    where = Allocated([(0x11000, 0x12000)]).around
     assert where(0x11800) == (0x11000, 0x12000)
     assert driver.asked == 0
     assert where(0x12000) == (0x10000, 0x20000)
+
+
+def test_an_address_between_the_allocations_of_a_pool_lies_in_none_of_them(driver):
+    allocated = Allocated(held=[(0x10000, 0x11000)], pools=[(0x10000, 0x20000)])
+    assert allocated.piece(0x10800) == (0x10000, 0x11000)
+    assert allocated.piece(0x11000) is None
+    assert driver.asked == 0
+    assert allocated.piece(0x30000) == (0x30000, 0x30200)

@@ -13,11 +13,6 @@ from streamscope.trace.spans import DEVICE_KINDS
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
 def fifty_calls(x):
     """Return something that fifty CuPy calls make, with temporaries, a reduction and a set."""
     import cupy

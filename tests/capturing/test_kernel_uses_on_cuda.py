@@ -23,16 +23,6 @@ CASTING = f'extern "C" __global__ void casting(const float* x, float* y, int n) 
 
 
 @pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
 def kernels():
     """The Triton kernels whose texts lie in tests/data/ttir."""
     pytest.importorskip("triton")

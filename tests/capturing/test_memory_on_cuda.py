@@ -14,16 +14,6 @@ from streamscope.errors import EngineError
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
-def torch(cupy):
-    return pytest.importorskip("torch")
-
-
 def before(captured):
     """Return for each node of a captured program all that must come before it."""
     found = []

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streamscope.capturing import observing
-from streamscope.capturing.arguments import Allocations, Parameter, pointers_among
+from streamscope.capturing.allocations import Allocated
+from streamscope.capturing.arguments import Parameter, pointers_among
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.nodes import read_nodes
 from streamscope.capturing.observing import observed_writes
@@ -20,11 +21,6 @@ extern "C" __global__ void through(float* const* table, int n) { for (int i = th
 struct Pair { const float* from; float* to; };
 extern "C" __global__ void pair(Pair both, int n) { for (int i = threadIdx.x; i < n; i += 256) both.to[i] = both.from[i] + 1; }
 """
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
 
 
 def region(array):
@@ -92,7 +88,7 @@ def test_an_address_inside_a_structure_is_found(cupy):
     structure, number = nodes[-1].parameters
     assert structure.words == (x.data.ptr, y.data.ptr)
     assert np.frombuffer(number.values, np.int32)[0] == x.size
-    assert pointers_among(nodes[-1].words, Allocations([region(x), region(y)]).around) == (x.data.ptr, y.data.ptr)
+    assert pointers_among(nodes[-1].words, Allocated([region(x), region(y)]).around) == (x.data.ptr, y.data.ptr)
 
 
 def test_the_address_in_a_tensor_map_is_its_first_word(cupy):
@@ -109,14 +105,14 @@ def test_the_address_in_a_tensor_map_is_its_first_word(cupy):
     half = cuda.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
     encoded = checked(cuda.cuTensorMapEncodeTiled(half, 2, x.data.ptr, *sizes, *boxes, *kinds))
     words = np.array([int(one) for one in encoded.opaque], np.uint64)
-    assert pointers_among(Parameter(0, words.tobytes()).words, Allocations([region(x)]).around) == (x.data.ptr,)
+    assert pointers_among(Parameter(0, words.tobytes()).words, Allocated([region(x)]).around) == (x.data.ptr,)
 
 
 def test_a_packed_buffer_of_cublas_leads_to_its_matrices(cupy):
     a, b, c = (cupy.ones((512, 512), np.float16) for _ in range(3))
     kept, nodes = taken(lambda a, b: cupy.matmul(a, b, out=c), a, b)
     assert any(isinstance(one, CupyProducts) for one in kept.kept)
-    found = {one for node in nodes for one in pointers_among(node.words, Allocations(map(region, (a, b, c))).around)}
+    found = {one for node in nodes for one in pointers_among(node.words, Allocated([region(one) for one in (a, b, c)]).around)}
     assert {a.data.ptr, b.data.ptr, c.data.ptr} <= found
 
 

@@ -23,11 +23,6 @@ BRANCHES = 6
 
 
 @pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
 def device():
     return ss.open_device("cuda")
 

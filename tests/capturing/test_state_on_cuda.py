@@ -12,16 +12,6 @@ from streamscope.engines import PLANNERS
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
 def assert_right(captured):
     """Compare twice, the second time after many runs that moved the state on."""
     for _ in range(2):

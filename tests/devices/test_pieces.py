@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.cost_model import CostModel, Piece, Residency
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.prices import Piece, Residency
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder

@@ -30,11 +30,6 @@ X, Y = np.linspace(-1, 1, 4096, dtype=np.float32), np.full(4096, 2, np.float32)
 
 
 @pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
 def device():
     return ss.open_device("cuda")
 

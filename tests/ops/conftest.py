@@ -21,6 +21,28 @@ def evaluate():
     return run
 
 
+@pytest.fixture(scope="session")
+def device():
+    """The GPU."""
+    return ss.open_device("cuda")
+
+
+@pytest.fixture
+def both(device):
+    """Return what a function over variables computes on CUDA, and in NumPy."""
+
+    def run(function, *arrays, engine="async", fuse=False):
+        program = ss.program(function, fuse=fuse).trace(*arrays)
+        prepared = ss.prepare(program, engine=engine, device=device)
+        for _ in range(3):  # Warm, captured, replayed; no run may depend on what the one before left behind.
+            prepared.load(arrays)
+            prepared.run()
+            prepared.wait()
+        return prepared.outputs(), run_reference(program, arrays)
+
+    return run
+
+
 @pytest.fixture
 def launches():
     """Return the launches of the only operation of a function over variables."""

@@ -7,7 +7,6 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import DeviceError
-from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.gpu
 
@@ -17,27 +16,6 @@ SHAPES = [(1,), (3,), (5, 7), (16, 32), (3, 1025), (257, 33, 5), (0,), (0, 4)]
 SOFTMAX_TOLERANCE = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-14}
 MATMUL_TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13}
 CONVOLUTION_TOLERANCE = {"float16": 2e-3, "float32": 2e-3, "float64": 1e-12}  # float32 may be computed in TF32
-
-
-@pytest.fixture(scope="module")
-def device():
-    return ss.open_device("cuda")
-
-
-@pytest.fixture
-def both(device):
-    """Return what a function over variables computes on CUDA, and in NumPy."""
-
-    def run(function, *arrays):
-        program = ss.program(function).trace(*arrays)
-        prepared = ss.prepare(program, engine="async", device=device)
-        for _ in range(2):  # the second run must not depend on what the first left behind
-            prepared.load(arrays)
-            prepared.run()
-            prepared.wait()
-        return prepared.outputs(), run_reference(program, arrays)
-
-    return run
 
 
 def normal(shape, dtype, seed=0):

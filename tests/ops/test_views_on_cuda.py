@@ -7,32 +7,10 @@ import pytest
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
-from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.gpu
 
 TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13}
-
-
-@pytest.fixture(scope="module")
-def device():
-    return ss.open_device("cuda")
-
-
-@pytest.fixture
-def both(device):
-    """Return what a function over variables computes on CUDA, and in NumPy."""
-
-    def run(function, *arrays, engine="async", fuse=False):
-        program = ss.program(function, fuse=fuse).trace(*arrays)
-        prepared = ss.prepare(program, engine=engine, device=device)
-        for _ in range(3):  # warm, captured, replayed
-            prepared.load(arrays)
-            prepared.run()
-            prepared.wait()
-        return prepared.outputs(), run_reference(program, arrays)
-
-    return run
 
 
 def normal(shape, dtype, seed=0):

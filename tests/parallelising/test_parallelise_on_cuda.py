@@ -15,16 +15,6 @@ from streamscope.errors import EngineError, KeywordError, ProgramError
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def cupy():
-    return pytest.importorskip("cupy")
-
-
 def parallelise(function, *inputs, **keywords):
     return ss.parallelise(function, *inputs, progress=False, check=0, **keywords)
 

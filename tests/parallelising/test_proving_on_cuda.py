@@ -19,12 +19,6 @@ from streamscope.parallelising.watchdog import run_watched
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def torch():
-    pytest.importorskip("cupy")
-    return pytest.importorskip("torch")
-
-
 def with_order(captured, order):
     """Return captured code with another order than the true one, which nothing checks."""
     operations = [

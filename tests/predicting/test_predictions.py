@@ -1,5 +1,6 @@
 """Predictions of programs of ours: what the simulated device would do itself, and what must hold whatever is changed."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,56 @@ def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to
     source = recorded(program)
     for engine in ON_ONE_STREAM:
         assert_same_times(source.what_if(engine=engine), recorded(program, engine))
+
+
+def as_recorded_by_events(trace, slower, gap_ns, event_ns):
+    """Return a sync trace as events would show it on a slow host: calls take longer, and events lie between them."""
+    spans, starts, ends = trace.spans, np.array(trace.spans.start_ns), np.array(trace.spans.end_ns)
+    device = spans.is_kind(DEVICE_KINDS)
+
+    def rows_of(row):
+        return device & (spans.operation == spans.operation[row]) & (spans.part == spans.part[row])
+
+    now, launched = 0, None
+    for row in np.flatnonzero(spans.kind < SpanKind.KERNEL):
+        length = spans.duration_ns[row]
+        starts[row] = now
+        if spans.kind[row] == SpanKind.LAUNCH:
+            launched, moved = row, rows_of(row)
+            ends[row] = now + slower * length
+            now = ends[row] + gap_ns
+            starts[moved] += ends[row] - spans.end_ns[row]
+            ends[moved] += ends[row] - spans.end_ns[row]
+        elif launched is not None:
+            alone_ns = spans.duration_ns[rows_of(launched)].sum()
+            beyond_ns = spans.end_ns[row] - spans.end_ns[launched] - alone_ns
+            now = ends[row] = ends[launched] + beyond_ns + alone_ns + event_ns
+            launched = None
+        else:
+            now = ends[row] = now + length
+    order = np.argsort(starts, kind="stable")
+    columns = {item.name: getattr(spans, item.name) for item in fields(spans) if item.name not in ("names", "lanes")}
+    columns |= {"start_ns": starts, "end_ns": ends, "basis": np.where(device, Basis.DERIVED, Basis.MEASURED).astype(np.uint8)}
+    shown = replace(spans, **{name: column[order] for name, column in columns.items()})
+    info = replace(trace.info, ledger={**trace.info.ledger, "recorded_ns": float(now)}, calibration={"end_latency_ns": float(event_ns)})
+    return replace(trace, spans=shown, info=info)
+
+
+@pytest.mark.parametrize(("slower", "gap_ns", "event_ns"), [(1, 0, 0), (1, 2_000, 1_500), (1, 900, 0), (2, 2_000, 1_500), (3, 0, 0)])
+def test_what_recording_added_and_a_slow_moment_of_the_host_are_not_predicted(slower, gap_ns, event_ns):
+    function, inputs = ss.workload("branches").build()
+    source = recorded(function.trace(*inputs))
+    seen = as_recorded_by_events(source, slower, gap_ns, event_ns)
+    assert (seen.spans.end_ns.max() > source.spans.end_ns.max()) == (slower > 1 or event_ns > 0)
+    assert any("slow moment" in note for note in seen.what_if().notes) == (slower > 1)
+    for engine in ENGINES:
+        assert seen.what_if(engine=engine).predicted_ns == pytest.approx(source.what_if(engine=engine).predicted_ns, rel=0.002)
+
+
+def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
+    program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
+    seen = as_recorded_by_events(recorded(program), 2, 0, 0)
+    assert seen.what_if(engine="async").supposition.host.pace == 1
 
 
 def test_a_wait_at_the_end_for_several_kernels_makes_no_call_longer():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.program.launch import LaunchKind
 from streamscope.recording import passes
-from streamscope.recording.calibration import align_clock, calibrate
+from streamscope.recording.calibration import IN_GRAPH_NS, align_clock, calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
@@ -77,6 +80,21 @@ def test_launches_of_a_graph_end_when_they_truly_end(workload, engine, monkeypat
     assert abs(shift) <= trace.info.calibration["clock_uncertainty_ns"] + trace.info.calibration["end_latency_ns"]
     for key, (_, end) in expected.items():
         assert found[key][1] - shift == pytest.approx(end, abs=300)
+
+
+@pytest.mark.parametrize("workload", ["branches", "pipeline", "conv-backward"])
+def test_generated_kernels_take_longer_in_graphs_of_a_gpu(workload, monkeypatch):
+    prepared = prepared_workload(workload, "graph")
+    recorder = EventRecorder.on(prepared.device)
+    alone = device_spans(recorder.record(prepared))
+    gpu = replace(prepared.device.info, kind="cuda")
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    assert not prepared.device.info.exact
+    found = device_spans(recorder.record(prepared))
+    launches = {(launch.operation, launch.part): launch for launch in prepared.program.launches()}
+    for key, (start, end) in found.items():
+        generated = launches[key].kind is LaunchKind.KERNEL and not launches[key].library
+        assert end - start == pytest.approx(alone[key][1] - alone[key][0] + IN_GRAPH_NS * generated, abs=3)
 
 
 def test_the_delay_of_earlier_events_in_a_shared_variant_is_taken_off(monkeypatch):

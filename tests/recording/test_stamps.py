@@ -28,6 +28,7 @@ from streamscope.recording.pieces import Piece
 from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
 from streamscope.recording.stamps import StampRecorder, stamp_excess_ns, stamping_ns
 from streamscope.trace.spans import Basis, SpanKind
+from streamscope.words import time_text
 from streamscope.workloads import WORKLOADS
 
 EPOCH_NS = 1_790_000_000_000_000_000
@@ -219,16 +220,24 @@ def test_more_blocks_than_a_trace_keeps_are_left_out_with_a_note(monkeypatch):
 @pytest.mark.usefixtures("stamping")
 @pytest.mark.parametrize("engine", ["async", "graph"])
 def test_events_are_believed_where_stamps_leave_out_less_than_on_an_h200(engine, monkeypatch):
-    monkeypatch.setattr(StampingDevice, "more_ns", -260)
+    monkeypatch.setattr(StampingDevice, "more_ns", -560)
     prepared = prepared_workload("branches", engine)
     trace = StampRecorder(prepared.device, 1).record(prepared)
     for key, (start, end) in truth(prepared).items():
         found = device_spans(trace)[key]
         assert found[1] - found[0] == pytest.approx(end - start, abs=60)
     found = trace.info.calibration
-    assert found["stamp_difference_ns"] == found["stamp_correction_ns"] == pytest.approx(-260, abs=60)
-    added = f"{found['stamp_excess_ns'] / 1e3:.2f} µs are added around the first and last block of a kernel"
+    assert found["stamp_difference_ns"] == found["stamp_correction_ns"] == pytest.approx(-560, abs=60)
+    added = f"{time_text(found['stamp_excess_ns'], 2)} are added around the first and last block of a kernel"
     assert any(note.startswith(added) and "less than on an H200: events" in note for note in trace.info.notes)
+
+
+@pytest.mark.usefixtures("stamping")
+def test_events_that_differ_by_as_much_as_they_do_on_an_h200_are_not_believed(monkeypatch):
+    monkeypatch.setattr(StampingDevice, "more_ns", -430)
+    found = StampRecorder((prepared := prepared_workload("branches", "async")).device, 1).record(prepared).info.calibration
+    assert found["stamp_difference_ns"] == pytest.approx(-430, abs=60)
+    assert found["stamp_correction_ns"] == 0
 
 
 @pytest.mark.usefixtures("stamping")

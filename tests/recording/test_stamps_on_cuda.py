@@ -108,6 +108,25 @@ def test_stamped_kernels_of_every_kind_compute_the_same(device, engine):
     assert int(kernels.blocks.sum()) == len(trace.blocks)
 
 
+@pytest.mark.parametrize("engine", ["async", "graph-dual"])
+@pytest.mark.parametrize(("function", "inputs"), [(every_kind.function, its_inputs()), (side_by_side, [np.ones(1 << 18, np.float32)] * 3)])
+def test_stamped_twins_compute_the_same_and_stamp_every_block(device, function, inputs, engine):
+    """This one needs no gate, so that compute-sanitizer can watch it: a gate opens by itself before work that the tool slows is done."""
+    prepared = warm(function, inputs, engine, device)
+    before = prepared.outputs()
+    recording = Recording(StampRecorder(device, 1), prepared)
+    for _ in range(3):
+        recording.memory.clear()
+        recording.twin.run()
+        recording.twin.wait()
+        for one, other in zip(prepared.outputs(), before, strict=True):
+            np.testing.assert_array_equal(one, other)
+        for stamps in recording.memory.read():
+            assert (stamps[:, 0] > 0).all()
+            assert (stamps[:, 1] >= stamps[:, 0]).all()
+            assert stamps[:, 2].max() < 256
+
+
 def test_the_timer_is_aligned_within_its_stated_uncertainty(device):
     stream = device.stream("timer")
     offsets = [align_timer(device, stream) for _ in range(5)]

@@ -110,4 +110,4 @@ def test_a_kernel_without_a_launch_is_counted_beside_a_call_inside_of_a_call():
     trace = foreign_trace(
         activities([*rows, (SpanKind.KERNEL, 1, 20, 10, 0, -1, 0)]), engine="kineto", program="p", device=DEVICE, recorder="kineto"
     )
-    assert trace.info.notes == ("1 of 2 device spans without a launch call in the file: launch latency unknown",)
+    assert trace.info.notes == ("1 of 2 device spans without a launch call: launch latency unknown",)

@@ -128,7 +128,7 @@ def test_older_files_with_other_categories_and_texts_for_numbers(written):
     assert rows(trace, "kind", "lane", "correlation") == [
         ("RANGE", "thread 34 ranges", -1), ("LAUNCH", "thread 34", 9), ("KERNEL", "stream 7", 9), ("KERNEL", "stream compute", 10),
     ]  # fmt: skip
-    assert trace.info.notes == ("1 of 2 device spans without a launch call in the file: launch latency unknown",)
+    assert trace.info.notes == ("1 of 2 device spans without a launch call: launch latency unknown",)
 
 
 def test_kernels_that_overlap_on_one_stream_lie_side_by_side(written):
@@ -241,7 +241,7 @@ def test_a_call_inside_of_a_call_launches_nothing_twice(written):
     assert rows(trace, "kind", "name", "correlation")[:4] == [
         ("LAUNCH", "cudaLaunchKernel", 1), ("API", "cuLaunchKernelEx", -1), ("LAUNCH", "ncclLaunch", 2), ("LAUNCH", "cudaLaunchKernel", 3),
     ]  # fmt: skip
-    assert trace.info.notes == ("1 launch call without a kernel, copy or set in the file",)
+    assert trace.info.notes == ("1 launch call without a kernel, copy or set",)
 
 
 def test_correlations_beyond_32_bits_are_counted_anew(written):
@@ -268,7 +268,7 @@ def test_what_is_not_read_is_counted(written):
     assert read(written(events)).info.notes == (
         "left out: 1 event of category 'cpu_op' without a time",
         "left out: 2 events of category 'python_function'",
-        "1 of 1 device span without a launch call in the file: launch latency unknown",
+        "1 of 1 device span without a launch call: launch latency unknown",
     )
 
 

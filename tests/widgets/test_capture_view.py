@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory_curve import CurvePoint
+from streamscope.capturing.memory_curve import CurvePoint, MemoryCurve
 from streamscope.errors import ProgramError, TraceError
 from streamscope_widgets.capture_view import capture_html, capture_section, memory_chart
 
@@ -64,7 +64,7 @@ def test_the_curve_ends_with_all_that_the_capture_holds_beyond_a_plain_call(expe
     assert curve[-1].extra_mib == experts.memory.extra_mib
     assert [*curve] == sorted(curve)
     assert curve[-1].speedup == pytest.approx(experts.bound().speedup)
-    chart = memory_chart(experts.facts)
+    chart = memory_chart(experts.facts.curve)
     assert chart.rows[-1] == f"{experts.memory.extra_mib:.1f} MiB"
     assert chart.title.startswith(f"{curve[-1].extra_mib:.1f} MiB beyond a plain call")
 
@@ -99,6 +99,18 @@ def test_where_more_memory_buys_nothing_no_bars_are_drawn():
     assert "<svg" in capture_section(replace(flat, curve=(CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.6))))
 
 
+def test_a_memory_curve_is_shown_as_numbers_and_drawn_where_it_rises():
+    rising = MemoryCurve([CurvePoint(0.5, 1.5), CurvePoint(1234.5, 2.25)])
+    assert [line.split("  ")[0] for line in repr(rising).splitlines()] == ["beyond a plain call", "-" * 19, "0.5 MiB", "1,234.5 MiB"]
+    page = rising._repr_html_()
+    assert "data:image/svg+xml" in page
+    assert all(text in page for text in ("1,234.5 MiB", "2.25", "1.50"))
+    flat = MemoryCurve([CurvePoint(0.5, 1.5), CurvePoint(2.0, 1.5)])._repr_html_()
+    assert "No gain from more memory" in flat
+    assert "data:image" not in flat
+    assert rising == [(0.5, 1.5), (1234.5, 2.25)]
+
+
 def test_it_is_saved_with_the_comparison(runs, tmp_path):
     assert ss.load_comparison(runs.save(tmp_path / "saved")).capture == runs.capture
 
@@ -122,3 +134,11 @@ def test_what_is_stored_is_checked(runs, wrong):
     assert CaptureFacts.from_json(stored) == runs.capture
     with pytest.raises(TraceError, match="is not"):
         CaptureFacts.from_json(stored | wrong)
+
+
+def test_amounts_of_memory_that_read_alike_share_a_bar():
+    curve = (CurvePoint(0.0625, 1.0), CurvePoint(0.5, 3.0), CurvePoint(0.5000152587890625, 3.1))
+    facts = CaptureFacts("on a GPU", "3.1×", "right", (), "1 MiB held", curve)
+    assert memory_chart(facts.curve).rows == ("0.1 MiB", "0.5 MiB")
+    assert "3.10×" in capture_section(facts)
+    assert "3.00×" not in capture_section(facts)

@@ -211,6 +211,47 @@ def test_an_error_of_the_users_is_told_with_the_line(sent, in_run):
     assert explorer.past == []
 
 
+def test_an_error_leaves_the_last_picture_and_says_what_it_is_of(explorer, sent):
+    """So an engine that is switched off by mistake, or a cell that breaks the program, costs nobody what was seen."""
+    stale = "ss-x-stale"
+    chosen, seen = dict(explorer.controls.engines), len(sent)
+    for chip in chosen.values():
+        chip.value = False
+    assert "no engine is chosen" in said(explorer, "answer wrong")
+    of = "forecast of parallel_branches, simulated times (simulated NVIDIA H200)"
+    assert said(explorer, "because") == f"Below is still the last picture: {of}."
+    assert stale in explorer.stage._dom_classes
+    assert len(explorer.timeline.groups) == 1  # that of the engine that was switched off last
+    assert len(sent) == seen + 3
+    chosen["graph"].value = True
+    assert said(explorer, "question") == "What limits it under graph?"
+    assert said(explorer).startswith("Mixed: under graph the GPU is busy ")
+    assert "last picture" not in explorer.says.value
+    assert stale not in explorer.stage._dom_classes
+    finish(explorer)
+    explorer.failed(ValueError("gone"))
+    assert said(explorer, "because").startswith("Below is still the last picture: run 1 of parallel_branches, simulated times")
+
+
+def test_without_any_picture_an_error_stands_alone(sent):
+    explorer = ss.explore(step, SQUARES[0], np.ones((3, 3), np.float32), device="simulated")
+    assert "last picture" not in explorer.says.value
+    assert "matmul" in explorer._fallback()["text/plain"]
+    explorer.controls.program.value = dict(explorer.controls.program.options)["branches"]
+    assert said(explorer)
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_a_gpu_is_offered_where_there_is_a_driver(sent, monkeypatch, driver):
+    monkeypatch.setattr("streamscope_widgets.exploring.controls.has_driver", lambda: driver)
+    found = ss.explore().controls
+    assert [name for name, _ in found.device.options] == ["auto", "simulated", *(["cuda"] if driver else [])]
+    assert ("no NVIDIA driver" in found.device.tooltip) is not driver
+    assert (found.recorder.layout.display is None) is driver
+    # Whoever asks for it is told why it cannot be.
+    assert ss.explore(device="cuda").controls.asked.device == "cuda"
+
+
 def test_an_error_of_ours_is_our_sentence(sent):
     explorer = ss.explore(step, SQUARES[0], np.ones((3, 3), np.float32), device="simulated")
     assert "return ss.ops.relu(x @ w)" in explorer.says.value

@@ -322,6 +322,44 @@ def test_few_long_traces_are_kept_and_none_that_nobody_asks_for(program, monkeyp
     assert run_apart(talk()) == ([True, False, True, True], False)
 
 
+def test_the_oldest_programs_end_where_together_they_hold_too_much(program, monkeypatch):
+    """With room for two of them, the third one ends the first. One that alone holds too much stays, for its questions."""
+
+    async def talk():
+        kept = readers.Readers()
+        await kept.ask(Path("a"), "a", {})
+        one = kept._kept[Path("a")].resident_bytes
+        monkeypatch.setattr(readers, "MOST_KEPT_BYTES", 5 * one // 2)
+        await kept.ask(Path("b"), "b", {})
+        both = [process.poll() is None for process in program]
+        await kept.ask(Path("a"), "a", {})
+        await kept.ask(Path("c"), "c", {})
+        three = [process.poll() is None for process in program]
+        monkeypatch.setattr(readers, "MOST_KEPT_BYTES", one // 2)
+        process, count = (await kept.ask(Path("c"), "c", {}))[8:].split()
+        alone = [process.poll() is None for process in program]
+        kept.end(Path("c"))
+        return one, both, three, alone, (int(process) == program[2].pid, int(count))
+
+    one, both, three, alone, last = run_apart(talk())
+    assert 1 << 20 < one < 1 << 28
+    assert both == [True, True]
+    assert three == [True, False, True]
+    assert alone == [False, False, True]
+    assert last == (True, 1)
+
+
+def test_a_program_that_has_ended_holds_nothing(program):
+    async def talk():
+        kept = readers.Readers()
+        await kept.ask(Path("a"), "a", {})
+        reader = kept._kept[Path("a")]
+        kept.end(Path("a"))
+        return reader.resident_bytes
+
+    assert run_apart(talk()) == 0
+
+
 def test_two_files_are_read_at_one_time_and_what_ends_without_an_answer_is_an_error(monkeypatch):
     lock, now, most = threading.Lock(), [0], [0]
     two = threading.Barrier(2)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamscope as ss
 from streamscope.analysis import assess, measure
 from streamscope.analysis.table import device_words, metrics_text
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
@@ -246,3 +247,15 @@ def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
         "[...document.querySelectorAll('td,th')].every(cell => getComputedStyle(cell).color === getComputedStyle(document.body).color)"
     )
     page.close()
+
+
+def test_metrics_alone_are_a_table_in_a_notebook():
+    function, inputs = ss.workload("branches").build(length=2)
+    found = ss.compare(function, *inputs, engines="async,graph-dual", device="simulated", progress=False).metrics
+    page = Reader(found._repr_html_())
+    assert "all times are simulated" in page.text
+    assert all(engine in page.text for engine in found)
+    alone = Reader(found["graph-dual"]._repr_html_()).text
+    assert "graph-dual" in alone
+    assert "async" not in alone
+    assert "GPU busy, %" in alone

@@ -69,7 +69,7 @@ def test_it_is_live_with_its_threads_and_ranges(page):
 
 
 def test_of_ten_thousand_streams_a_hundred_are_drawn_and_the_others_counted(page):
-    assert model(page, 1, "[layout.groups[0].lanes.length, model.groups[0].lanesLeftOut]") == [100, 9900]
+    assert model(page, 1, "[layout.groups[0].lanes.length, model.groups[0].lanes_left_out]") == [100, 9900]
     assert model(page, 1, "model.names[0].length") <= 1000
 
 

@@ -28,13 +28,7 @@ def shown(value: object) -> str:
 
 
 def check_kinds(function: str, kinds: Kinds, *values: object, error: type[StreamscopeError] = ProgramError) -> None:
-    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes; ``error`` is what is raised.
-
-    Raises
-    ------
-    StreamscopeError
-        One is not.
-    """
+    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes; ``error`` is what is raised."""
     for value, (argument, (fits, wanted)) in zip(values, kinds.items(), strict=True):
         if not fits(value):
             raise error(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
@@ -85,11 +79,6 @@ def memory_bytes(limit: int | str) -> int:
     ----------
     limit : int or str
         Bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not matter.
-
-    Raises
-    ------
-    EngineError
-        It is not such a number, or less than one byte.
     """
     hint = 'give bytes, or for example "512 MiB"'
     if isinstance(limit, str):

@@ -59,13 +59,7 @@ def as_program(given: object) -> object:
 
 
 def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:
-    """Return the traced program that a verb was given, traced or not; ``caller`` is how errors name the verb.
-
-    Raises
-    ------
-    ProgramError
-        It is not a program, or the inputs do not fit it.
-    """
+    """Return the traced program that a verb was given, traced or not; ``caller`` is how errors name the verb."""
     if isinstance(program, Program):
         return program
     if isinstance(program, CapturedProgram):
@@ -77,13 +71,7 @@ def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapp
 
 
 def check_captured(caller: str, program: CapturedProgram, inputs: Sequence[Any]) -> None:
-    """Check that captured code, which has its inputs already, got no others.
-
-    Raises
-    ------
-    ProgramError
-        It got some.
-    """
+    """Check that captured code, which has its inputs already, got no others."""
     if inputs:
         raise ProgramError(f"captured {program.name!r} takes no inputs: the capture holds its own", hint=f"call {caller}(captured)")
 
@@ -94,13 +82,7 @@ def no_program(caller: str, given: object) -> ProgramError:
 
 
 def check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:
-    """Check that each keyword is the verb's own or the program's, and not both.
-
-    Raises
-    ------
-    KeywordError
-        One is neither, or both.
-    """
+    """Check that each keyword is the verb's own or the program's, and not both."""
     theirs, takes_all = _attributes_of(program, len(inputs))
     bound = getattr(getattr(program, "function", None), "keywords", {})  # of a `functools.partial`: settled, so no rival of ours
     name = getattr(program, "name", "the function")

@@ -56,25 +56,13 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """Return the user's cache folder (XDG); a relative ``XDG_CACHE_HOME`` is ignored, as its specification says.
-
-    Raises
-    ------
-    OutputError
-        There is no home folder to look in.
-    """
+    """Return the user's cache folder (XDG); a relative ``XDG_CACHE_HOME`` is ignored, as its specification says."""
     given = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return given if given.is_absolute() else expanded("~/.cache")
 
 
 def expanded(path: str) -> Path:
-    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets.
-
-    Raises
-    ------
-    OutputError
-        There is no such home folder.
-    """
+    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets."""
     return given_path(path, error=OutputError)
 
 
@@ -82,11 +70,6 @@ def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
     """Return the ending of a file's name, which says the format: one of ``known``; ``other`` for a name without one.
 
     Of several that fit, as ``.gz`` and ``.json.gz``, it is the longest.
-
-    Raises
-    ------
-    OutputError
-        It is another.
     """
     *_, suffix = (path.suffix.lower() or other, *sorted((each for each in known if path.name.lower()[1:].endswith(each)), key=len))
     if suffix not in known:
@@ -97,13 +80,7 @@ def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
 
 
 def check_ordinary(path: Path) -> None:
-    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too.
-
-    Raises
-    ------
-    OutputError
-        One has.
-    """
+    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -114,13 +91,7 @@ def check_ordinary(path: Path) -> None:
 
 
 def writable_file(path: Path) -> Path:
-    """Make the folder of a file, and check that the file could be written there, before the work that it is to hold.
-
-    Raises
-    ------
-    OutputError
-        It could not.
-    """
+    """Make the folder of a file, and check that the file could be written there, before the work that it is to hold."""
     writable_folder(path.parent)
     try:
         check_ordinary(path)
@@ -130,13 +101,7 @@ def writable_file(path: Path) -> Path:
 
 
 def writable_folder(path: Path) -> Path:
-    """Make a folder, unless it is there, and check that it can be written to.
-
-    Raises
-    ------
-    OutputError
-        It cannot.
-    """
+    """Make a folder, unless it is there, and check that it can be written to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

@@ -25,11 +25,6 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
         What the bar says at first.
     progress : bool or callable
         False shows nothing; a callable is given itself.
-
-    Raises
-    ------
-    ProgramError
-        ``progress`` is something else.
     """
     if callable(progress):
         yield progress

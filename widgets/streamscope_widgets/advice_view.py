@@ -58,13 +58,7 @@ def advice_html(advice: Advice) -> Html:
 
 
 def advice_page(advice: Advice, path: Path) -> Path:
-    """Write an advice to one HTML file that needs no network and has no scripts, and return its path.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written.
-    """
+    """Write an advice to one HTML file that needs no network and has no scripts, and return its path."""
     page = fill(PAGE, title=f"What pays · {device_words(advice.costs.device)}", style=Html(STYLE), body=advice_html(advice))
     with written_whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
-from streamscope.analysis.table import ENGINE, MetricsTable, device_words, metrics_table
+from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
@@ -146,6 +146,14 @@ def summary_html(
     )
 
 
+def metrics_html(metrics: EngineMetrics | EngineTable) -> Html:
+    """Return metrics as HTML: a row for each engine."""
+    engines = metrics if isinstance(metrics, EngineTable) else EngineTable({metrics.engine: metrics})
+    found = metrics_table(engines)
+    simulated = [above("all times are simulated")] if any(each.simulated for each in engines.values()) else []
+    return block(*simulated, _summary_metrics(found), small(note_lines(found)))
+
+
 def note_lines(found: MetricsTable) -> Html:
     """Return the notes of a table, numbered."""
     return lines(f"[{number}] {note}" for number, note in enumerate(found.notes, 1))
@@ -181,11 +189,6 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
     """Write a comparison to one self-contained HTML file and return its path.
 
     Charts are still pictures, so that the file stays small (about 100 kB; Plotly's script alone is 4.8 MB); the timeline is alive.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written, or the front end was not built.
     """
     table = metrics_table(comparison.metrics)
     return report(

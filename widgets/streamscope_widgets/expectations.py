@@ -57,13 +57,7 @@ class Condition:
     scale: float
 
     def measured(self, comparison: Comparison) -> tuple[bool, str]:
-        """Tell whether a comparison is so, and say what was measured.
-
-        Raises
-        ------
-        UsageError
-            The engine was not compared.
-        """
+        """Tell whether a comparison is so, and say what was measured."""
         if self.engine and self.engine not in comparison:
             raise UsageError(f"engine {self.engine!r} was not compared{_near(self.engine, [*comparison])}")
         engine = self.engine or comparison.assessment.best[0]
@@ -76,13 +70,7 @@ class Condition:
 
 
 def conditions(text: str) -> list[Condition]:
-    """Return the conditions of a line.
-
-    Raises
-    ------
-    UsageError
-        There is none, or one cannot be read.
-    """
+    """Return the conditions of a line."""
     parts = [part.strip() for part in re.split(r",|\band\b|\n", text)]
     if not all(parts):
         raise UsageError("streamscope_assert needs a condition, for example: %streamscope_assert overlap > 0.3")

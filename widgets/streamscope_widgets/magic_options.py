@@ -59,13 +59,7 @@ def record_parser() -> argparse.ArgumentParser:
 
 
 def parsed(line: str) -> argparse.Namespace:
-    """Return what a line says.
-
-    Raises
-    ------
-    UsageError
-        It has an option that there is not, or a value that is none of its option's.
-    """
+    """Return what a line says."""
     return _parsed(parser(), line, FLAGS, "%streamscope --help")
 
 

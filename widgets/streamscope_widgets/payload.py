@@ -20,7 +20,6 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.levels import host_lanes
 from streamscope_widgets.overlap_columns import (
     activity_of,
     encode_activity,
@@ -30,6 +29,7 @@ from streamscope_widgets.overlap_columns import (
     header_words,
     waits_of,
 )
+from streamscope_widgets.rows import host_lanes, places_of
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
@@ -85,13 +85,7 @@ class Payload:
 
 
 def bundle_source(bundle: Path | None = None) -> str:
-    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports.
-
-    Raises
-    ------
-    OutputError
-        The package was put on the path without being built.
-    """
+    """Return the JavaScript that draws timelines: in notebooks, or, with `REPORT_BUNDLE`, in reports."""
     bundle = bundle or BUNDLE
     try:
         return bundle.read_text(encoding="utf-8")
@@ -103,13 +97,7 @@ def bundle_source(bundle: Path | None = None) -> str:
 
 
 def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
-    """Return traces as groups with labels that differ: a mapping's keys, else engine names, counted where they repeat.
-
-    Raises
-    ------
-    TraceError
-        There is no trace, or something else.
-    """
+    """Return traces as groups with labels that differ: a mapping's keys, else engine names, counted where they repeat."""
     pairs = list(traces.items()) if isinstance(traces, Mapping) else [("", item) for item in traces]
     if not pairs:
         raise TraceError("a timeline needs at least one trace", hint="pass a list of traces, or a mapping from label to trace")
@@ -206,12 +194,12 @@ class Codes:
 def first_spans(group: TimelineGroup, count: int) -> Shown:
     """Return the first spans of a group, all by default, and say how many are left out."""
     spans, thin = group.trace.spans, isinstance(group, BlockGroup)
-    total = len(spans)
-    if count >= total:
-        return Shown(spans, None if thin else activity_of(group.trace, spans))
-    header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
-    spans = spans.select(np.arange(count))
-    return Shown(spans, None if thin else activity_of(group.trace, spans), header=header)
+    total, header = len(spans), dict[str, Any]()
+    if count < total:
+        header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
+        spans = spans.select(np.arange(count))
+    places = places_of(spans, thin=thin)
+    return Shown(spans, None if thin else activity_of(group.trace, spans), {"row": places.row}, {**header, **places.header()})
 
 
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -154,3 +156,31 @@ def test_memory_that_nobody_wrote_to_is_poison():
         values[:] = 0  # a copy, and writeable
         device.write(buffer, values)
         np.testing.assert_array_equal(device.read(buffer), values)
+
+
+def test_a_device_keeps_no_stream_that_nobody_uses(bench):
+    stream = bench.device.stream("short")
+    gone = weakref.ref(stream)
+    bench.kernel(stream, 100)()
+    bench.device.synchronize()
+    del stream
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_device_finishes_the_work_of_a_stream_that_nobody_holds(bench, waits):
+    other, stream, done = bench.device.stream("other"), bench.device.stream("short"), bench.buffer()
+    if waits:
+        bench.kernel(other, 5000)()
+        event = bench.device.event()
+        other.record(event)
+        stream.wait(event)
+        del event
+    bench.kernel(stream, 3000)()
+    bench.compute(stream, lambda: np.float64(7.0), [], [done])()
+    del other, stream
+    gc.collect()
+    assert bench.value(done) != 7
+    bench.device.synchronize()
+    assert bench.value(done) == 7

@@ -165,13 +165,7 @@ class Selection:
             self.admitted[engine] = checked
 
     def elimination(self) -> Elimination:
-        """Return the elimination of those that take part, with no rounds yet.
-
-        Raises
-        ------
-        EngineError
-            Nobody takes part.
-        """
+        """Return the elimination of those that take part, with no rounds yet."""
         if not self.admitted:
             why = "; ".join(f"{one.engine}: {one.why}" for one in self.ruled_out.values())
             raise EngineError(f"no engine can be chosen. {why}", hint="raise the memory limit, or allow other engines")

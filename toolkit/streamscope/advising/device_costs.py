@@ -167,11 +167,6 @@ def fit(taken: Sequence[Sample], device: DeviceInfo) -> tuple[dict[str, Fitted],
 
     The costs are those with which the simulated device comes nearest to the times until all is issued and until all is done, by the least
     squares of simulated / measured - 1 (Gauss-Newton). A time is piecewise linear in the costs, so a few steps lead there.
-
-    Raises
-    ------
-    DeviceError
-        No costs explain the times.
     """
     from scipy.optimize import lsq_linear
     from scipy.stats import t

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamscope import display
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
@@ -32,9 +33,11 @@ COSTLY_RECORDING = 1.25
 """Recording that makes a run longer than this many times is flagged."""
 
 
-@dataclass(frozen=True)
-class EngineMetrics:
+@dataclass(frozen=True, repr=False)
+class EngineMetrics(display.Shown):
     """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.table` names for it.
+
+    It is shown as a table.
 
     Attributes
     ----------
@@ -108,6 +111,11 @@ class EngineMetrics:
     copy_overlap: float | None = None
     host_overlap: float | None = None
     net_overlap_us: float | None = None
+
+    def __repr__(self) -> str:
+        from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.
+
+        return repr(EngineTable({self.engine: self}))
 
 
 def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamscope import display
 from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
 from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
 from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host_device_overlap, kernel_count, overlap_fraction
@@ -177,11 +178,32 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
 
 def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict | str) -> str:
     """Return a comparison as plain text: title, verdict, aligned table, notes."""
+    return printable("\n".join([f"{title} · {device_words(device)}", str(verdict), "", *_lines(metrics)]))
+
+
+class EngineTable(dict[str, EngineMetrics], display.Shown):
+    """The metrics of engines by name, shown as a table.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+    >>> runs.metrics
+    All times are simulated.
+    engine  makespan, µs  against async  GPU busy, µs  GPU busy, %  ...
+    """
+
+    def __repr__(self) -> str:
+        simulated = ["All times are simulated."] if any(each.simulated for each in self.values()) else []
+        return printable("\n".join([*simulated, *_lines(self, upright=len(self) == 1)]))
+
+
+def _lines(metrics: Mapping[str, EngineMetrics], *, upright: bool = False) -> list[str]:
+    """Return metrics as lines of text, with a row for each engine or, upright, for each metric."""
     table = metrics_table(metrics)
-    rows = [[ENGINE, *table.headings], *([table.names[engine], *cells] for engine, cells in table.cells.items())]
+    rows = [(ENGINE, *table.headings), *((table.names[engine], *cells) for engine, cells in table.cells.items())]
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    parts = [f"{title} · {device_words(device)}", str(verdict), "", *aligned(rows, numbers=True), *notes]
-    return printable("\n".join(parts))
+    return [*(aligned([*zip(*rows, strict=True)]) if upright else aligned(rows, numbers=True)), *notes]
 
 
 def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:

@@ -126,7 +126,7 @@ class Beside:
         return " and ".join(f"{kind} {percent(share)}".strip() for kind, share in pairs if share is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """A judgement as data; `text` says it in words.
 
@@ -191,7 +191,7 @@ class Verdict:
         parts = (self.warning, self.proviso, self.bound, self.overlapped, self.changed, self.fastest, self.choice, self.unchecked)
         return " ".join(filter(None, parts))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
 
     @property

@@ -51,7 +51,7 @@ def order_findings(program: Program, estimate: Estimate, planned: Serialisation)
     """
     if not isinstance(certificate := program.certificate, Certificate):
         return
-    audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations])
+    audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations], planned.planned_ns)
     for why, numbers in _grouped(certificate.reasons).items():
         changed = audit.without(_understood, numbers)
         subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
@@ -123,11 +123,12 @@ def _moved(access: Access, elsewhere: Sequence[tuple[Region, int]]) -> Access:
 
 @dataclass(frozen=True)
 class _Orders:
-    """The true order of captured code, and what it would be without a cause."""
+    """The true order of captured code, and what it would be without a cause; costs are parts of how long the plan's own order takes."""
 
     program: Program
     certificate: Certificate
     durations_ns: Sequence[float]
+    planned_ns: float
 
     @property
     def capture(self) -> Edges:
@@ -176,7 +177,7 @@ class _Orders:
         return sum(not has(reached, later, earlier) for later, direct in enumerate(order) for earlier in direct)
 
     def _said(self, kind: Kind, message: str, numbers: Sequence[int], gain_ns: float, advice: str) -> Finding:
-        whole_ns = self.captured_ns
+        whole_ns = self.planned_ns
         most = f"at most {time_text(gain_ns)} of {time_text(whole_ns)}" if gain_ns > 0 else "nothing"
         severity = Severity.WARNING if gain_ns > WORTH * whole_ns else Severity.NOTE
         operations = tuple(self.program.operations[number] for number in numbers[:EXAMPLES])

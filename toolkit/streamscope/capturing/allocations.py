@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamscope.capturing.arguments import Allocations as Pieces
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region, around, united
 from streamscope.kernels.library.libraries import libraries
+
+_LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.
 
 
 def torch_segments() -> list[dict[str, Any]]:
@@ -24,6 +25,11 @@ def torch_segments() -> list[dict[str, Any]]:
         return []
     segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
     return segments
+
+
+def pools_of(segments: Iterable[dict[str, Any]]) -> list[Region]:
+    """Return the memory that PyTorch's allocator manages."""
+    return [(each["address"], each["address"] + each["total_size"]) for each in segments]
 
 
 def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
@@ -37,27 +43,50 @@ def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
 
 
 class Allocated:
-    """All that was allocated at any time during a capture.
+    """The memory around addresses: what is known of it goes before what the driver says, which each piece is asked of once.
 
     Parameters
     ----------
     made : sequence of Region
-        What was allocated during the capture, in that order. Pieces that overlap were handed out one after the other.
+        What was allocated during a capture, in that order. Pieces that overlap were handed out one after the other.
     held : iterable of Region
         What was in use when it began, or is in use now.
     pools : iterable of Region
-        Memory that an allocator manages. An address there that lies in none of the allocations stands for the whole of its pool.
+        Memory that an allocator manages. The driver knows nothing of how it is divided.
     """
 
     def __init__(self, made: Sequence[Region] = (), held: Iterable[Region] = (), pools: Iterable[Region] = ()) -> None:
         self.made = made
         self._known = united((*made, *held))
         self._pools = united(pools)
-        self._elsewhere = Pieces()
+        self._asked: list[Region] = []
+        self._elsewhere: set[int] = set()
 
     def around(self, address: int) -> Region | None:
-        """Return all memory that an address may have been meant to lead to; None if it does not lead to device memory."""
-        return around(self._known, address) or around(self._pools, address) or self._elsewhere.around(address)
+        """Return all memory that an address may have been meant to lead to; None if it does not lead to device memory.
+
+        An address in a pool that lies in none of the allocations stands for the whole pool.
+        """
+        return self.piece(address) or around(self._pools, address)
+
+    def piece(self, address: int) -> Region | None:
+        """Return the one allocation that an address lies in; None where it lies in none, as between those of a pool."""
+        if found := around(self._known, address):
+            return found
+        return None if around(self._pools, address) else self._asked_for(address)
+
+    def _asked_for(self, address: int) -> Region | None:
+        if not _LOWEST <= address < _HIGHEST or address in self._elsewhere:
+            return None
+        found = around(self._asked, address)
+        if found is None:
+            status, start, nbytes = libraries().cuda.cuMemGetAddressRange(address)
+            if int(status) == 0:
+                found = int(start), int(start) + int(nbytes)
+                insort(self._asked, found)
+            else:
+                self._elsewhere.add(address)
+        return found
 
 
 class Counts(NamedTuple):
@@ -126,7 +155,7 @@ def torch_history() -> Iterator[TorchHistory]:
         history.made += _made(events, history.counts.now().allocations)
         history.most_bytes = most_in_use([(one["action"], one["addr"], one["size"]) for one in events]) if history.made else 0
         history.held += blocks_in_use(snapshot["segments"])
-        history.pools += [(each["address"], each["address"] + each["total_size"]) for each in snapshot["segments"]]
+        history.pools += pools_of(snapshot["segments"])
     finally:
         if not users:
             torch.cuda.memory._record_memory_history(None)  # noqa: SLF001 — as above

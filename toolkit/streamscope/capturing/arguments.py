@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.capturing.memory import Region, around
+from streamscope.capturing.memory import Region
 from streamscope.kernels.library.libraries import libraries
 
 Around = Callable[[int], Region | None]
@@ -19,7 +18,6 @@ Around = Callable[[int], Region | None]
 
 WORD = 8
 _END, _BUFFER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE
-_LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.
 
 
 @dataclass(frozen=True)
@@ -83,36 +81,6 @@ def _packed(extra: int) -> bytes:
 
 def _word_at(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
-
-
-class Allocations:
-    """The pieces of device memory that addresses lie in; each piece is asked for once.
-
-    Parameters
-    ----------
-    known : iterable of Region, optional
-        Pieces that are known already, apart from each other. They are preferred to what the driver says, which knows nothing of how a
-        library divides what it allocated.
-    """
-
-    def __init__(self, known: Iterable[Region] = ()) -> None:
-        self._known = sorted(known)
-        self._asked: list[Region] = []
-        self._elsewhere: set[int] = set()
-
-    def around(self, address: int) -> Region | None:
-        """Return the piece of memory that an address lies in; None where it is not an address."""
-        if not _LOWEST <= address < _HIGHEST or address in self._elsewhere:
-            return None
-        found = around(self._known, address) or around(self._asked, address)
-        if found is None:
-            status, start, nbytes = libraries().cuda.cuMemGetAddressRange(address)
-            if int(status) == 0:
-                found = int(start), int(start) + int(nbytes)
-                bisect.insort(self._asked, found)
-            else:
-                self._elsewhere.add(address)
-        return found
 
 
 def pointers_among(words: Iterable[int], where: Around) -> tuple[int, ...]:

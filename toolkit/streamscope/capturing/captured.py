@@ -15,7 +15,7 @@ from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.facts import CaptureFacts, CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
-from streamscope.capturing.memory_curve import CurvePoint, memory_curve
+from streamscope.capturing.memory_curve import MemoryCurve, memory_curve
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
@@ -128,8 +128,10 @@ class CapturedProgram(display.Shown):
         """Return the name of the GPU that the durations were measured on."""
         return self.origin().device
 
-    def memory_curve(self) -> list[CurvePoint]:
+    def memory_curve(self) -> MemoryCurve:
         """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
+
+        It is a list of `CurvePoint`, shown as a table.
 
         Raises
         ------

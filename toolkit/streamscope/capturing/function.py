@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
+from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
@@ -86,9 +87,13 @@ class CapturedFunction(CapturedProgram):
         """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
         return self._expected
 
+    def allowed(self) -> list[Array]:
+        """Return how far results may be from that, as absolute differences."""
+        return list(map(allowed, self.results, self._expected))
+
     def outputs(self) -> list[Array]:
         """Return what the last run left in the captured results, on the host."""
-        return [on_host(result) for result in self.results]
+        return [fetched(result) for result in self.results]
 
     def clear_outputs(self) -> None:
         """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes.
@@ -98,7 +103,7 @@ class CapturedFunction(CapturedProgram):
         """
         runtime, own = libraries().runtime, united(self._own)
         runtime.deviceSynchronize()  # Results may still be copied on another stream.
-        results = _regions([result for result in self.results if _is_one_piece(result)])
+        results = _regions([result for result in self.results if is_one_piece(result)])
         for start, end in (*(region for region in results if inside(region, own)), *self._state.overwritten):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
@@ -193,7 +198,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
     note_sources()
-    before = [(one, copy_of(one)) for one in inputs if _on_device(one)]
+    before = [(one, copy_of(one)) for one in inputs if on_device(one)]
     casting = casting_each_time(function)
     for _ in range(WARM_RUNS):
         restore(before)
@@ -213,7 +218,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
-        expected = [on_host(one) for one in _results(casting(*inputs), title)]
+        expected = [fetched(one) for one in _results(casting(*inputs), title)]
     state.put_back()
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
@@ -245,12 +250,12 @@ def _state_and_memories(
     taken: Taken, nodes: Sequence[LaunchableNode], memories: list[NodeMemory], results: Sequence[Any], before: Sequence[tuple[Any, Any]]
 ) -> tuple[State, list[NodeMemory], tuple[str, ...]]:
     """Return what a run changes, and what each node touches where its writes are as was claimed, with notes; ``before`` are the inputs."""
-    pieces = [one for one in results if _is_one_piece(one)]
+    pieces = [one for one in results if is_one_piece(one)]
     # A node that is not understood may change an input that only an address in device memory leads to.
     inputs = [device_address(one) for one, _ in before]
 
     def state_of(memories: Sequence[NodeMemory]) -> State:
-        outcome, run = (lambda: [on_host(one) for one in pieces]), partial(_run_once, nodes)
+        outcome, run = (lambda: [fetched(one) for one in pieces]), partial(_run_once, nodes)
         return found_state([*addresses_of(nodes, memories), *inputs], taken.own, _regions(pieces), outcome, run)
 
     state = state_of(memories)
@@ -326,69 +331,21 @@ def generators_of(kept: Iterable[object]) -> list[Any]:
     return [torch.cuda.default_generators[torch.cuda.current_device()], *(one for one in kept if isinstance(one, torch.Generator))]
 
 
-def _is_one_piece(result: Any) -> bool:
-    return result.nbytes > 0 and result.__cuda_array_interface__["strides"] is None
-
-
 def _regions(pieces: Sequence[Any]) -> list[Region]:
     """Return where results lie that are in one piece each."""
     return [(device_address(one), device_address(one) + one.nbytes) for one in pieces]
 
 
-def device_address(value: Any) -> int:
-    """Return where the first element of a CuPy array or CUDA tensor lies."""
-    return int(value.data_ptr() if is_tensor(value) else value.__cuda_array_interface__["data"][0])
-
-
-def _on_device(value: Any) -> bool:
-    """Tell a CuPy array or CUDA tensor; one that needs a gradient is one, though it does not say so."""
-    return hasattr(value.detach() if is_tensor(value) else value, "__cuda_array_interface__")
-
-
-def copy_of(value: Any) -> Any:
-    """Return a copy of a CuPy array or CUDA tensor."""
-    return value.detach().clone() if is_tensor(value) else value.copy()
-
-
-def restore(before: Iterable[tuple[Any, Any]]) -> None:
-    """Put back what inputs held before the function ran."""
-    for value, copy in before:
-        if repeats(value):
-            continue
-        if is_tensor(value):
-            value.detach().copy_(copy)
-        else:
-            value[...] = copy
-
-
-def repeats(array: Any) -> bool:
-    """Tell an array that holds elements several times, as one that was expanded: nobody can write to it."""
-    strides = array.stride() if is_tensor(array) else array.strides
-    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, strides, strict=True))
-
-
-def on_host(value: Any) -> Array:
-    """Return a CuPy array or PyTorch tensor as a NumPy array."""
-    if hasattr(value, "detach"):
-        value = value.detach().resolve_conj().resolve_neg()
-        return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy())
-    return np.asarray(value.get() if hasattr(value, "get") else value)
-
-
 def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
-        if not _on_device(one):
+        if is_tensor(one) and one.is_quantized:
+            raise ProgramError(f"{name} returned a quantized tensor", hint="return its whole numbers, tensor.int_repr(), and its scale")
+        if not on_device(one):
             where = " in host memory" if is_tensor(one) or isinstance(one, np.ndarray) else ""
             hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"
             raise ProgramError(f"{name} returned {a_kind(one)}{where}", hint=hint)
     return [one.detach() if is_tensor(one) else one for one in results]
-
-
-def is_tensor(value: Any) -> bool:
-    """Tell a PyTorch tensor, without importing PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> list[GraphNode]:

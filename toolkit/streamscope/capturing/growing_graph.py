@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
-from typing import Any
 
 from streamscope.errors import DeviceError
+from streamscope.kernels.library.libraries import checked, driver_call
 
 
 class GrowingGraph:
@@ -30,7 +29,7 @@ class GrowingGraph:
     def count(self) -> int:
         """Return the number of nodes so far."""
         count = ctypes.c_size_t()
-        _checked(_driver().cuGraphGetNodes(self._handle, None, ctypes.byref(count)))
+        checked((driver_call("cuGraphGetNodes", self._handle, None, ctypes.byref(count)),))
         return count.value
 
     def since(self, count: int) -> tuple[int, ...]:
@@ -41,27 +40,15 @@ class GrowingGraph:
         if now > len(self._room):
             self._room = (ctypes.c_uint64 * (2 * now))()
         found = ctypes.c_size_t(now)
-        _checked(_driver().cuGraphGetNodes(self._handle, self._room, ctypes.byref(found)))
+        checked((driver_call("cuGraphGetNodes", self._handle, self._room, ctypes.byref(found)),))
         return tuple(self._room[count:now])
 
 
 def _captured_by(stream: int) -> ctypes.c_void_p:
     status, identity, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+    found = map(ctypes.byref, (status, identity, graph))
     # By ctypes: what cuda-python's function returns differs from version to version.
-    _checked(_driver().cuStreamGetCaptureInfo_v2(stream, *map(ctypes.byref, (status, identity, graph)), None, None))
+    checked((driver_call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), *found, None, None),))
     if not graph.value:
         raise DeviceError("the stream does not capture")
     return graph
-
-
-def _checked(status: int) -> None:
-    if status != 0:
-        raise DeviceError(f"reading a graph that is being captured failed with CUDA's error {status}")
-
-
-@cache
-def _driver() -> Any:
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuGraphGetNodes.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    driver.cuStreamGetCaptureInfo_v2.argtypes = [ctypes.c_void_p] * 6
-    return driver

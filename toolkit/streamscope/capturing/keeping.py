@@ -13,7 +13,7 @@ LOOKED_AT = 64
 """Pieces that are looked at before one is let go, at most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryHeld:
     """What a capture costs in device memory.
 
@@ -33,7 +33,7 @@ class MemoryHeld:
         """What the capture holds, so that no memory is used twice."""
         return sum(end - start for start, end in self.pieces)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{binary_size(self.held_bytes)} held, where a plain call has at most {binary_size(self.plain_bytes)} in use"
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from streamscope import display
 from streamscope.capturing.memory import Access, NodeMemory, Region, around
 from streamscope.capturing.true_order import true_order
 from streamscope.order.graph import Edges
+from streamscope.words import aligned
 
 SHARES = (0.0, 0.125, 0.25, 0.5, 1.0)
 """Of what a capture holds beyond what a plain call has in use: the points of a curve."""
@@ -35,6 +37,25 @@ class CurvePoint(NamedTuple):
     speedup: float
 
 
+CURVE_HEADS = ("beyond a plain call", "at most × as fast, predicted")
+
+
+def by_amount(curve: Iterable[CurvePoint]) -> dict[str, float]:
+    """Return the speed-up of each amount of memory as it reads; of amounts that read alike, the largest."""
+    return {f"{extra_mib:,.1f} MiB": speedup for extra_mib, speedup in curve}
+
+
+class MemoryCurve(list[CurvePoint], display.Shown):
+    """What more and more memory buys, shown as a table."""
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the points as text, in the order of `CURVE_HEADS`."""
+        return ((amount, f"{speedup:.2f}") for amount, speedup in by_amount(self).items())
+
+    def __repr__(self) -> str:
+        return "\n".join(aligned([CURVE_HEADS, *self.rows()], numbers=True))
+
+
 def memory_curve(
     memories: Sequence[NodeMemory],
     capture: Edges,
@@ -42,34 +63,38 @@ def memory_curve(
     results: Iterable[int],
     speedup: Callable[[Edges], float],
     plain_bytes: int = 0,
-) -> list[CurvePoint]:
+) -> MemoryCurve:
     """Return what more and more memory buys.
 
     Parameters
     ----------
-    memories : sequence of NodeMemory
-    capture : Edges
-        The edges of the capture.
-    pieces : iterable of Region
-        What the capture allocated, apart from each other.
-    results : iterable of int
-        Addresses of results: what they lie in is not used again.
-    speedup : callable
-        ``speedup(order)`` predicts how many times as fast as the capture an order is.
-    plain_bytes : int
-        What a plain call has in use at once.
+        memories : sequence of NodeMemory
+        capture : Edges
+            The edges of the capture.
+        pieces : iterable of Region
+            What the capture allocated, apart from each other.
+        results : iterable of int
+            Addresses of results: what they lie in is not used again.
+        speedup : callable
+            ``speedup(order)`` predicts how many times as fast as the capture an order is.
+        plain_bytes : int
+            What a plain call has in use at once.
 
     Examples
     --------
-    Two branches of two nodes each, through a piece of 1 MiB that both could use:
+        Two branches of two nodes each, through a piece of 1 MiB that both could use:
 
-    >>> from streamscope.capturing.memory import Access, Evidence, NodeMemory
-    >>> from streamscope.capturing.memory_curve import memory_curve
-    >>> pieces = [(n << 20, n + 1 << 20) for n in range(2)]
-    >>> write, read = ([NodeMemory((Access(*one, use, not use, Evidence.SCHEMA),)) for one in pieces] for use in (False, True))
-    >>> chain = ((), (0,), (1,), (2,))
-    >>> memory_curve([write[0], read[0], write[1], read[1]], chain, pieces, [], lambda order: 1 + order.count(()))
-    [CurvePoint(extra_mib=1.0, speedup=2), CurvePoint(extra_mib=2.0, speedup=3)]
+        >>> from streamscope import display
+    from streamscope.capturing.memory import Access, Evidence, NodeMemory
+        >>> from streamscope.capturing.memory_curve import memory_curve
+        >>> pieces = [(n << 20, n + 1 << 20) for n in range(2)]
+        >>> write, read = ([NodeMemory((Access(*one, use, not use, Evidence.SCHEMA),)) for one in pieces] for use in (False, True))
+        >>> chain = ((), (0,), (1,), (2,))
+        >>> memory_curve([write[0], read[0], write[1], read[1]], chain, pieces, [], lambda order: 1 + order.count(()))
+        MiB beyond a plain call  at most × as fast, predicted
+        -----------------------  ----------------------------
+                            1.0                          2.00
+                            2.0                          3.00
     """
     uses = _Uses(memories, sorted(pieces), tuple(results))
     least, _ = uses.within(0)
@@ -79,7 +104,7 @@ def memory_curve(
         held, placed = uses.within(least + int(share * (whole - least)) if share else 0)
         extra = max(0, (whole if share == 1 else held) - plain_bytes)
         points[extra] = max(points.get(extra, 0.0), speedup(true_order(placed, capture)))
-    return [CurvePoint(nbytes / 2**20, each) for nbytes, each in sorted(points.items())]
+    return MemoryCurve(CurvePoint(nbytes / 2**20, each) for nbytes, each in sorted(points.items()))
 
 
 class _Uses:

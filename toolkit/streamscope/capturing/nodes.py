@@ -88,13 +88,7 @@ def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:
-    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept.
-
-    Raises
-    ------
-    EngineError
-        A node is of a kind that cannot be launched by itself.
-    """
+    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept."""
     handles = node_handles(graph)
     before = predecessors(graph, handles)
     kept: list[LaunchableNode] = []

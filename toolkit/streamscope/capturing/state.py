@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.allocations import blocks_in_use, torch_segments
+from streamscope.capturing.allocations import Allocated, blocks_in_use, pools_of, torch_segments
 from streamscope.capturing.arguments import WORD
-from streamscope.capturing.memory import Region, around, inside, united
+from streamscope.capturing.memory import Region, inside, united
 from streamscope.errors import HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.cuda import pieces
@@ -179,20 +179,9 @@ def _found(
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
     """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, what was allocated from CUDA at once."""
-    cuda = libraries().cuda
     segments = torch_segments()
-    torchs = sorted((each["address"], each["address"] + each["total_size"]) for each in segments)
-    blocks = sorted(blocks_in_use(segments))
-    found: set[Region] = set()
-    for address in set(addresses):
-        if around(torchs, address) is not None:
-            block = around(blocks, address)
-            found |= {block} if block is not None else set()
-            continue
-        status, start, nbytes = cuda.cuMemGetAddressRange(address)
-        if int(status) == 0:
-            found.add((int(start), int(start) + int(nbytes)))
-    return _merged(found)
+    allocated = Allocated(held=blocks_in_use(segments), pools=pools_of(segments))
+    return _merged({block for address in set(addresses) if (block := allocated.piece(address))})
 
 
 def _merged(regions: Iterable[Region]) -> list[Region]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, torch_history, torch_segments
+from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, pools_of, torch_history, torch_segments
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.dispatching import listening
 from streamscope.capturing.evidence import node_memories, sharing_calls
@@ -191,7 +191,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             finally:
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
-    own = [*pool.own, *products.workspaces, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
+    own = [*pool.own, *products.workspaces, *pools_of(segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, lent, log.kept, log.from_outside, products, *workspaces.generators]

@@ -277,13 +277,7 @@ def _record(device: CudaDevice) -> str:
 
 
 def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
-    """Run a program twice and compare its result with NumPy's.
-
-    Raises
-    ------
-    DeviceError
-        The result is wrong.
-    """
+    """Run a program twice and compare its result with NumPy's."""
     from streamscope.engines.prepared import prepare_traced
     from streamscope.errors import DeviceError
     from streamscope.program.reference import run_reference

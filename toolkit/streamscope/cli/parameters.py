@@ -47,13 +47,7 @@ def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
 
 
 def given_path(text: str) -> Path:
-    """Return the path that an option names; an empty one, of a variable that is not set, would be the current folder.
-
-    Raises
-    ------
-    BadParameter
-        It cannot be a path.
-    """
+    """Return the path that an option names; an empty one, of a variable that is not set, would be the current folder."""
     try:
         return arguments.given_path(text, error=OutputError)
     except OutputError as error:

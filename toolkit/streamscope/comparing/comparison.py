@@ -16,7 +16,7 @@ from streamscope import display
 from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
-from streamscope.analysis.table import metrics_text
+from streamscope.analysis.table import EngineTable, metrics_text
 from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine, streams_words
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.capturing.facts import CaptureFacts
@@ -161,9 +161,9 @@ class Comparison(Mapping[str, Run], display.Shown):
         return len(self._runs)
 
     @cached_property
-    def metrics(self) -> dict[str, EngineMetrics]:
-        """Metrics of each engine; what overlap gains in the end rests on the *sync* engine, where it ran."""
-        found = {engine: run.metrics for engine, run in self._runs.items()}
+    def metrics(self) -> EngineTable:
+        """Metrics of each engine by its name; what overlap gains in the end rests on the *sync* engine, where it ran."""
+        found = EngineTable({engine: run.metrics for engine, run in self._runs.items()})
         if "sync" in found:
             for engine, metrics in found.items():
                 net_ns = net_overlap_ns(self._runs[engine].trace, self._runs["sync"].trace)
@@ -337,13 +337,7 @@ class Comparison(Mapping[str, Run], display.Shown):
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:
-    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
-
-    Raises
-    ------
-    OSError, OutputError
-        A file cannot be written, or the name of an engine cannot be a file's.
-    """
+    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
     makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
     content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})

@@ -56,13 +56,7 @@ def check_engine(engine: object) -> str:
 
 
 def trace_name(engine: object, checksum: object) -> str:
-    """Return the name of an engine's trace; without a checksum, as folders had it until there were checksums.
-
-    Raises
-    ------
-    ValueError
-        The engine's name or the checksum cannot be one.
-    """
+    """Return the name of an engine's trace; without a checksum, as folders had it until there were checksums."""
     if checksum is None:
         return f"{check_engine(engine)}.parquet"
     if not isinstance(checksum, str) or not re.fullmatch("[0-9a-f]{64}", checksum):
@@ -77,13 +71,7 @@ def checksum_of(path: Path) -> str:
 
 
 def write_trace(trace: Trace, engine: str, folder: Path) -> str:
-    """Write a trace under the name that its content gives it, and return its SHA-256.
-
-    Raises
-    ------
-    OutputError
-        It cannot be written.
-    """
+    """Write a trace under the name that its content gives it, and return its SHA-256."""
     try:
         check_engine(engine)
     except ValueError as error:

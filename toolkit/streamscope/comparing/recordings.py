@@ -46,13 +46,7 @@ class Recorded:
             raise RecordingError(f"ledger={shown(self.ledger)} must be True or False", hint="True measures what each recorder costs")
 
     def check(self, device: Device) -> None:
-        """Find out before anything runs whether the recorder can serve.
-
-        Raises
-        ------
-        RecordingError
-            It cannot.
-        """
+        """Find out before anything runs whether the recorder can serve."""
         recorder_of(device, self.recorder)
 
     def runs(self, device: Device) -> int:

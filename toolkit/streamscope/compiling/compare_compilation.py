@@ -149,13 +149,7 @@ def compare_compilation(
 
 
 def _compiled(kernels: Sequence[KernelSource], architecture: str, workers: int, *, together: bool) -> CompilationLog:
-    """Compile kernels as if for the first time.
-
-    Raises
-    ------
-    CompilationError
-        Some do not compile.
-    """
+    """Compile kernels as if for the first time."""
     log, unseen = CompilationLog(), never_compiled(kernels)
     with tempfile.TemporaryDirectory() as folder:
         cache = KernelCache(Path(folder))

@@ -89,17 +89,7 @@ def warm(
 
 
 def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None, str]:
-    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture.
-
-    Raises
-    ------
-    CompilationError
-        NVRTC does not know the architecture that was given.
-    DeviceError
-        It is not a device.
-    NoDeviceError
-        The device is missing, or NVRTC is.
-    """
+    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture."""
     if architecture is None:
         opened = opened_cuda(device)
         return opened, architecture_of(opened)
@@ -119,13 +109,7 @@ def architecture_of(device: CudaDevice | None) -> str:
 
 
 def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:
-    """Return the traced program of a verb that compiles, traced or not.
-
-    Raises
-    ------
-    ProgramError
-        It is not a program, or the inputs do not fit.
-    """
+    """Return the traced program of a verb that compiles, traced or not."""
     if isinstance(program, Program) and inputs:
         raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
     if isinstance(program, CapturedProgram):

@@ -83,13 +83,7 @@ def device_for(program: Program, choice: str | Device = "auto") -> Device:
 
 
 def check_device(choice: object) -> None:
-    """Check that `open_device` would know what a user asked for, without opening it.
-
-    Raises
-    ------
-    DeviceError
-        The choice is unknown, or not a device.
-    """
+    """Check that `open_device` would know what a user asked for, without opening it."""
     if isinstance(choice, str):
         if choice not in ("auto", "cuda", "simulated"):
             raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from streamscope.devices.graph_node import Branching
 from streamscope.devices.points import Points, checked_points, interpolate, slopes
-from streamscope.devices.product_times import ProductTimes, table_of
+from streamscope.devices.prices import Piece, Residency
+from streamscope.devices.product_times import ProductTimes, checked_tables, table_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
@@ -22,8 +23,6 @@ LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
 REFERENCE_BYTES = 48
 """What a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
-
-
 MOST_KNOWN = 10_000
 """Different launches whose prices a model remembers."""
 
@@ -47,62 +46,6 @@ class Provenance:
     date: str
     versions: Mapping[str, str] = field(default_factory=dict)
     how: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Residency:
-    """What a kernel holds of the chip, averaged over the time it runs.
-
-    Attributes
-    ----------
-    multiprocessors : float
-        Multiprocessors with a block of the kernel on them.
-    threads : float
-        Resident threads, summed over those multiprocessors.
-    whole : bool
-        Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits.
-    """
-
-    multiprocessors: float
-    threads: float
-    whole: bool = False
-
-    @property
-    def load(self) -> float:
-        """Resident threads on each multiprocessor that is held; 0 where none is."""
-        return self.threads / self.multiprocessors if self.multiprocessors else 0.0
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One kernel or copy of a launch, which may have several.
-
-    Attributes
-    ----------
-    alone_ns : float
-        How long it takes alone.
-    cost : Cost
-        What it takes from the device.
-    held : Residency, optional
-        What it holds of the chip; by the cost, where nobody says.
-    """
-
-    alone_ns: float
-    cost: Cost
-    held: Residency | None = None
-
-
-class Prices(Protocol):
-    """What launches cost: by a cost model, or as somebody has measured them."""
-
-    def call_ns(self, launch: Launch) -> float:
-        """Return the host's time for launching it, in ns."""
-
-    def tail_ns(self, launch: Launch) -> float:
-        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
-
-    def pieces(self, launch: Launch) -> Sequence[Piece]:
-        """Return its kernels, or its copy, in order; at least one."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +165,7 @@ class CostModel:
             if item.name.endswith("_points"):
                 object.__setattr__(self, item.name, checked_points(f"cost model: {item.name}", value))
             elif item.name == "product_times":
-                object.__setattr__(self, item.name, _checked_products(value))
+                object.__setattr__(self, item.name, checked_tables(value))
             elif item.name != "provenance":
                 _check_number(item.name, value, whole=item.type == "int")
         _check_throughput(self.throughput_points, self.threads_per_multiprocessor)
@@ -445,12 +388,6 @@ def _read(path: Path, source: str | Path) -> CostModel:
 def _built_in(name: str) -> CostModel:
     """Return a built-in model, read once: its tables are long, and every simulated device asks for it."""
     return _read(BUILT_IN / f"{name}.json", name)
-
-
-def _checked_products(values: object) -> dict[str, ProductTimes]:
-    if not isinstance(values, Mapping):
-        raise DeviceError(f"cost model: product_times is {values!r}, expected tables by name")
-    return {name: each if isinstance(each, ProductTimes) else ProductTimes.checked(name, each) for name, each in values.items()}
 
 
 def _check_keys(what: str, values: Mapping[str, Any], kind: type[CostModel | Provenance]) -> None:

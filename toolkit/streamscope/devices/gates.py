@@ -45,13 +45,7 @@ def _call_on_zeros(device: Device, stream: Stream, function: Callable[[Symbol], 
 
 @contextmanager
 def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
-    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that.
-
-    Raises
-    ------
-    RecordingError
-        The block did not end before the device opened the gate by itself: something in it waits for the device.
-    """
+    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that."""
     with deferred():
         gate = device.gate()
         try:

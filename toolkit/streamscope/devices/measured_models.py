@@ -17,13 +17,7 @@ VERSION = "3"
 
 
 def models_folder() -> Path:
-    """Return where measured cost models are kept: ``streamscope/cost_models/3`` in the user's cache folder (XDG).
-
-    Raises
-    ------
-    OutputError
-        There is no home folder.
-    """
+    """Return where measured cost models are kept: ``streamscope/cost_models/3`` in the user's cache folder (XDG)."""
     return user_cache() / "streamscope" / "cost_models" / VERSION
 
 
@@ -33,13 +27,7 @@ def file_name(device: str) -> str:
 
 
 def save_model(model: CostModel, path: Path | None = None) -> Path:
-    """Write a cost model as JSON, by default where `model_of` finds it; return its path.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written, or there is no home folder to write it in.
-    """
+    """Write a cost model as JSON, by default where `model_of` finds it; return its path."""
     target = writable_folder(models_folder()) / file_name(model.provenance.device) if path is None else path
     with written_whole(target) as temporary:
         temporary.write_text(model_text(model), encoding="utf-8")
@@ -55,13 +43,7 @@ def model_text(model: CostModel) -> str:
 
 
 def model_of(device: str) -> CostModel:
-    """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of the H200.
-
-    Raises
-    ------
-    DeviceError
-        The file that was kept is broken.
-    """
+    """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of the H200."""
     try:
         kept = models_folder() / file_name(device)
     except OutputError:  # Without a home folder, nothing can have been kept.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -99,6 +99,19 @@ class ProductTimes:
     def _logs(self) -> tuple[list[float], list[tuple[list[float], list[float]]]]:
         curves = [([math.log(inner) for inner, _ in curve], [math.log(ns) for _, ns in curve]) for _, curve in self.curves]
         return [math.log(tiles) for tiles, _ in self.curves], curves
+
+
+def checked_tables(values: object) -> dict[str, ProductTimes]:
+    """Return the tables of a cost model by name, those made that were read from a file.
+
+    Raises
+    ------
+    DeviceError
+        They are not tables by name; see `ProductTimes.checked`.
+    """
+    if not isinstance(values, Mapping):
+        raise DeviceError(f"cost model: product_times is {values!r}, expected tables by name")
+    return {name: each if isinstance(each, ProductTimes) else ProductTimes.checked(name, each) for name, each in values.items()}
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

@@ -36,13 +36,7 @@ def takes_streams(engine: str) -> bool:
 
 
 def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:
-    """Check names of engines (a sequence, or one string with commas) and return them, each once; None is all of them.
-
-    Raises
-    ------
-    EngineError
-        A name is unknown or no name, or none is given.
-    """
+    """Check names of engines (a sequence, or one string with commas) and return them, each once; None is all of them."""
     if names is None:
         return tuple(PLANNERS)
     hint = f"choose from {', '.join(PLANNERS)}"
@@ -56,13 +50,7 @@ def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:
 
 
 def listed_names(names: Iterable[str] | str) -> tuple[str, ...]:
-    """Return the names in a sequence, or in one string with commas, each once, whether they are engines or not.
-
-    Raises
-    ------
-    EngineError
-        It is neither, or holds something else than text.
-    """
+    """Return the names in a sequence, or in one string with commas, each once, whether they are engines or not."""
     hint = f"choose from {', '.join(PLANNERS)}"
     if not isinstance(names, Iterable):
         raise EngineError(f"{shown(names)} names no engine", hint=hint)

@@ -75,13 +75,7 @@ class Binder:
         self._events: dict[int, Event] = {}
 
     def allocate(self) -> None:
-        """Allocate the memory of all variables.
-
-        Raises
-        ------
-        OutOfMemoryError
-            The message names the operation whose result did not fit, and the bytes.
-        """
+        """Allocate the memory of all variables."""
         for variable in self.plan.program.variables:
             self.buffers[variable.id] = self._allocate(variable)
         for intermediate, works in self._intermediates():
@@ -152,13 +146,7 @@ class Binder:
         return self._events[number]
 
     def bind(self, step: Step) -> Bound:
-        """Bind a step to the memory there is now.
-
-        Raises
-        ------
-        DeviceError
-            An operation cannot run on the device, or memory for its arguments is too small.
-        """
+        """Bind a step to the memory there is now."""
         self.stream(0)
         match step:
             case Issue(launch, lane):

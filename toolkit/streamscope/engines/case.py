@@ -27,7 +27,7 @@ from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
 from streamscope.progress import Steps, silent
-from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others, steps_of_tolerance
+from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, steps_of_tolerance
 from streamscope.tracing import ProgramFunction
 from streamscope.words import binary_size, counted
 
@@ -116,7 +116,7 @@ class Case:
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
             found = function.expected()
-            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found], facts=lambda: function.facts)
+            return cls(function.trace(), (), found, function, function.allowed(), facts=lambda: function.facts)
         if isinstance(function, CapturedProgram):
             check_captured(caller, function, inputs)
             return cls(function.trace(), (), None, facts=lambda: function.facts)

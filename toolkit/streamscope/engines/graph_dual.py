@@ -9,7 +9,7 @@ from math import inf
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.plan import Estimate, Plan, Replay, StreamOf, most_streams, own_branches
+from streamscope.engines.plan import FEWEST_EDGES, OWN_ORDER, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
 from streamscope.order.graph import Edges, without_implied
@@ -27,7 +27,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 
     Captured code takes the order that memory asks for: on some of these streams, or with the fewest edges, or its own where that is faster;
     see `fastest`. The last two are graphs that are on no streams, since CUDA places the branches of a graph by itself; their plans have a
-    lane for each branch.
+    lane for each branch. Where the user gives a number of streams, the fewest edges are left out if they have more branches than that.
 
     Raises
     ------
@@ -44,15 +44,18 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     most = most_streams(program, streams)
     operations, needed = program.operations, tuple(operation.reads for operation in program.operations)
     own = make(operations, own_branches(operations, program.captured), program.captured)
-    own = replace(own, order="the capture's own order")
+    own = replace(own, order=OWN_ORDER)
     if most == 1 or without_implied(needed) == without_implied(program.captured):
         return own
-    widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
+    widest = replace(make(operations, own_branches(operations, needed), needed), order=FEWEST_EDGES)
     others: dict[Edges | None, Plan] = {}
     counts = sorted({*(count for count in TRIED_STREAMS if count < most), most})
     for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
+    if streams is not None and widest.streams > most:
+        first, *rest = others.values()
+        return replace(first, others=(*rest, own))
     return replace(widest, others=(*others.values(), own))
 
 
@@ -61,13 +64,6 @@ def fastest(made: Plan, device: Device) -> Plan:
 
     Their graphs are measured, but for those of a file or on a simulated device. These are predicted: the simulated device runs the first
     plan, the last one, and the `SIMULATED` of the others that the model takes for the fastest.
-
-    Raises
-    ------
-    DeviceError
-        The driver refuses.
-    HungError
-        A replay does not end.
     """
     plans = (replace(made, others=()), *made.others)
     raw = None if device.info.simulated else made.program.raw

@@ -51,11 +51,6 @@ def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf
         The lane of a launch.
     runs_apart : bool
         As in a capture, every lane comes after what lane 0 holds already, and lane 0 after all of them.
-
-    Raises
-    ------
-    EngineError
-        The waits do not settle, which would be a defect of ours.
     """
     if runs_apart:
         return captured_steps(operations, lanes, lane_of, 0)

@@ -22,6 +22,8 @@ COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
 MOST_STREAMS = 128
 USUAL_STREAMS, CAPTURED_STREAMS = 2, 12
 """Compute streams where nobody says how many: of programs of our own, and at most of captured code; see `most_streams`."""
+FEWEST_EDGES, OWN_ORDER = "fewest edges", "the capture's own order"
+"""Orders of captured code that are graphs on no streams: CUDA places their branches by itself."""
 
 Estimate = Callable[[Launch], float]
 """How long a launch is expected to run, in ns."""
@@ -161,7 +163,7 @@ class Plan:
     def counts(self) -> dict[str, int]:
         """What a trace tells of the plan: its streams, events and waits; branches where its lanes are those of a graph on no streams."""
         counts = {"streams": self.streams, "events": self.events, "waits": self.waits}
-        return counts | {"branches": self.streams} if self.order and not self.order[0].isdigit() else counts
+        return counts | {"branches": self.streams} if self.order in (FEWEST_EDGES, OWN_ORDER) else counts
 
     def without_wait(self, index: int) -> Plan:
         """Return the plan without its ``index``-th event wait: a race, for tests to find."""
@@ -247,13 +249,7 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
 
 
 def checked_streams(streams: int | None) -> int | None:
-    """Return a number of compute streams that was asked for; None leaves it to `most_streams`.
-
-    Raises
-    ------
-    EngineError
-        It is neither None nor a whole number from 1 to `MOST_STREAMS`.
-    """
+    """Return a number of compute streams that was asked for; None leaves it to `most_streams`."""
     return None if streams is None else whole_number("streams", streams, 1, MOST_STREAMS)
 
 

@@ -90,11 +90,6 @@ def best_plan(
 
     Tried are one stream and then two, four and so on, each with the operations in program order and by rank. With two streams or more,
     auxiliary scopes are on an auxiliary stream in all of them.
-
-    Raises
-    ------
-    EngineError
-        ``streams`` is not a whole number from 1 to `MOST_STREAMS`.
     """
     most = most_streams(program, streams)
     if most == 1:

@@ -58,26 +58,14 @@ def apply_request(
 
 
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
-    """Return the specs of variables.
-
-    Raises
-    ------
-    ProgramError
-        An operand is none.
-    """
+    """Return the specs of variables."""
     for operand in operands:
         require(isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", AN_INPUT)
     return [cast("Symbol", operand).spec for operand in operands]
 
 
 def shape_of_argument(operator: str, x: object, dy: object) -> tuple[int, ...]:
-    """Return the shape of an argument that a gradient ``dy`` is passed back to.
-
-    Raises
-    ------
-    ProgramError
-        One of them is not a variable, or their dtypes differ.
-    """
+    """Return the shape of an argument that a gradient ``dy`` is passed back to."""
     argument, gradient = specs_of(operator, [x, dy])
     same = argument.dtype == gradient.dtype
     require(same, operator, f"x is {argument.dtype.name} and dy is {gradient.dtype.name}", "use one dtype")
@@ -138,13 +126,7 @@ def planned_launch(
 
 
 def shape_of(operator: str, shape: object) -> tuple[int, ...]:
-    """Return a shape that a user gave.
-
-    Raises
-    ------
-    ProgramError
-        It is not a sequence of whole numbers.
-    """
+    """Return a shape that a user gave."""
     try:
         extents = tuple(index(extent) for extent in cast("Sequence[int]", shape) if not isinstance(extent, bool))
         good = len(extents) == len(cast("Sequence[int]", shape)) and all(extent >= 0 for extent in extents)

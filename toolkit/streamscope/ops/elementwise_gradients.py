@@ -69,13 +69,7 @@ def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[st
 
 
 def _order(operator: str, reads: Mapping[str, Sequence[Any]], targets: Mapping[str, Any]) -> list[str]:
-    """Return the operands in an order in which no gradient is written over what a later one reads.
-
-    Raises
-    ------
-    ProgramError
-        There is none.
-    """
+    """Return the operands in an order in which no gradient is written over what a later one reads."""
     left, order = {name: {each.id for each in some} for name, some in reads.items()}, list[str]()
     written = {name: target.id if isinstance(target, Symbol) else None for name, target in targets.items()}
     while left:

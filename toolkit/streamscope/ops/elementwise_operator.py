@@ -241,13 +241,7 @@ def defined(
 
 
 def evaluated(signature: Signature) -> Reference:
-    """Return what a kernel computes of its operands, as it takes them, by its own expression in NumPy.
-
-    Raises
-    ------
-    UnknownExpressionError
-        The expression has no meaning there.
-    """
+    """Return what a kernel computes of its operands, as it takes them, by its own expression in NumPy."""
     evaluate, lets = compiled(signature.expression), [(name, compiled(text)) for name, text in signature.lets]
     number, result = arithmetic(np.dtype(signature.arithmetic)), arithmetic(np.dtype(signature.result))
 

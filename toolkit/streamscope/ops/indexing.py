@@ -15,13 +15,7 @@ from streamscope.program.user_line import user_line
 
 
 def index(x: Symbol, key: Any) -> Symbol:
-    """Return ``x[key]``: a view where the key has whole numbers, slices, ``...`` and ``None`` only; `take` where one is a variable.
-
-    Raises
-    ------
-    ProgramError
-        The key has something else, or is out of bounds.
-    """
+    """Return ``x[key]``: a view where the key has whole numbers, slices, ``...`` and ``None`` only; `take` where one is a variable."""
     keys = key if isinstance(key, tuple) else (key,)
     places = [place for place, each in enumerate(keys) if isinstance(each, Symbol) and each.dtype.kind in "iu"]
     if len(places) == 1 and all(_makes_axes(each) for place, each in enumerate(keys) if place != places[0]):

@@ -27,13 +27,7 @@ from streamscope.program.view import one_piece
 
 
 def checked_eps(operator: str, eps: object) -> float:
-    """Return what is added to a variance.
-
-    Raises
-    ------
-    ProgramError
-        It is not a number, or negative.
-    """
+    """Return what is added to a variance."""
     number = float(eps) if isinstance(eps, Real) and not isinstance(eps, bool) else -1.0
     require(0 <= number < float("inf"), operator, f"eps={shown(eps)} must be a small number", "give 0 or more, for example 1e-5")
     return number

@@ -104,13 +104,7 @@ ADAPTED: Mapping[Any, Callable[..., Any]] = {
 
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
-    """Apply the operator that a ufunc means.
-
-    Raises
-    ------
-    ProgramError
-        There is no such operator, or it has no such option.
-    """
+    """Apply the operator that a ufunc means."""
     if method != "__call__":
         raise _refused(f"{function.__name__}.{method}", "use np.sum, np.max and the like" if method == "reduce" else "")
     if function not in UFUNCS:
@@ -120,13 +114,7 @@ def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], optio
 
 
 def apply_function(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
-    """Apply the operator that another function of NumPy's means.
-
-    Raises
-    ------
-    ProgramError
-        There is no such operator, or it has no such option.
-    """
+    """Apply the operator that another function of NumPy's means."""
     if function in ADAPTED:
         return _adapted(function.__name__, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:

@@ -379,13 +379,7 @@ def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | No
 
 
 def viewed(operator: str, x: object, function: Callable[[Array], Array], how: str, hint: str | None = None) -> Symbol:
-    """Return the view of a variable that a function of arrays makes; ``how`` is what printed programs show.
-
-    Raises
-    ------
-    ProgramError
-        It is not a variable, or NumPy cannot see it so.
-    """
+    """Return the view of a variable that a function of arrays makes; ``how`` is what printed programs show."""
     specs_of(operator, [x])
     symbol = cast("Symbol", x)
     return symbol_of(symbol, _made(operator, symbol, lambda view: view.through(function, how), hint))

@@ -38,13 +38,7 @@ class Calls:
         self._defaults = {one.name: one.default for one in parameters if one.default is not one.empty and _is_plain(one.default)}
 
     def arguments(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Arguments:
-        """Return the arguments of a call by name, in the order of the parameters, with plain values that the function has by default.
-
-        Raises
-        ------
-        ProgramError
-            The function cannot be called like this.
-        """
+        """Return the arguments of a call by name, in the order of the parameters, with plain values that the function has by default."""
         if self._plain and len(positional) <= len(self._names) and self._named.issuperset(named):
             given = dict(zip(self._names, positional, strict=False))
             if given.keys().isdisjoint(named) and self._required <= given.keys() | named.keys():

@@ -8,9 +8,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any
 
-from streamscope.capturing.function import is_tensor, repeats
+from streamscope.capturing.arrays import is_tensor, repeats
 from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
@@ -19,18 +19,12 @@ from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
 Launch = Callable[[int], None]
 """``launch(stream)`` puts one run on a stream, by its address."""
-
-
-class RandomNumbers(Protocol):
-    """Where captured code reads what its random numbers begin with."""
-
-    def draw(self) -> None:
-        """Set that as a plain call would find it, on the current stream, and let the next call go on behind."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +90,8 @@ class CapturedCall:
         ``launch(stream)`` puts one run on a stream.
     fresh : bool
         Whether results are copied, so that the next call does not change them.
-    random : RandomNumbers, optional
-        Where the function draws random numbers.
+    random : sequence of Philox
+        Where the function reads what its random numbers begin with, for each generator that it draws from.
     mode : Mode
         In which it was captured.
     """
@@ -109,7 +103,7 @@ class CapturedCall:
     results: Sequence[Any]
     launch: Launch
     fresh: bool = True
-    random: RandomNumbers | None = None
+    random: Sequence[Philox] = ()
     mode: Mode = PLAIN_MODE
     _last: int | None = None
     _done: CudaEvent | None = None
@@ -171,13 +165,7 @@ class CapturedCall:
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """Run with the arrays of a call, on the caller's current stream, and return what the function would return.
-
-        Raises
-        ------
-        EngineError
-            The stream is being captured.
-        """
+        """Run with the arrays of a call, on the caller's current stream, and return what the function would return."""
         stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             done = self._follow(stream)
@@ -185,7 +173,7 @@ class CapturedCall:
             elsewhere = tuple(number for number, (own, given) in enumerate(zip(self._places, places, strict=True)) if own != given)
             sources = self._sources(arrays, places, elsewhere) if elsewhere else ()
             try:
-                if self._in_place or self.random is not None:
+                if self._in_place or self.random:
                     with deferred():
                         results = self._replaced(stream, arrays, sources, elsewhere)
                 else:
@@ -215,8 +203,8 @@ class CapturedCall:
         """Copy the arrays that lie elsewhere than in the capture's memory, and run."""
         if elsewhere:
             self._copier(elsewhere)(sources)
-        if self.random is not None:
-            self.random.draw()
+        for generator in self.random:
+            generator.draw()
         self.launch(stream)
 
     def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:

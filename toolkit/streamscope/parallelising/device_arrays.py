@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.capturing.function import is_tensor
+from streamscope.capturing.arrays import as_copied, copyable, is_tensor
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
@@ -37,9 +37,8 @@ def check_on_device(what: str, path: str, array: Any) -> None:
         raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
     if tensor and array.layout is not sys.modules["torch"].strided:
         raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
-    if tensor and not _has_numpy(array.dtype):
-        hint = f"NumPy, which checks results, has no such dtype: hand its bytes over, {path}.view(torch.uint8)"
-        raise ProgramError(f"{what}: {path} is {spec_text(array)}", hint=hint)
+    if tensor and array.is_quantized:
+        raise ProgramError(f"{what}: {path} is a quantized tensor", hint=f"pass its whole numbers, {path}.int_repr(), and its scale")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
     current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()
@@ -52,16 +51,6 @@ def check_on_device(what: str, path: str, array: Any) -> None:
 def on_host(array: Any) -> bool:
     """Tell an array in host memory."""
     return isinstance(array, np.ndarray) or (is_tensor(array) and not array.is_cuda)
-
-
-def _has_numpy(dtype: Any) -> bool:
-    """Tell whether the values of a dtype of PyTorch's can be looked at with NumPy; those of bfloat16 are, as float32."""
-    torch = sys.modules["torch"]
-    try:
-        torch.empty(0, dtype=dtype if dtype is not torch.bfloat16 else torch.float32).numpy()
-    except TypeError:
-        return False
-    return True
 
 
 def how_to_move(path: str, array: Any) -> str:
@@ -128,17 +117,12 @@ def stays_in_place(array: Any) -> bool:
 
 
 def copied(array: Any) -> Any:
-    """Return a copy that is laid out like the array and belongs to nobody else.
-
-    Raises
-    ------
-    OutOfMemoryError
-    """
+    """Return a copy that is laid out like the array and belongs to nobody else."""
     with out_of_memory(f"copying an input of {array.nbytes:,} bytes"):
         if is_tensor(array):
             # A tensor that is made in inference mode could not be filled outside of it.
             with sys.modules["torch"].inference_mode(mode=False):
-                return array.detach().clone().requires_grad_(array.requires_grad)
+                return as_copied(copyable(array).clone(), array).requires_grad_(array.requires_grad)
         return array.copy(order="K")
 
 
@@ -146,7 +130,7 @@ def holds_the_same(one: Any, other: Any) -> bool:
     """Tell whether two arrays of one shape and dtype hold the same bits, as they are read."""
     if is_tensor(one):
         torch = sys.modules["torch"]
-        bits = [each.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+        bits = [copyable(each).resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
         return bool(torch.equal(*bits))
     cupy = libraries().cupy
     bits = [cupy.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other)]
@@ -203,22 +187,18 @@ def copier(targets: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
     torch = sys.modules.get("torch")
     tensors = [number for number, each in enumerate(targets) if is_tensor(each)]
     others = [number for number, each in enumerate(targets) if not is_tensor(each)]
-    into = [targets[number].detach() for number in tensors]
+    into = [copyable(targets[number]) for number in tensors]
 
     def copy(sources: Sequence[Any]) -> None:
         if len(tensors) == 1:
-            into[0].copy_(_without_gradient(sources[tensors[0]]))
+            into[0].copy_(copyable(sources[tensors[0]]))
         elif tensors:
             assert torch is not None
-            torch._foreach_copy_(into, [_without_gradient(sources[number]) for number in tensors])
+            torch._foreach_copy_(into, [copyable(sources[number]) for number in tensors])
         for number in others:
             targets[number][...] = sources[number]
 
     return copy
-
-
-def _without_gradient(tensor: Any) -> Any:
-    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def fresh_copies(arrays: Sequence[Any]) -> list[Any]:
@@ -226,6 +206,6 @@ def fresh_copies(arrays: Sequence[Any]) -> list[Any]:
     if len(arrays) > 1 and all(map(is_tensor, arrays)):
         torch = sys.modules["torch"]
         made = [torch.empty_like(each) for each in arrays]
-        torch._foreach_copy_(made, list(arrays))
+        torch._foreach_copy_(list(map(copyable, made)), list(map(copyable, arrays)))
         return made
-    return [each.clone() if is_tensor(each) else each.copy(order="K") for each in arrays]
+    return [as_copied(copyable(each).clone(), each) if is_tensor(each) else each.copy(order="K") for each in arrays]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.function import CapturedFunction, copy_of, on_host, restore
+from streamscope.capturing.arrays import allowed, copy_of, fetched, fill, restore
+from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
 from streamscope.capturing.state import Copies, Moves
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -22,10 +23,9 @@ from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
-from streamscope.parallelising.trial_inputs import made_like
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.progress import Progress, silent
-from streamscope.tolerance import absolute_errors, allowed_of_others
+from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
 Array = npt.NDArray[Any]
@@ -186,24 +186,22 @@ def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[Proved
             if not any(differences):
                 continue
             allowed = values.allowed(expected)
-            if all(now == 0 or (one.self_difference > 0 and fits) for one, now, fits in zip(found, differences, allowed, strict=True)):
-                # The capture is known to differ from itself there.
-                found = [replace(one, difference=max(one.difference, now)) for one, now in zip(found, differences, strict=True)]
-                continue
-            left = trial.memory_left()
-            own = [max(old.self_difference, now) for old, (_, now) in zip(found, trial.self_differences(SECOND_LOOKS), strict=True)]
+            own, left = [one.self_difference for one in found], []
+            if not all(map(_holds, differences, own, allowed)):
+                left = trial.memory_left()
+                own = [max(old, now) for old, (_, now) in zip(own, trial.self_differences(SECOND_LOOKS), strict=True)]
             found = [
-                replace(
-                    one,
-                    self_difference=itself,
-                    difference=max(one.difference, now),
-                    holds=one.holds and (now == 0 or (itself > 0 and fits)),
-                )
+                replace(one, self_difference=itself, difference=max(one.difference, now), holds=_holds(now, itself, fits))
                 for one, itself, now, fits in zip(found, own, differences, allowed, strict=True)
             ]
             if not all(one.holds for one in found):
                 return tuple(found), number + 1, trial.first_of(left)
     return tuple(found), inputs, ""
+
+
+def _holds(difference: float, self_difference: float, fits: bool) -> bool:  # noqa: FBT001 — called by `map`
+    """Tell whether an output is as it must be: equal or, where the capture is known to differ from itself, near enough."""
+    return difference == 0 or (self_difference > 0 and fits)
 
 
 @dataclass(frozen=True)
@@ -218,12 +216,12 @@ class _Left:
         results = zip(self.results, other.results, strict=True)
         state = self.state.differing(other.state) if self.state is not None and other.state is not None else 0
         # Compared where they lie: most are equal, and then nothing is fetched.
-        return [*(0.0 if holds_the_same(one, two) else _difference(on_host(one), on_host(two)) for one, two in results), float(state)]
+        return [*(0.0 if holds_the_same(one, two) else _difference(fetched(one), fetched(two)) for one, two in results), float(state)]
 
     def allowed(self, other: _Left) -> list[bool]:
         """Tell of which results the difference is one that results of other people's code may have; of state, any is."""
-        pairs = zip(map(on_host, self.results), map(on_host, other.results), strict=True)
-        return [*(bool((absolute_errors(one, another) <= allowed_of_others(another)).all()) for one, another in pairs), True]
+        pairs = [(one, fetched(one), fetched(another)) for one, another in zip(self.results, other.results, strict=True)]
+        return [*(bool((absolute_errors(own, others) <= allowed(one, others)).all()) for one, own, others in pairs), True]
 
 
 class _Trial:
@@ -242,12 +240,12 @@ class _Trial:
         self._limit_s = time_limit_s(sequential_us)
         temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
         self._clearing = Moves((0, region) for region in temporary)
-        self._given = [(value, copy_of(value), on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
+        self._given = [(value, copy_of(value), fetched(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
 
     def draw(self, number: int) -> None:
         """Choose the values of the next runs: those that were given, and then some like them."""
         for _, drawn, values in self._given:
-            _write(drawn, made_like(values, self._random) if number else values)
+            fill(drawn, made_like(values, self._random) if number else values)
 
     def sequential(self) -> _Left:
         """Return what the capture leaves."""
@@ -309,6 +307,36 @@ class _Trial:
         return self.captured.certificate().named(min(wrong)) if wrong else ""
 
 
+def made_like(values: Array, random: np.random.Generator) -> Array:
+    """Return other values for an input.
+
+    Floats change places and, by up to a half, their size; so signs, zeros and the scale stay. Whole numbers and truth values change places
+    along the first axis that has several. Where there are several such axes, each stays within the range of its row along every axis: they
+    may be indices into tables of different sizes. What is sorted stays as it is: it may say where parts begin.
+
+    Examples
+    --------
+    >>> made_like(np.array([0, 2, 5]), np.random.default_rng(0))
+    array([0, 2, 5])
+    >>> sorted(made_like(np.array([5, 0, 2]), np.random.default_rng(0)).tolist())
+    [0, 2, 5]
+    """
+    if values.dtype.kind in "fc":
+        by = random.integers(max(1, values.size))  # All by as much: a permutation would take longer than a run.
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = np.roll(values.reshape(-1), by) * (random.random(values.size, np.float32) + np.float32(0.5))
+            return np.asarray(moved.reshape(values.shape).astype(values.dtype))
+    axes = [axis for axis, length in enumerate(values.shape) if length > 1]
+    if not axes or bool((values.reshape(-1)[1:] >= values.reshape(-1)[:-1]).all()):
+        return values.copy()
+    moved = random.permutation(values, axis=axes[0])
+    for axis in axes if len(axes) > 1 else ():
+        rest = tuple(other for other in range(values.ndim) if other != axis)
+        least, most = values.min(axis=rest, keepdims=True), values.max(axis=rest, keepdims=True)
+        moved = np.where((moved >= least) & (moved <= most), moved, values)
+    return np.asarray(moved)
+
+
 def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
     """Return the memory that a run writes for itself alone: what was there before does not matter.
 
@@ -333,13 +361,3 @@ def _bytes_at(region: Region) -> Array:
     runtime = libraries().runtime
     runtime.memcpy(values.ctypes.data, start, end - start, runtime.memcpyDeviceToHost)
     return values
-
-
-def _write(value: Any, values: Array) -> None:
-    """Fill a CuPy array or PyTorch tensor from the host."""
-    if hasattr(value, "detach"):
-        import torch
-
-        value.detach().copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape))
-    else:
-        value.set(values)

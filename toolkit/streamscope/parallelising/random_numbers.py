@@ -52,20 +52,8 @@ class Philox:
         generator.set_offset(begin + self.increment)
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """All generators that captured code draws from."""
-
-    generators: tuple[Philox, ...]
-
-    def draw(self) -> None:
-        """Fill the words of each, and move it on, as a plain call does."""
-        for each in self.generators:
-            each.draw()
-
-
-def drawing(captured: CapturedFunction) -> Drawing | None:
-    """Return where captured code reads seeds and offsets; None where it draws nothing from PyTorch's generator or generators of the user's.
+def drawing(captured: CapturedFunction) -> tuple[Philox, ...]:
+    """Return where captured code reads seed and offset of each generator that it draws from: PyTorch's, and those of the user's.
 
     Calls the function once and, where it draws, runs the capture once, as it was. What that changes is put back.
 
@@ -77,7 +65,7 @@ def drawing(captured: CapturedFunction) -> Drawing | None:
     torch = sys.modules.get("torch")
     graph = None if torch is None else next((one for one in captured.kept if isinstance(one, torch.cuda.CUDAGraph)), None)
     if torch is None or graph is None:
-        return None
+        return ()
     generators = captured.generators
     before = [generator.get_state() for generator in generators]
     marks = {id(generator): (SEED + number, OFFSET + 64 * number) for number, generator in enumerate(generators)}
@@ -87,7 +75,7 @@ def drawing(captured: CapturedFunction) -> Drawing | None:
         captured.plain_call_us(1)
         drawn = [generator for generator in generators if generator.get_offset()]
         if not drawn:
-            return None
+            return ()
         for generator in drawn:
             generator.set_offset(marks[id(generator)][1])
         graph.replay()
@@ -103,7 +91,7 @@ def drawing(captured: CapturedFunction) -> Drawing | None:
         raise EngineError(
             f"{captured.name} draws random numbers, and where it reads their seed was not found", hint="draw them before, and pass them in"
         )
-    return Drawing(tuple(one for one in found if one is not None))
+    return tuple(one for one in found if one is not None)
 
 
 def _philox(generator: Any, marks: tuple[int, int], places: Mapping[int, int]) -> Philox | None:

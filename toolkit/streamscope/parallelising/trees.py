@@ -69,13 +69,7 @@ Tree = Array | Constant | Branch
 
 
 def taken_apart(value: object, is_array: IsArray, root: Path = "") -> tuple[list[Any], Tree]:
-    """Return the arrays of a value, each once, and its tree; errors name the value as ``root``.
-
-    Raises
-    ------
-    ProgramError
-        It is too deep, as a list that holds itself, or a set or an object of an unknown class holds arrays.
-    """
+    """Return the arrays of a value, each once, and its tree; errors name the value as ``root``."""
     arrays: list[Any] = []
     tree = _apart(value, is_array, arrays, {}, root, 0)
     return arrays, tree

@@ -40,11 +40,6 @@ def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequ
         Tells the names of the nodes that have begun and not ended, for the error.
     *kept : object
         What the run uses besides, which must stay if it hangs.
-
-    Raises
-    ------
-    HungError
-        It is not done in time. The process cannot use the GPU any more.
     """
     prepared.run()
     wait_watched(prepared, limit_s, under_way, *kept)

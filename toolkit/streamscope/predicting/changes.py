@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from streamscope.devices.cost_model import Piece
+from streamscope.devices.prices import Piece
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind

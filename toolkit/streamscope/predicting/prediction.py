@@ -34,8 +34,8 @@ MOST_LAUNCHES = 1_000_000
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 """The engine that spreads over several streams what this one does on one."""
 
-
 STRETCHED = "a profiler stretched the recorded run, its calls most: time a run without it, and give measured_us to compare with that"
+SLOW = "the recorded run lies in a slow moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def supposition_of(trace: Trace, engine: str | None = None, streams: int | None 
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
     host = host_of(trace, tasks, model)
-    return Supposition(trace, tuple(tasks), host, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
+    return Supposition(trace, tuple(host.paced(tasks)), host, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
 
 
 def predicted_from(supposed: Supposition) -> Prediction:
@@ -428,6 +428,7 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
     return (
         f"predicted from a trace of {of}: {taken}{api} and {order} are the trace's, all else is the cost model's",
         *supposed.notes,
+        *([SLOW.format(supposed.host.pace)] if supposed.host.pace < 0.95 else []),
         *([beside] if beside else []),
         *([STRETCHED] if supposed.stretched else []),
         *source.info.notes,

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.advising.simulation import LEAST_NS, without_data
-from streamscope.devices.cost_model import Piece, Residency
+from streamscope.devices.prices import Piece, Residency
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import repeating_steps

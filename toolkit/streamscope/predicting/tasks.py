@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import Piece
+from streamscope.devices.prices import Piece
 from streamscope.errors import TraceError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait

@@ -298,11 +298,6 @@ def call_reference(what: str, reference: Reference, reads: Sequence[Array]) -> l
     """Call the NumPy reference of a launch, which errors call ``what``, and return what it writes as a list of arrays.
 
     It sees what it reads as read-only. Results may be views of that. What else it raises is passed on as it is.
-
-    Raises
-    ------
-    ProgramError
-        It changes its arguments, or returns what is not an array.
     """
     with writes_refused(what):
         results = reference([read_only(array) for array in reads])
@@ -318,13 +313,7 @@ def read_only(array: Array) -> Array:
 
 @contextmanager
 def writes_refused(what: str) -> Iterator[None]:
-    """Run ``what``, a user's function on read-only arrays; where NumPy refuses that it writes to one, say so.
-
-    Raises
-    ------
-    ProgramError
-        It changes its arguments.
-    """
+    """Run ``what``, a user's function on read-only arrays; where NumPy refuses that it writes to one, say so."""
     try:
         yield
     except ValueError as error:
@@ -335,13 +324,7 @@ def writes_refused(what: str) -> Iterator[None]:
 
 
 def as_arrays(result: Any, what: str = "it") -> list[Array]:
-    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``.
-
-    Raises
-    ------
-    ProgramError
-        It is not an array.
-    """
+    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``."""
     results = list(result) if isinstance(result, tuple | list) else [result]
     try:
         return [np.asarray(array) for array in results]

@@ -85,13 +85,7 @@ class ArraySpec:
 
 
 def spec_of(value: Any, name: str) -> ArraySpec:
-    """Return shape and dtype of an array argument.
-
-    Raises
-    ------
-    ProgramError
-        It is not an array, or its dtype is not supported.
-    """
+    """Return shape and dtype of an array argument."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint=HINT)
     try:

@@ -71,13 +71,7 @@ class CuptiRecorder:
 
     @classmethod
     def on(cls, device: Any) -> CuptiRecorder:
-        """Return a recorder for a device.
-
-        Raises
-        ------
-        RecordingError
-            It is not a CUDA device, or CUPTI cannot be loaded.
-        """
+        """Return a recorder for a device."""
         if not isinstance(device, CudaDevice):
             raise RecordingError(f"CUPTI does not record {device.info.name}", hint='recorder="auto" takes what the device has')
         subscription()
@@ -94,11 +88,6 @@ class CuptiRecorder:
         prepared : Prepared
         reload : callable
             Called before each run; fills the inputs of a program that changes them.
-
-        Raises
-        ------
-        RecordingError
-            CUPTI is missing, not permitted, held by another profiler, or recorded nothing.
         """
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):

@@ -14,7 +14,7 @@ from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Rep
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.calibration import IN_GRAPH_NS, Calibration, calibrate
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, NaturalPass, alone_ns, gated_pass, graph_ends_pass, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
@@ -124,10 +124,15 @@ class EventRecorder:
             prepared.notes.append(f"positions in the graph are worked out from durations alone: {error.message}")
             before_end = back_to_back_ns(inner, alone)
         ends = {index: end_ns - before for index, before in before_end.items()}
-        durations = fitted_to_ends(inner, alone, ends)
+        durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
         starts = place_in_graph(inner, durations, ends)
         launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
+
+    def _longer_in_graph_ns(self, step: Step) -> float:
+        """Return how much longer than alone a launch takes in a graph: a generated kernel `IN_GRAPH_NS`, a library's next to nothing."""
+        generated = isinstance(step, Issue) and step.launch.kind is LaunchKind.KERNEL and not step.launch.library
+        return IN_GRAPH_NS if generated and not self.device.info.exact else 0.0
 
     def durations_ns(
         self, prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})

@@ -47,11 +47,6 @@ def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lam
     device : CudaDevice
     progress : callable
         Called with what is measured next.
-
-    Raises
-    ------
-    RecordingError
-        CUPTI, which the durations of the shortest kernels rest on, is missing or not permitted.
     """
     probes = Probes(device)
     readings: Readings = {}

@@ -71,11 +71,6 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         Returns the name of a function of the CUDA runtime (1) or driver (0) by its number.
     notes : sequence of str
         What else there is to say.
-
-    Raises
-    ------
-    TraceError
-        Nothing ran on that GPU.
     """
     names, streams = _Names(), Streams("context")
     work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))

@@ -32,13 +32,7 @@ class Recorder(Protocol):
 
 
 def checked_recorder(name: object) -> str:
-    """Return the name of a recorder.
-
-    Raises
-    ------
-    RecordingError
-        There is none of that name.
-    """
+    """Return the name of a recorder."""
     if isinstance(name, str) and name in RECORDERS:
         return name
     near = get_close_matches(name, RECORDERS, n=1) if isinstance(name, str) else []
@@ -60,11 +54,6 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
     device : Device
     name : {"auto", "events", "stamps", "cupti"}
         ``"auto"`` is CUDA events, which disturb nothing and need no permission.
-
-    Raises
-    ------
-    RecordingError
-        The recorder cannot serve here.
     """
     log = device.log
     if log is not None:

@@ -23,7 +23,7 @@ from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.calibration import IN_GRAPH_NS, Calibration, calibrate
 from streamscope.recording.events import EventRecorder, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import info_of, origins_of
@@ -41,8 +41,9 @@ Owner = tuple[int, int]
 
 MEASURED_ON = "H200"
 """The GPU on which what stamps leave out was measured."""
-AGREEMENT_NS = 200.0
-"""How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
+AGREEMENT_NS = 500.0
+"""How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed. On an H200 they
+differed by up to 0.43 µs, and CUPTI agreed with the stamps each time (benchmarks/results/recorder_accuracy.json of 2026-11-23)."""
 
 
 def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
@@ -52,7 +53,7 @@ def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     is right to 0.2 µs where kernels do not fill the GPU beside each other. Where they do, CUPTI counts a kernel also while it waits for
     room, up to 3.4 µs more.
     """
-    return 630 + 220 * math.log10(max(1.0, blocks / 60)) + 120 * in_graph
+    return 630 + 220 * math.log10(max(1.0, blocks / 60)) + IN_GRAPH_NS * in_graph
 
 
 def stamping_ns(blocks: int) -> float:

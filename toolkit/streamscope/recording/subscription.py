@@ -118,11 +118,6 @@ class Subscription:
         ----------
         kinds : sequence of str
             Names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``.
-
-        Raises
-        ------
-        RecordingError
-            Another recording is under way, in this process or by another profiler, or recording is not permitted.
         """
         chosen = [int(self.cupti.ActivityKind[kind]) for kind in kinds]
         found: list[ActivityRecords] = []

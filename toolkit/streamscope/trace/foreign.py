@@ -46,6 +46,7 @@ def foreign_trace(
     notes: Sequence[str] = (),
     waits: EventWaits | None = None,
     profiler: Sequence[npt.NDArray[np.int64]] = (),
+    symbols: bool = True,
     **info: Any,
 ) -> Trace:
     """Return the trace of one GPU's activities.
@@ -68,11 +69,8 @@ def foreign_trace(
         Which streams waited for which, where the file says so.
     profiler : two int64 arrays
         When what the profiler itself did on the host began and ended.
-
-    Raises
-    ------
-    TraceError
-        There is no work of that GPU, or more of it than a trace may hold.
+    symbols : bool
+        Whether kernels have the names of functions, from which readable ones are made.
     """
     said = list(notes)
     found = _of_one_gpu(_possible(activities, said), gpu, said)
@@ -84,7 +82,7 @@ def foreign_trace(
         said += _profiler_notes(found, *profiler)
     found = found.rows(_order(found.start_ns, found.end_ns))
     lane, lanes = _lanes(found, said)
-    name, symbol, names = _named(found, said)
+    name, symbol, names = _named(found, said, symbols=symbols)
     count = len(found)
     columns = {
         "kind": found.kind,
@@ -206,11 +204,11 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     correlation[host & ~np.isin(kind, CALL_KINDS)] = -1
     empty = int((np.isin(kind, CALL_KINDS) & ~np.isin(correlation, launched)).sum())
     if empty:
-        said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set in the file")
+        said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set")
     unjoined = int((on_device & ~np.isin(correlation, launchers)).sum())
     if unjoined:
         all_of_them = counted(int(on_device.sum()), "device span")
-        said.append(f"{unjoined:,} of {all_of_them} without a launch call in the file: launch latency unknown")
+        said.append(f"{unjoined:,} of {all_of_them} without a launch call: launch latency unknown")
     if len(correlation) and (correlation.min() < -1 or correlation.max() > np.iinfo(np.int32).max):
         known = correlation != -1
         correlation[known] = np.unique(correlation[known], return_inverse=True)[1]
@@ -294,7 +292,7 @@ def _nested(start_ns: IntArray, end_ns: IntArray) -> IntArray:
     return track
 
 
-def _named(found: Activities, said: list[str]) -> tuple[IntArray, IntArray, tuple[str, ...]]:
+def _named(found: Activities, said: list[str], *, symbols: bool) -> tuple[IntArray, IntArray, tuple[str, ...]]:
     """Return each row's name and symbol as indices, and the texts, cut where they are too long."""
     used, code = distinct(found.name)
     texts = [found.names[index] for index in used.tolist()]
@@ -303,7 +301,7 @@ def _named(found: Activities, said: list[str]) -> tuple[IntArray, IntArray, tupl
         said.append(f"cut: {counted(cut, 'name')} of more than {LONGEST_NAME:,} characters")
     index: dict[str, int] = {}
     full = np.array([index.setdefault(_shown(text), len(index)) for text in texts], np.int64)
-    kernels = found.is_kind([SpanKind.KERNEL])
+    kernels = found.is_kind([SpanKind.KERNEL] if symbols else [])
     shown = list(index)
     short = full.copy()
     for each in np.unique(code[kernels]).tolist():

@@ -34,13 +34,7 @@ OTHER = -1
 
 
 def write_kineto(trace: Trace, path: Path) -> Path:
-    """Write a trace to one file of Chrome JSON, whole or not at all, and return its path.
-
-    Raises
-    ------
-    OutputError
-        The name ends neither with ``.json`` nor with ``.json.gz``, or the file cannot be written.
-    """
+    """Write a trace to one file of Chrome JSON, whole or not at all, and return its path."""
     packed = suffix_of(path, ".json", ".json.gz") == ".json.gz"
     with written_whole(path) as temporary, temporary.open("wb") as file:
         if packed:

@@ -48,15 +48,7 @@ HINT = "give a file that Trace.to_parquet wrote"
 
 
 def write_parquet(trace: Trace, path: Path) -> Path:
-    """Write a trace to one Parquet file, whole or not at all, and return its path.
-
-    Raises
-    ------
-    OutputError
-        The folder is missing or cannot be written, or the disk is full.
-    TraceError
-        The trace holds something that JSON or UTF-8 cannot express.
-    """
+    """Write a trace to one Parquet file, whole or not at all, and return its path."""
     import pyarrow.parquet as pq
 
     table = _to_arrow(trace)

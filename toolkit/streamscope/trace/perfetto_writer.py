@@ -41,13 +41,7 @@ ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops
 
 
 def write_perfetto(trace: Trace, path: Path) -> Path:
-    """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path.
-
-    Raises
-    ------
-    OutputError
-        The name ends neither with ``.pftrace`` nor with ``.perfetto-trace``, or the file cannot be written.
-    """
+    """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path."""
     suffix_of(path, ".pftrace", ".perfetto-trace")
     with written_whole(path) as temporary, temporary.open("wb") as file:
         packets = _Packets(trace, file)

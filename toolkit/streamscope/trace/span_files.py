@@ -23,11 +23,6 @@ def write_spans(traces: Sequence[Trace], path: Path) -> Path:
     """Write the spans of traces below each other, whole or not at all, and return the path.
 
     Columns ``engine`` and ``device`` come first: each row says whose it is, and whether its times are simulated. `ORIGINS` come last.
-
-    Raises
-    ------
-    OutputError
-        The name ends neither with ``.csv`` nor with ``.parquet``, or the file cannot be written.
     """
     import pyarrow as pa
     import pyarrow.csv

@@ -12,7 +12,7 @@ from streamscope import display
 from streamscope.arguments import given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.blocks import Blocks
-from streamscope.trace.info import TraceInfo
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanTable
 
@@ -84,7 +84,8 @@ class Trace(display.Shown):
             """Say where the columns are: functions of `ss.analysis` that take spans were given a trace."""
             if name in COLUMN_DTYPES or (hasattr(SpanTable, name) and not name.startswith("_")):
                 raise TraceError(f"the spans of a trace have {name!r}, not the trace itself", hint="pass trace.spans")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            where = ": ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
@@ -245,6 +246,55 @@ class Trace(display.Shown):
         predicting = importlib.import_module("streamscope.predicting.prediction")
         prediction: Prediction = predicting.what_if(self, engine, streams, measured_us)
         return prediction
+
+    @classmethod
+    def from_spans(cls, spans: Any, *, program: str = "spans", device: str | DeviceInfo = "GPU") -> Trace:
+        """Make a trace of spans of your own: of a simulator, a log, or a profiler whose files Streamscope does not read.
+
+        Parameters
+        ----------
+        spans : DataFrame, mapping, or iterable
+            A DataFrame or a dict of columns; or rows, each a dict of the same keys or a tuple ``(name, stream, start_ns, end_ns)``.
+            Columns, each with a value for each span, in any order of rows:
+
+            - ``name``: a text.
+            - ``stream``: the stream, as a whole number or text; of spans on the host, the thread.
+            - ``start_us``, and ``end_us`` or ``duration_us``: times on one clock with any zero. The ending says the unit: ``_ns``,
+              ``_us``, ``_ms`` or ``_s``.
+            - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
+            - ``correlation``, optional: a number that a launch has in common with what it put on the device; -1 for none.
+            - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
+        program : str
+            What the trace is called.
+        device : str or DeviceInfo
+            What ran it. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled.
+
+        Returns
+        -------
+        Trace
+            Its zero is the first call or, without calls, the first span. Spans that overlap on one stream get lanes of their own, and
+            ``info.notes`` count them.
+
+        Raises
+        ------
+        TraceError
+            A column is missing, not known, or holds something else, such as NaN; a span ends before it starts; or nothing ran on a GPU.
+
+        Examples
+        --------
+        >>> rows = [("load", "copies", 0, 4_000), ("gemm", "compute", 4_000, 9_000), ("load", "copies", 4_000, 8_000)]
+        >>> trace = ss.Trace.from_spans(rows, program="my pipeline")
+        >>> trace.to_pandas()[["kind", "name", "lane", "start_ns", "end_ns"]]
+             kind  name            lane  start_ns  end_ns
+        0  kernel  load   stream copies         0    4000
+        1  kernel  gemm  stream compute      4000    9000
+        2  kernel  load   stream copies      4000    8000
+        >>> ss.analysis.overlap_fraction(trace.spans)
+        0.444...
+        """
+        from streamscope.trace.own_spans import trace_of_spans
+
+        return trace_of_spans(spans, program, device)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:

@@ -10,13 +10,16 @@ import ipywidgets as w
 
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
+from streamscope.kernels.library.libraries import has_driver
 from streamscope.options import RECORDER
 from streamscope_widgets.exploring.runs import Asked
 from streamscope_widgets.exploring.subjects import FLOATS, Knob, Subject
 
 STREAMS = (1, 2, 3, 4, 6, 8, 12)
 AS_WRITTEN, AUTO = "as written", "auto"
-DEVICES = ("auto", "simulated", "cuda")
+DEVICES = ("auto", "simulated")
+"""Those that every machine has."""
+NO_GPU = "There is no NVIDIA driver here, so Run runs on the simulated device"
 SIZE, COPIES = "size", "copies"
 """Settings that have a look of their own: below one stands how long a kernel runs, the other one is a tick."""
 
@@ -59,8 +62,13 @@ class Controls:
         self.streams = w.SelectionSlider(description="streams", options=_stream_options(streams), value=streams or 0)
         self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
         opened = [] if isinstance(device, str) else [(device.info.name, device)]
-        self.device = w.Dropdown(description="run on", options=[*opened, *((name, name) for name in DEVICES)], value=device)
+        gpu = has_driver()
+        names = [*DEVICES, *(["cuda"] if gpu or device == "cuda" else [])]
+        self.device = w.Dropdown(
+            description="run on", options=[*opened, *((name, name) for name in names)], value=device, tooltip="" if gpu else NO_GPU
+        )
         self.recorder = w.Dropdown(description="recorded by", options=list(RECORDER.choices), value=recorder, tooltip=RECORDER.help)
+        self.recorder.layout.display = None if gpu or opened else "none"  # A simulated device keeps a log of its own.
         self.engines = {name: w.ToggleButton(name in engines, description=name) for name in PLANNERS}
         self.knobs = w.VBox().add_class("ss-x-knobs")
         self.kernel_length = w.Label().add_class("ss-x-told")

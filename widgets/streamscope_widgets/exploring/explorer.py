@@ -69,7 +69,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._running: BackgroundRun | None = None
         self._preview: tuple[object, Preview, bool] | None = None
         self._shown: Comparison | None = None
-        self._finding = ""
+        self._finding = self._pictured = ""
         self._still: DisplayHandle | None = None
         self.controls = make_controls(changed=self._forecast)
         self.says = w.HTML()
@@ -278,6 +278,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.says.value = fill(
             '<div class="ss-x-says" aria-live="polite"><p class="source"><b>{}</b> · {}</p>{}</div>', source, basis, paragraphs
         )
+        self._pictured = f"{source[:1].lower()}{source[1:]} of {groups[0].trace.info.program}, {basis}"
         self._draw(groups)
 
     def _draw(self, groups: Sequence[TimelineGroup]) -> None:
@@ -286,15 +287,17 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             self.stage.children = (self.timeline,)
         else:
             self.timeline.show(as_groups(groups))
-        self.stage.layout.visibility = "visible"
+        self.stage.remove_class("ss-x-stale")
 
     def _fail(self, error: BaseException) -> None:
-        """Say what was wrong and in which line; there is no picture of what cannot run."""
+        """Say what was wrong and in which line. The last picture stays, under words that say what it is of."""
         self._select(FORECAST, NOTHING)
-        line = line_of_error(error)
+        line, said = line_of_error(error), mistake(error)
         where = fill('<p class="because"><code>{}  {}</code></p>', line.where, line.source) if line else Html()
-        self.says.value = fill('<div class="ss-x-says" role="alert"><p class="answer wrong">{}</p>{}</div>', mistake(error), where)
-        self.stage.layout.visibility = "hidden"  # It keeps its place, so that nothing jumps.
+        still = fill('<p class="because">Below is still the last picture: {}.</p>', self._pictured) if self._pictured else Html()
+        self.says.value = fill('<div class="ss-x-says" role="alert"><p class="answer wrong">{}</p>{}{}</div>', said, where, still)
+        self._finding = self._finding or said
+        self.stage.add_class("ss-x-stale")
 
     def _export(self, kind: str, _button: w.Button) -> None:
         """Write the run that is shown into the folder of the notebook."""

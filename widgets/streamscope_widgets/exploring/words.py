@@ -52,6 +52,8 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     """
     metrics, found = comparison.metrics, comparison.assessment
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
+    if len(metrics) == 1:
+        return Answer(f"What limits it under {next(iter(metrics))}?", " ".join(filter(None, (found.warning, found.bound))))
     if not changes:
         return Answer("Which engine suits it?", " ".join(filter(None, (found.warning, found.fastest))), found.bound)
     if streams == 1:

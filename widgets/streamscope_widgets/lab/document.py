@@ -65,11 +65,6 @@ class Document:
         bytes
             The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``,
             ``header``, ``stamp``, which tells versions of the file apart, and ``bundle``, which tells bundles apart), the block of columns.
-
-        Raises
-        ------
-        OutputError
-            The front end was not built.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mmap
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ MOST_AT_ONCE = 2
 """Files that are read at one time, each by a program of its own; others wait."""
 MOST_KEPT = 3
 """Long traces that are kept in memory at one time."""
+MOST_KEPT_BYTES = 2 << 30
+"""Memory that the programs with these traces hold together. The one that was asked last stays, however much it holds."""
 LONGEST_S = 600.0
 """A program that needs longer for an answer, as on a disk that hangs, is ended."""
 IDLE_S = 600.0
@@ -76,6 +79,14 @@ class Reader:
             last = said.decode(errors="replace").strip().rpartition("\n")[2]
             raise web.HTTPError(500, last or f"reading {self.name} failed with code {code}", reason="the file could not be read")
         return content
+
+    @property
+    def resident_bytes(self) -> int:
+        """What it holds in memory now; 0 where the system does not say."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+        except (OSError, IndexError):
+            return 0
 
     async def told(self, answer: Callable[[], bytes]) -> bytes:
         """Wait for what `ask` or `answer` returns; a program that nobody waits for any more, or that takes too long, is ended.
@@ -186,8 +197,11 @@ class Readers:
         self.end(path)
         self._kept[path] = reader
         self._timers[path] = asyncio.get_running_loop().call_later(IDLE_S, self.end, path)
-        for oldest in [*self._kept][:-MOST_KEPT]:
-            self.end(oldest)
+        held = 0
+        for number, (kept, each) in enumerate(reversed([*self._kept.items()])):
+            held += each.resident_bytes
+            if number and (number >= MOST_KEPT or held > MOST_KEPT_BYTES):
+                self.end(kept)
 
     def end(self, path: Path) -> None:
         """End the program that reads a file, if there is one."""

@@ -185,13 +185,7 @@ class CudaDevice:
             return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
 
     def adopt(self, memory: Any, place: Place) -> CudaBuffer:
-        """Use a CuPy array, or whatever else tells its memory on the device, as a buffer; blocks until CuPy's current stream has filled it.
-
-        Raises
-        ------
-        DeviceError
-            It is not an array on the device, or not in one piece; or host memory is wanted, and it is not a buffer.
-        """
+        """Use a CuPy array, or what else tells its device memory, as a buffer. Blocks until CuPy's current stream has filled it."""
         if isinstance(memory, CudaBuffer):
             return memory
         if place is Place.HOST:
@@ -274,13 +268,7 @@ class CudaDevice:
             raise
 
     def captured_nodes(self, stream: CudaStream) -> int:
-        """Return how many nodes the capture of a stream has by now.
-
-        Raises
-        ------
-        EngineError
-            The capture is broken, or there is none.
-        """
+        """Return how many nodes the capture of a stream has by now."""
         cuda = libraries().cuda
         status, _, graph, *_ = checked(cuda.cuStreamGetCaptureInfo(stream.binding))
         if status != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
@@ -342,13 +330,7 @@ class CudaDevice:
         return self._modules[source]
 
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
-        """Compile the kernels of a program's launches that are not loaded yet, together, and load them; ``progress`` is told how many are.
-
-        Raises
-        ------
-        CompilationError
-            A kernel does not compile; the others are loaded.
-        """
+        """Compile the kernels of a program that are not loaded yet, together, and load them; ``progress`` is told how many are."""
         if self._ready.get(id(program)) is program:
             return  # Several engines prepare the same program.
         self._load_all(program_kernels(program, self.tuned), progress and partial(progress, "compiling kernels"))
@@ -363,13 +345,7 @@ class CudaDevice:
             result.check()
 
     def stamp_memory(self, program: Program) -> StampMemory:
-        """Compile the stamped forms of a program's generated kernels, together, and return memory that they can write to.
-
-        Raises
-        ------
-        CompilationError
-            A stamped kernel does not compile.
-        """
+        """Compile the stamped forms of a program's generated kernels, together, and return memory that they can write to."""
         self._load_all(map(stamped, program_kernels(program, self.tuned)))
         return StampMemory(self)
 

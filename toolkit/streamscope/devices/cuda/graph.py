@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
@@ -16,7 +16,7 @@ from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
-from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
+from streamscope.kernels.library.libraries import checked, cuda_errors, driver_call, libraries
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
@@ -151,11 +151,6 @@ class CudaGraph:
         -------
         str
             Empty or, where CUDA refuses, why; ``captured`` is then still the caller's.
-
-        Raises
-        ------
-        DeviceError
-            The call failed for another reason.
         """
         try:
             refused = _update(self._executable, captured)
@@ -189,22 +184,14 @@ class _UpdateInfo(ctypes.Structure):
     _fields_ = (("result", ctypes.c_int), ("error_node", ctypes.c_void_p), ("error_from_node", ctypes.c_void_p))
 
 
-@cache
-def _exec_update() -> Any:
-    # By ctypes: cuda-python hands out the reason of a refusal with success only.
-    function = ctypes.CDLL("libcuda.so.1").cuGraphExecUpdate_v2
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_UpdateInfo)]
-    return function
-
-
 def _update(executable: int, captured: int) -> str:
     """Call cuGraphExecUpdate; return why it was refused, or nothing."""
     info = _UpdateInfo()
-    status = _exec_update()(executable, captured, ctypes.byref(info))
-    if status == 0:
+    # By ctypes: cuda-python hands out the reason of a refusal with success only.
+    status = driver_call("cuGraphExecUpdate_v2", ctypes.c_void_p(executable), ctypes.c_void_p(captured), ctypes.byref(info))
+    if int(status) == 0:
         return ""
-    cuda = libraries().cuda
-    if status != _UPDATE_FAILURE:
-        raise DeviceError(f"updating a graph failed: {cuda.CUresult(status).name}")
-    reason = cuda.CUgraphExecUpdateResult(info.result).name.removeprefix("CU_GRAPH_EXEC_UPDATE_ERROR")
+    if int(status) != _UPDATE_FAILURE:
+        raise DeviceError(f"updating a graph failed: {status.name}")
+    reason = libraries().cuda.CUgraphExecUpdateResult(info.result).name.removeprefix("CU_GRAPH_EXEC_UPDATE_ERROR")
     return reason.strip("_").lower().replace("_", " ") or "no reason was given"

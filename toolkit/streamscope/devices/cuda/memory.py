@@ -54,12 +54,7 @@ class CudaBuffer:
 
 
 def allocate_block(nbytes: int, place: Place) -> CudaBlock:
-    """Allocate memory on CuPy's current device, or page-locked memory on the host.
-
-    Raises
-    ------
-    OutOfMemoryError
-    """
+    """Allocate memory on CuPy's current device, or page-locked memory on the host."""
     cuda = libraries().cupy.cuda
     with cuda_errors(f"allocating {nbytes:,} bytes of {place.value} memory"):
         memory = cuda.alloc(max(1, nbytes)) if place is Place.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))
@@ -67,13 +62,7 @@ def allocate_block(nbytes: int, place: Place) -> CudaBlock:
 
 
 def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
-    """Use a block for an array.
-
-    Raises
-    ------
-    DeviceError
-        The block is smaller than the array.
-    """
+    """Use a block for an array."""
     if block.nbytes < spec.nbytes:
         raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
     if block.place is Place.DEVICE:

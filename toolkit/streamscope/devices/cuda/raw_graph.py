@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
-from streamscope.kernels.library.libraries import checked, libraries
+from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.order.graph import Edges
 
 Pair = tuple[int, int]
@@ -115,11 +115,6 @@ class RawGraph:
         With the capture's own edges it is the capture as it was. Its empty nodes, which are not operations, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them. Other nodes are added in the order ``added``, where it is
         given and they can be copied; else they stay in the order of the capture.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
         """
         made, _ = self._made(edges, added, partial(self._add_events, events))
         operations = added if self._is_copied(edges, added) else (self._number.get(node, NO_OPERATION) for node in self._handles)
@@ -384,16 +379,11 @@ def _address(words: Words) -> ctypes.c_void_p:
     return ctypes.c_void_p(words.ctypes.data)
 
 
-@cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
 def _call(name: str, *arguments: object) -> None:
     # By ctypes: edges come as arrays, and cuda-python calls these functions by other names in CUDA 12 than in 13.
     try:
-        function = getattr(_driver(), name)
+        status = driver_call(name, *arguments)
     except AttributeError:
         hint = "captured code runs in another order with a driver of CUDA 12.3 or later; engine='graph' keeps its own"
         raise DeviceError(f"the driver has no {name}", hint=hint) from None
-    checked((libraries().cuda.CUresult(function(*arguments)),))
+    checked((status,))

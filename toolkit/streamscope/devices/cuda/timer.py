@@ -64,11 +64,6 @@ def align_timer(device: CudaDevice, stream: CudaStream) -> TimerClock:
     A kernel waits for a number that the host writes, and answers with the time. That lies between the writing and the reading of the
     answer, which bounds the offset from both sides; it is the middle of what all answers allow. An H200 answers within 2.5 µs. A kernel
     that is launched for each sample took 10.
-
-    Raises
-    ------
-    DeviceError
-        The kernel did not answer.
     """
     memory = libraries().cupy.cuda.alloc_pinned_memory(128)
     words = (ctypes.c_uint64 * 16).from_address(memory.ptr)

@@ -205,15 +205,7 @@ class Core:
             raise stop
 
     def synchronize(self, moments: Iterable[Moment | None], what: str, streams: Iterable[SimulatedStream] = ()) -> None:
-        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile.
-
-        Raises
-        ------
-        EngineError
-            The calling thread captures, or one of the streams is captured, which this breaks.
-        DeviceError
-            A launch failed, or a closed gate makes this wait for ever.
-        """
+        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile."""
         self.forbid_in_capture(what, streams)
         self.catch_up()
         for moment in moments:
@@ -261,13 +253,7 @@ class Core:
         return delay_ns, factor
 
     def own(self, kind: type[T], thing: object) -> T:
-        """Return ``thing``, which must be one of this device's.
-
-        Raises
-        ------
-        DeviceError
-            It is something else, or belongs to another device.
-        """
+        """Return ``thing``, which must be one of this device's."""
         if not isinstance(thing, kind) or getattr(thing, "core", self) is not self:
             raise DeviceError(f"{thing!r} does not belong to this simulated device", hint="make it with the device that uses it")
         return thing

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import CostModel, Prices
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
+from streamscope.devices.prices import Prices
 from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
 from streamscope.devices.simulated.core import Core, Delays
 from streamscope.devices.simulated.execution import Execution, Work
@@ -61,7 +63,7 @@ class SimulatedDevice:
         self.lock = self._core.lock
         tell_children(self)
         self._memory = Memory(self._model)
-        self._streams: list[SimulatedStream] = []
+        self._streams: WeakSet[SimulatedStream] = WeakSet()  # One with work on it stays: what is due next there holds it.
 
     def _leave_behind(self) -> None:
         """Refuse all calls: this is a forked child, and a thread of the parent may have held the lock (see `forks`)."""
@@ -110,7 +112,8 @@ class SimulatedDevice:
     def stream(self, name: str, *, priority: int = 0) -> SimulatedStream:
         """Make a stream. Priorities change nothing: the model shares the multiprocessors evenly."""
         stream = SimulatedStream(self._core, name)
-        self._streams.append(stream)
+        with self.lock:
+            self._streams.add(stream)
         return stream
 
     def let_finish(self, streams: Sequence[Stream]) -> None:
@@ -136,32 +139,16 @@ class SimulatedDevice:
         return SimulatedGate(self._core)
 
     def allocate(self, spec: ArraySpec, place: Place) -> SimulatedBuffer:
-        """Allocate memory full of poison.
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Allocate memory full of poison."""
         return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
 
     def allocate_block(self, nbytes: int, place: Place) -> SimulatedBlock:
-        """Allocate memory that can hold one array after the other.
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Allocate memory that can hold one array after the other."""
         self._core.forbid_in_capture("allocating memory")
         return self._memory.allocate(nbytes, place)
 
     def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> SimulatedBuffer:
-        """Use a block for an array; it is poison from where the stream has got to or, without one, at once.
-
-        Raises
-        ------
-        DeviceError
-            The block is smaller than the array.
-        """
+        """Use a block for an array; it is poison from where the stream has got to or, without one, at once."""
         self._core.forbid_in_capture("allocating memory")
         buffer = SimulatedBuffer(self._core.own(SimulatedBlock, block), spec)
         with self.lock:
@@ -173,13 +160,7 @@ class SimulatedDevice:
         return buffer
 
     def adopt(self, memory: Any, place: Place) -> SimulatedBuffer:
-        """Use a NumPy array of the user's as memory of the device or the host, without a copy; or a buffer, as it is.
-
-        Raises
-        ------
-        DeviceError
-            It is not an array, not in one piece, or read-only.
-        """
+        """Use a NumPy array of the user's as memory of the device or the host, without a copy; or a buffer, as it is."""
         if isinstance(memory, SimulatedBuffer):
             return memory
         if not isinstance(memory, np.ndarray) or not memory.flags.c_contiguous or not memory.flags.writeable:
@@ -203,13 +184,7 @@ class SimulatedDevice:
         return self._memory.free_share
 
     def write(self, buffer: Buffer, values: Array) -> None:
-        """Fill a buffer from the host, at once and at no cost, whatever the device is doing.
-
-        Raises
-        ------
-        DeviceError
-            Shape or dtype do not fit.
-        """
+        """Fill a buffer from the host, at once and at no cost, whatever the device is doing."""
         self._core.forbid_in_capture("writing to memory")
         own = self._core.own(SimulatedBuffer, buffer)
         array = np.asarray(values)
@@ -226,13 +201,7 @@ class SimulatedDevice:
             return self._core.own(SimulatedBuffer, buffer).values.copy()
 
     def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
-        """Prepare a launch; each call of the result puts it on the stream.
-
-        Raises
-        ------
-        DeviceError
-            It has no NumPy reference, or the buffers are not as many as its variables.
-        """
+        """Prepare a launch; each call of the result puts it on the stream."""
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
         pieces = tuple((_whole(piece.alone_ns), piece.held or self._model.residency(piece.cost)) for piece in self._prices.pieces(launch))
@@ -241,13 +210,7 @@ class SimulatedDevice:
         return lambda: own.launch(work, call_ns, tail_ns)
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
-        """Prepare a host function: it reads what is in memory when it is called, and has written after ``duration_ns``.
-
-        Raises
-        ------
-        DeviceError
-            The buffers are not as many as its variables.
-        """
+        """Prepare a host function: it reads what is in memory when it is called, and has written after ``duration_ns``."""
         sources = self._buffers(call, "reads", reads)
         targets = self._buffers(call, "writes", writes)
 
@@ -267,36 +230,18 @@ class SimulatedDevice:
         return run
 
     def begin_capture(self, stream: Stream) -> None:
-        """Start to capture a stream.
-
-        Raises
-        ------
-        EngineError
-            It is being captured already.
-        """
+        """Start to capture a stream."""
         own = self._core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail(f"stream {own.name!r} is being captured already", hint="end or abandon that capture first")
         Capture(own)
 
     def captured_nodes(self, stream: Stream) -> int:
-        """Return how many nodes the capture of a stream has by now.
-
-        Raises
-        ------
-        EngineError
-            The capture is broken, or there is none.
-        """
+        """Return how many nodes the capture of a stream has by now."""
         return self._capture(stream).size()
 
     def end_capture(self, stream: Stream, update: Graph | None = None) -> SimulatedGraph:
-        """End the capture that began on a stream, and update a graph with it where nodes and edges are the same, else instantiate it.
-
-        Raises
-        ------
-        EngineError
-            The capture was broken, or a forked stream was not joined; the streams are usable again.
-        """
+        """End the capture that began on a stream, and update a graph with it where nodes and edges are the same, else instantiate it."""
         own = self._core.own(SimulatedStream, stream)
         capture = self._capture(own)
         if capture.origin is not own:
@@ -330,24 +275,14 @@ class SimulatedDevice:
         return round(self._core.host_ns)
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
-        """Return the time from one timed event's latest record to another's, in ns.
-
-        Raises
-        ------
-        DeviceError
-            One of them has no timing, was never recorded, or is not done.
-        """
+        """Return the time from one timed event's latest record to another's, in ns."""
         return self._core.own(SimulatedEvent, end).time_ns() - self._core.own(SimulatedEvent, start).time_ns()
 
     def synchronize(self) -> None:
-        """Block the host until all streams are empty.
-
-        Raises
-        ------
-        DeviceError
-            A launch failed since the last synchronisation, or a closed gate holds a stream.
-        """
-        self._core.synchronize([stream.last for stream in self._streams], "synchronizing the device", self._streams)
+        """Block the host until all streams are empty."""
+        with self.lock:
+            streams = list(self._streams)
+        self._core.synchronize([stream.last for stream in streams], "synchronizing the device", streams)
 
     def _reference(self, launch: Launch) -> Reference:
         if launch.reference is not None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import CostModel, Residency
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog, LogRecord
+from streamscope.devices.prices import Residency
 from streamscope.devices.simulated.core import Action, Appointment, Core, Timeline
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache

@@ -137,13 +137,7 @@ class Capture:
         return EngineError(message, hint=hint)
 
     def size(self) -> int:
-        """Return the number of nodes up to now.
-
-        Raises
-        ------
-        EngineError
-            The capture is broken.
-        """
+        """Return the number of nodes up to now."""
         self._check()
         return len(self.nodes)
 

@@ -44,13 +44,7 @@ class SimulatedBlock:
         self.memory = memory
 
     def take(self) -> npt.NDArray[np.uint8]:
-        """Return its memory, which it takes now if it has none.
-
-        Raises
-        ------
-        OutOfMemoryError
-            This machine has too little.
-        """
+        """Return its memory, which it takes now if it has none."""
         if self.memory is None:
             try:
                 self.memory = np.empty(self.nbytes, np.uint8)

@@ -116,11 +116,6 @@ class SimulatedStream:
         """Put an item on the queue by a host call, and return when it is done; blocks the host while the queue is full.
 
         ``tail_ns`` are left of the call when the item has arrived.
-
-        Raises
-        ------
-        DeviceError
-            The queue is full, and a closed gate keeps it so.
         """
         depth = self.core.model.queue_depth
         with self.core.lock:

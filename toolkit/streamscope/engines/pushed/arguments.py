@@ -16,13 +16,7 @@ DEFAULT_ENGINE = "async"
 
 
 def chosen_engine(name: object) -> str:
-    """Return the name of an engine: the argument, else the environment variable's, else ``"async"``.
-
-    Raises
-    ------
-    EngineError
-        It is unknown; the message says where it came from.
-    """
+    """Return the name of an engine: the argument, else the environment variable's, else ``"async"``."""
     variable = os.environ.get(ENGINE_VARIABLE, "")
     chosen = name if name is not None else variable.strip() or DEFAULT_ENGINE
     if not isinstance(chosen, str) or chosen not in PLANNERS:
@@ -32,13 +26,7 @@ def chosen_engine(name: object) -> str:
 
 
 def checked_count(argument: str, count: object, hint: str) -> int:
-    """Return a number of things; ``argument`` is how the caller gave it.
-
-    Raises
-    ------
-    EngineError
-        It is not a whole number above 0.
-    """
+    """Return a number of things; ``argument`` is how the caller gave it."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise EngineError(f"{argument} is not a whole number above 0", hint=hint)
     return count
@@ -51,26 +39,14 @@ def checked_workers(workers: object, priority_workers: object) -> None:
 
 
 def checked_place(place: object) -> Place:
-    """Return where a variable is to lie.
-
-    Raises
-    ------
-    ProgramError
-        It is neither place.
-    """
+    """Return where a variable is to lie."""
     if not isinstance(place, str) or place not in ("device", "host"):
         raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
     return Place(place)
 
 
 def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVariable, ...]:
-    """Return variables as a tuple.
-
-    Raises
-    ------
-    ProgramError
-        They are not a sequence.
-    """
+    """Return variables as a tuple."""
     try:
         return tuple(variables)
     except TypeError:
@@ -78,13 +54,7 @@ def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVa
 
 
 def checked_name(name: object) -> str | None:
-    """Return what errors are to call something, if it is given.
-
-    Raises
-    ------
-    ProgramError
-        It is not a string.
-    """
+    """Return what errors are to call something, if it is given."""
     if name is not None and not isinstance(name, str):
         raise ProgramError(f"name={name!r} is a {type(name).__name__}, not a string", hint="it is what errors say; it may be left out")
     return name
@@ -108,13 +78,7 @@ def checked_function(function: Callable[..., Any], name: str | None, attributes:
 
 
 def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
-    """Check that a function and its attributes can be part of a key.
-
-    Raises
-    ------
-    ProgramError
-        One cannot.
-    """
+    """Check that a function and its attributes can be part of a key."""
     for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
         try:
             hash(value)

@@ -68,12 +68,7 @@ class HostFunction:
         return fewest(known, unordered(HOST, known, self.reads, self.writes))
 
     def allocate(self, issuer: Issuer) -> None:
-        """Get memory for variables that nothing has written before; the caller holds the lock and has put off Ctrl-C.
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Get memory for variables that nothing has written before; the caller holds the lock and has put off Ctrl-C."""
         for state in self.writes:
             state.allocate(issuer.memory, None, self.name)
 
@@ -141,13 +136,7 @@ class HostQueue:
         self.ordered = ordered
 
     def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
-        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move.
-
-        Raises
-        ------
-        EngineError
-            The system has no thread for it.
-        """
+        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move."""
         heappush(self._queued[pool], (-priority, sequence, run))
         self._hand_out(pool)
 

@@ -97,13 +97,7 @@ class Lane:
         return len(self._made)
 
     def record(self) -> EventStamp:
-        """Record an event behind what was just issued, and return its stamp. Callers on several threads take turns.
-
-        Raises
-        ------
-        DeviceError
-            A new event was needed and could not be made.
-        """
+        """Record an event behind what was just issued, and return its stamp. Callers on several threads take turns."""
         try:
             event = self._free.popleft()
         except IndexError:

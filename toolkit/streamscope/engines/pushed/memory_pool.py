@@ -184,11 +184,6 @@ class MemoryPool:
             The stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at once.
         purpose : str
             What the memory is for, for the error message.
-
-        Raises
-        ------
-        OutOfMemoryError
-            There is not enough, even after free memory was given back.
         """
         with self._lock:
             self._collect()

@@ -131,17 +131,7 @@ class PreparedPrograms:
         self._counting = Lock()
 
     def run(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Run a function or a program on arrays and return its outputs as NumPy arrays: one, or a tuple.
-
-        Raises
-        ------
-        ProgramError
-            It is neither, or the inputs do not fit it.
-        KeywordError
-            It has no attribute of such a name.
-        DeviceError
-            It cannot run on the device, or failed there.
-        """
+        """Run a function or a program on arrays and return its outputs as NumPy arrays: one, or a tuple."""
         if attributes and isinstance(program := as_program(given), ProgramFunction):
             inputs, attributes = program.by_position(inputs, attributes)
         entry = self._entry(given, inputs, attributes)

@@ -250,13 +250,7 @@ class Scheduler:
                 del error  # else it and this frame hold each other
 
     def wait_all(self) -> None:
-        """Block the host until all that was pushed is done; then raise the faults that no wait has raised.
-
-        Raises
-        ------
-        StreamscopeError
-            An operation failed.
-        """
+        """Block the host until all that was pushed is done; then raise the faults that no wait has raised."""
         self.forbid_inside()
         idle_again = Latch()
         with self._issuer.lock, deferred():

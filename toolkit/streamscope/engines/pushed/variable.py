@@ -86,12 +86,7 @@ class VariableState(Accesses[EventStamp]):
         return self.buffer
 
     def allocate(self, pool: MemoryPool, stream: Stream | None, writer: str) -> None:
-        """Get memory, if there is none yet, for the first operation that writes the variable: its name, and its stream if not on the host.
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Get memory, if there is none, for the first operation that writes the variable: its name, and its stream if not on the host."""
         if self.buffer is None:
             self.buffer = pool.allocate(self.spec, self.place, stream, purpose=f"{self.name!r}, which {writer} writes,")
 

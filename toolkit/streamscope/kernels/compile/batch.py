@@ -91,13 +91,6 @@ def compile_batch(
     log : CompilationLog, optional
         Where to note it, in the place of `compilations`; a log made with ``copy_to=compilations()`` passes it on.
     progress : callable, optional
-
-    Raises
-    ------
-    CompilationError
-        Two different kernels have one name, ``workers`` is not a whole number above 0, or NVRTC failed for another reason than a source.
-    NoDeviceError
-        NVRTC is not installed.
     """
     unique = unique_sources(sources)
     noted = log if log is not None else CompilationLog(copy_to=compilations())
@@ -111,15 +104,7 @@ def compile_batch(
 
 
 def compile_kernel(source: KernelSource, architecture: str, *, cache: KernelCache | None = None) -> Cubin:
-    """Return the machine code of one kernel, from the cache or compiled.
-
-    Raises
-    ------
-    CompilationError
-        It does not compile.
-    NoDeviceError
-        NVRTC is not installed.
-    """
+    """Return the machine code of one kernel, from the cache or compiled."""
     result = compile_batch([source], architecture, workers=1, cache=cache)
     result.check()
     return result.cubins[source]

@@ -133,13 +133,7 @@ class CubinFolder:
         return sorted(found.values(), key=lambda file: file.used_s)
 
     def clear(self) -> int:
-        """Remove all cubins; return how many bytes that frees.
-
-        Raises
-        ------
-        OutputError
-            They cannot be removed, or it is not a folder.
-        """
+        """Remove all cubins; return how many bytes that frees."""
         files = self.files()
         try:
             if self.path is not None:

@@ -38,13 +38,7 @@ _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*
 
 
 def unique_sources(sources: Iterable[KernelSource]) -> Group:
-    """Return each kernel once, in order.
-
-    Raises
-    ------
-    CompilationError
-        Two different kernels have one name.
-    """
+    """Return each kernel once, in order."""
     by_name: dict[str, KernelSource] = {}
     for source in sources:
         if by_name.setdefault(source.name, source) != source:
@@ -55,13 +49,7 @@ def unique_sources(sources: Iterable[KernelSource]) -> Group:
 
 
 def worker_count(asked: int | None = None) -> int:
-    """Return how many translation units are compiled side by side: as asked for, else one a core, as far as memory is free.
-
-    Raises
-    ------
-    CompilationError
-        ``asked`` is not a whole number above 0.
-    """
+    """Return how many translation units are compiled side by side: as asked for, else one a core, as far as memory is free."""
     if asked is not None:
         return whole_number("workers", asked, 1, error=CompilationError)
     return max(1, min(len(os.sched_getaffinity(0)), free_bytes() // WORKER_BYTES))

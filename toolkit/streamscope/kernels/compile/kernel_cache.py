@@ -229,13 +229,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:
-    """Return where compiled kernels are kept: ``kernels`` in ``STREAMSCOPE_CACHE_DIR`` or else in the user's cache folder (XDG).
-
-    Raises
-    ------
-    OutputError
-        There is no home folder to look in.
-    """
+    """Return where compiled kernels are kept: ``kernels`` in ``STREAMSCOPE_CACHE_DIR`` or else in the user's cache folder (XDG)."""
     ours = os.environ.get("STREAMSCOPE_CACHE_DIR")
     return (expanded(ours) if ours else user_cache() / "streamscope") / "kernels"
 

@@ -32,15 +32,7 @@ INSTALL_HINT = "`make setup` in the clone installs it, or pip install '.[nvrtc]'
 
 
 def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
-    """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log.
-
-    Raises
-    ------
-    CompilationError
-        NVRTC failed for another reason than the source, for example an unknown architecture.
-    NoDeviceError
-        NVRTC is not installed.
-    """
+    """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log."""
     with _compiled(code, name, architecture) as (program, taken, log):
         if not taken:
             return None, log
@@ -94,13 +86,7 @@ def _with_lines_of_source(source: KernelSource, architecture: str) -> str:
 
 @lru_cache(maxsize=1)
 def nvrtc_version() -> str:
-    """Return NVRTC's version, for example ``"13.0"``.
-
-    Raises
-    ------
-    NoDeviceError
-        NVRTC is not installed.
-    """
+    """Return NVRTC's version, for example ``"13.0"``."""
     major, minor = _nvrtc().nvrtcVersion()[1:]
     return f"{major}.{minor}"
 
@@ -111,11 +97,6 @@ def nvrtc_build() -> str:
 
     The build comes from the library that is loaded, so it is the same on all machines that have the same one, in a wheel or with CUDA.
     Where no library can be found, it is the version alone.
-
-    Raises
-    ------
-    NoDeviceError
-        NVRTC is not installed.
     """
     version = nvrtc_version()
     try:
@@ -127,13 +108,7 @@ def nvrtc_build() -> str:
 
 @lru_cache(maxsize=1)
 def supported_architectures() -> tuple[str, ...]:
-    """Return the architectures that this NVRTC compiles for, for example ``"sm_90"``, the oldest first.
-
-    Raises
-    ------
-    NoDeviceError
-        NVRTC is not installed.
-    """
+    """Return the architectures that this NVRTC compiles for, for example ``"sm_90"``, the oldest first."""
     return tuple(f"sm_{number}" for number in _checked(_nvrtc().nvrtcGetSupportedArchs()))
 
 

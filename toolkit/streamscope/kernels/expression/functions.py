@@ -150,13 +150,7 @@ class WrongExpressionError(UnknownExpressionError):
 
 
 def check_whole(sign: Token, numbers: Sequence[Any]) -> None:
-    """Check the operands of an operator.
-
-    Raises
-    ------
-    WrongExpressionError
-        It is for whole numbers only, and they are others.
-    """
+    """Check the operands of an operator."""
     floating = dict.fromkeys(number.dtype.name for number in numbers if number.dtype.kind == "f")
     if floating and sign.text in _OF_WHOLE:
         problem = f"C++ has {sign.text} for whole numbers only, not for {' and '.join(floating)}"

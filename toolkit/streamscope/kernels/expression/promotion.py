@@ -61,11 +61,6 @@ def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, 
         stands for each.
     keep_whole : bool
         Whole numbers beside floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
-
-    Raises
-    ------
-    ProgramError
-        The function does not take these dtypes, or the result's is not supported.
     """
     promoted = _promote(operator, like, tuple(operands))
     return replace(promoted, taken=_kept_whole(operands, promoted.taken)) if keep_whole else promoted
@@ -110,13 +105,7 @@ def kind_of(number: Number | np.generic) -> DType | type:
 
 
 def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.generic:
-    """Return a number in the dtype that an operator takes it in.
-
-    Raises
-    ------
-    ProgramError
-        It does not fit.
-    """
+    """Return a number in the dtype that an operator takes it in."""
     try:
         with np.errstate(over="ignore"):
             value: np.generic = dtype.type(number)

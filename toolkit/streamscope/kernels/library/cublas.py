@@ -21,13 +21,7 @@ _DEFAULT_ALGORITHM = -1
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return cuBLAS.
-
-    Raises
-    ------
-    NoDeviceError
-        It cannot be loaded.
-    """
+    """Return cuBLAS."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
@@ -72,13 +66,7 @@ class CublasHandle:
         self._library.cublasDestroy_v2(self._handle)
 
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
-        """Prepare ``out = a @ b`` for CuPy arrays in any steps that `gemm` accepts; cuBLAS is column-major, so it is ``out' = b' a'``.
-
-        Raises
-        ------
-        DeviceError
-            No single call of cuBLAS does it.
-        """
+        """Prepare ``out = a @ b`` for CuPy arrays in any steps that `gemm` accepts; cuBLAS is column-major, so it is ``out' = b' a'``."""
         product = gemm(a.shape, _steps(a), b.shape, _steps(b))
         if product is None:
             hint = f"copy them first; cuBLAS counts rows, columns and matrices up to {LIMIT - 1:,}"
@@ -116,12 +104,6 @@ def _steps(array: Any) -> list[int]:
 
 
 def checked_status(status: int, call: str) -> None:
-    """Raise an error of ours unless a call of cuBLAS succeeded.
-
-    Raises
-    ------
-    DeviceError
-        It did not.
-    """
+    """Raise an error of ours unless a call of cuBLAS succeeded."""
     if status != 0:
         raise DeviceError(f"{call} failed with status {status}", hint="see cublasStatus_t in cuBLAS's documentation")

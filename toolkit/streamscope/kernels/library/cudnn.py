@@ -85,11 +85,6 @@ def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionS
     ----------
     first, second, out : cupy.ndarray
         Forward: x, w, y. Data gradient: w, dy, dx. Weight gradient: x, dy, dw.
-
-    Raises
-    ------
-    DeviceError
-        cuDNN has no kernel for these shapes and this dtype.
     """
     if first.dtype.name == "float64":
         # cuDNN 9.19 builds a plan for channels-last double, reports success, and computes something else (seen on an H200).

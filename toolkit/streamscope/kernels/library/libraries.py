@@ -29,13 +29,7 @@ def has_driver() -> bool:
 
 @cache
 def libraries() -> SimpleNamespace:
-    """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace.
-
-    Raises
-    ------
-    NoDeviceError
-        A library is missing, or there is no usable GPU.
-    """
+    """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace."""
     try:
         import cupy
         from cuda.bindings import driver as cuda
@@ -51,6 +45,22 @@ def libraries() -> SimpleNamespace:
     if count == 0:
         raise NoDeviceError("no CUDA device: the driver lists none", hint=NO_GPU_HINT)
     return SimpleNamespace(cupy=cupy, cuda=cuda, driver=driver, runtime=runtime)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def driver_call(name: str, *arguments: object) -> Any:
+    """Call a function of the driver without cuda-python, and return its status, a CUresult; addresses come as ``ctypes.c_void_p``.
+
+    Raises
+    ------
+    AttributeError
+        The driver is older than the function.
+    """
+    return libraries().cuda.CUresult(getattr(_driver(), name)(*arguments))
 
 
 def checked(result: tuple[Any, ...]) -> Any:

@@ -107,13 +107,7 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
 
 
 def checked_axis(operator: str, shape: Sequence[int], axis: Any) -> int:
-    """Return the one axis that ``axis`` means, counted from 0.
-
-    Raises
-    ------
-    ProgramError
-        It is not a number, or the shape has no such axis.
-    """
+    """Return the one axis that ``axis`` means, counted from 0."""
     axes = checked_axes(operator, shape, axis)
     if axis is None or isinstance(axis, list | tuple):
         raise ProgramError(f"{operator}: axis={axis!r} is not one axis", hint="give a whole number")

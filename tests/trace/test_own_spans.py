@@ -1,0 +1,139 @@
+"""Traces of spans that a user has in a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo
+
+GOOD = {"name": ["a"], "stream": [1], "start_us": [1], "end_us": [2]}
+UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+rows = st.lists(
+    st.tuples(
+        st.text("ab<>:() é", max_size=8), st.integers(0, 3) | st.sampled_from(["x", "y"]), st.integers(-500, 500), st.integers(0, 90)
+    ),
+    min_size=1,
+)
+
+
+def table(trace):
+    """Return name, lane without its further number, start and end of each span, from the first start on."""
+    frame = trace.to_pandas()
+    lane = frame["lane"].astype(str).str.replace(r" · \d+$", "", regex=True)
+    return sorted(zip(frame["name"].astype(str), lane, frame["start_ns"], frame["end_ns"], strict=True))
+
+
+@given(rows, st.sampled_from([*UNITS_NS]), st.booleans())
+def test_every_way_to_say_it_gives_the_spans_as_they_are(spans, unit, whole):
+    factor, first = UNITS_NS[unit], min(start for _, _, start, _ in spans)
+    kind = int if whole else float
+    columns = {
+        "stream": [stream for _, stream, _, _ in spans],
+        f"start_{unit}": [kind(start) for _, _, start, _ in spans],
+        f"duration_{unit}": [kind(length) for _, _, _, length in spans],
+        "name": [name for name, _, _, _ in spans],
+    }
+    wanted = sorted((name, f"stream {stream}", (at - first) * factor, (at - first + length) * factor) for name, stream, at, length in spans)
+    tuples = [(name, stream, start * factor, (start + length) * factor) for name, stream, start, length in spans]
+    dicts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for given_spans in (columns, pd.DataFrame(columns), dicts, iter(dicts), tuples):
+        assert table(ss.Trace.from_spans(given_spans)) == wanted
+
+
+def test_launches_ranges_and_what_they_put_on_the_device():
+    trace = ss.Trace.from_spans(
+        {
+            "kind": ["launch", "Kernel", "range", "copy"],
+            "name": ["call", "my::step<2> (a)", "step", "copy"],
+            "stream": ["main", 7, "main", 7.0],
+            "start_us": [0.5, 3.25, 0.0, 9.0],
+            "end_us": [1.5, 8.0, 10.0, 9.5],
+            "correlation": [4, 4, -1, -1],
+            "blocks": [0, 132, 0, 0],
+            "bytes": [0, 0, 0, 2**40],
+        },
+        program="mine",
+        device=DeviceInfo("simulated", "a model"),
+    )
+    frame = trace.to_pandas().set_index("name")
+    assert frame["lane"].astype(str).to_dict() == {
+        "call": "thread main", "my::step<2> (a)": "stream 7", "step": "thread main ranges", "copy": "stream 7",
+    }  # fmt: skip
+    assert frame["start_ns"].to_dict() == {"call": 0, "my::step<2> (a)": 2750, "step": -500, "copy": 8500}
+    assert (frame["blocks"]["my::step<2> (a)"], frame["bytes"]["copy"]) == (132, 2**40)
+    assert trace.info.device.simulated
+    assert trace.info.notes == ("1 of 2 device spans without a launch call: launch latency unknown",)
+    assert ss.analysis.summary(trace).kernel_count == 1
+
+
+def test_it_is_shown_measured_exported_and_read_like_any_trace(tmp_path):
+    frame = pd.DataFrame({"name": ["a", "b", "a"], "stream": ["x", "y", "x"], "start_ms": [0, 1, 2], "duration_ms": [2, 2, 1]})
+    trace = ss.Trace.from_spans(frame, program="pipeline", device="my accelerator")
+    assert ss.analysis.overlap_fraction(trace.spans) == pytest.approx(2 / 3)
+    assert "pipeline" in trace._repr_html_()
+    assert trace.to_perfetto(tmp_path / "step.pftrace").stat().st_size > 0
+    assert table(ss.read(trace.to_kineto(tmp_path / "step.json"))) == table(trace)
+    assert table(ss.read(trace.to_parquet(tmp_path / "step.parquet"))) == table(trace)
+    assert trace.what_if(engine="graph").info.recorder == "prediction"
+
+
+def test_what_overlaps_on_one_stream_is_kept_and_noted():
+    trace = ss.Trace.from_spans([("a", 1, 0, 10), ("b", 1, 5, 15)])
+    assert trace.spans.lanes == ("stream 1", "stream 1 · 2")
+    assert any("overlapped another of the same stream" in note for note in trace.info.notes)
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        (5, "spans=5 is not a table"),
+        ("abc", "'abc' is not a table"),
+        ([], "there is no span"),
+        ({"name": [], "stream": [], "start_us": [], "end_us": []}, "there is no span"),
+        ([("a", 1, 2)], r"row 0 is \('a', 1, 2\), not"),
+        ([("a", 1, 2, 3), None], "row 1 is None, not"),
+        ([{"name": "a"}, {"nam": "a"}], "row 1 has other columns than row 0"),
+        ({1: [2]}, "is 1, not a text"),
+        ({name: GOOD[name] for name in ("name", "start_us", "end_us")}, "no column 'stream', but 'name', 'start_us' and 'end_us'"),
+        ({**GOOD, "stream": [1, 2]}, "'stream' has 2 rows, and 'name' has 1"),
+        ({**GOOD, "stream": 7}, "'stream' is 7, not a value for each row"),
+        ({**GOOD, "stream": [1.5]}, "row 0 of 'stream' is 1.5, neither a text nor a whole number"),
+        ({**GOOD, "stream": [None]}, "row 0 of 'stream' is None"),
+        ({**GOOD, "stream": [[1]]}, r"'stream' must hold texts, not \[1\]"),
+        ({**GOOD, "name": [float("nan")]}, "row 0 of 'name' is nan, not a text"),
+        ({**GOOD, "start": [1]}, r"'start' has no unit \(call it start_ns, start_us"),
+        ({**GOOD, "who": [1]}, "column 'who' is not known"),
+        ({**GOOD, "start_ns": [1]}, "both 'start_ns' and 'start_us'"),
+        ({**GOOD, "duration_us": [1]}, "say twice when they end"),
+        ({name: GOOD[name] for name in ("name", "stream", "start_us")}, "do not say when they end"),
+        ({name: GOOD[name] for name in ("name", "stream", "end_us")}, "no column start_us"),
+        ({**GOOD, "start_us": [float("nan")]}, "row 0 has start_us nan, which is not a time"),
+        ({**GOOD, "end_us": [float("inf")]}, "row 0 has end_us inf"),
+        ({**GOOD, "end_us": [2**62]}, "row 0 has end_us"),
+        ({**GOOD, "end_us": [2**70]}, "'end_us' must hold numbers, not object"),
+        ({**GOOD, "end_us": ["2"]}, "'end_us' must hold numbers, not <U1"),
+        ({**GOOD, "end_us": np.array([5], "datetime64[us]")}, "'end_us' must hold numbers, not datetime64"),
+        ({**GOOD, "end_us": [True]}, "'end_us' must hold numbers, not bool"),
+        ({**GOOD, "start_us": [2.5]}, "row 0 ends 500 ns before it starts"),
+        ({**GOOD, "kind": ["kernal"]}, "of the kind 'kernal', which is not known"),
+        ({**GOOD, "kind": ["range"]}, "no span is of a kernel, copy or set"),
+        ({**GOOD, "blocks": [-1]}, "row 0 has blocks -1, which must be from 0 to"),
+        ({**GOOD, "correlation": [0.5]}, "'correlation' must hold whole numbers, not float64"),
+    ],
+)
+def test_what_is_no_table_of_spans_is_refused_by_name(spans, said):
+    with pytest.raises(TraceError, match=said):
+        ss.Trace.from_spans(spans)
+
+
+@pytest.mark.parametrize("wrong", [{"program": 5}, {"device": None}])
+def test_names_are_checked(wrong):
+    with pytest.raises(TraceError, match=r"Trace\.from_spans: "):
+        ss.Trace.from_spans(GOOD, **wrong)

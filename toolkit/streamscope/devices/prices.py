@@ -1,0 +1,65 @@
+"""What launches cost a device and its host, whoever says so: a cost model, or a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamscope.program.launch import Cost, Launch
+
+
+@dataclass(frozen=True)
+class Residency:
+    """What a kernel holds of the chip, averaged over the time it runs.
+
+    Attributes
+    ----------
+    multiprocessors : float
+        Multiprocessors with a block of the kernel on them.
+    threads : float
+        Resident threads, summed over those multiprocessors.
+    whole : bool
+        Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits.
+    """
+
+    multiprocessors: float
+    threads: float
+    whole: bool = False
+
+    @property
+    def load(self) -> float:
+        """Resident threads on each multiprocessor that is held; 0 where none is."""
+        return self.threads / self.multiprocessors if self.multiprocessors else 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One kernel or copy of a launch, which may have several.
+
+    Attributes
+    ----------
+    alone_ns : float
+        How long it takes alone.
+    cost : Cost
+        What it takes from the device.
+    held : Residency, optional
+        What it holds of the chip; by the cost, where nobody says.
+    """
+
+    alone_ns: float
+    cost: Cost
+    held: Residency | None = None
+
+
+class Prices(Protocol):
+    """What launches cost: by a cost model, or as somebody has measured them."""
+
+    def call_ns(self, launch: Launch) -> float:
+        """Return the host's time for launching it, in ns."""
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
+
+    def pieces(self, launch: Launch) -> Sequence[Piece]:
+        """Return its kernels, or its copy, in order; at least one."""

@@ -1,0 +1,183 @@
+"""Traces of spans that a user has in a table: of a simulator, a log, or another profiler than those whose files can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arguments import check_kinds, shown
+from streamscope.errors import TraceError
+from streamscope.trace.activities import ON_DEVICE, Activities
+from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.spans import COLUMN_DTYPES, SpanKind
+from streamscope.trace.trace import Trace
+from streamscope.words import counted, listed
+
+TUPLES = ("name", "stream", "start_ns", "end_ns")
+"""What a row without names of columns has."""
+UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+KINDS = [kind.name.lower() for kind in SpanKind]
+NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0}
+"""Columns of whole numbers that may be left out, and what stands for a number that is not known."""
+TIMES = ("start", "end", "duration")
+COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in TIMES for unit in UNITS_NS), "kind", *NUMBERS)
+_FURTHEST_NS = 2**61
+_HELP = "see help(ss.Trace.from_spans)"
+_NAMED = {
+    "program": (lambda value: isinstance(value, str), "a text"),
+    "device": (lambda value: isinstance(value, str | DeviceInfo), "a name"),
+}
+
+
+def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
+    """Return the trace of a table of spans; `Trace.from_spans` describes it.
+
+    Raises
+    ------
+    TraceError
+        It is not such a table.
+    """
+    check_kinds("Trace.from_spans", _NAMED, program, device, error=TraceError)
+    columns = _columns(spans)
+    _check_columns(columns)
+    start_ns = _times_ns(columns, "start")
+    ended = [_times_ns(columns, which) for which in ("end", "duration") if any(name.startswith(which) for name in columns)]
+    if len(ended) != 1:
+        said = "spans say twice when they end" if ended else "spans do not say when they end"
+        raise TraceError(said, hint="give end_us, or duration_us; also in ns, ms or s")
+    end_ns = ended[0] if any(name.startswith("end") for name in columns) else start_ns + ended[0]
+    if (end_ns < start_ns).any():
+        row = int(np.argmax(end_ns < start_ns))
+        raise TraceError(f"row {row} ends {int(start_ns[row] - end_ns[row]):,} ns before it starts")
+    names, name = _coded("name", columns["name"], _text)
+    streams, place = _coded("stream", columns["stream"], _place)
+    kind = _kinds(columns["kind"]) if "kind" in columns else np.full(len(start_ns), SpanKind.KERNEL, np.uint8)
+    numbers = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
+    on_device = np.isin(kind, list(map(int, ON_DEVICE)))
+    if not on_device.any():
+        raise TraceError(
+            "no span is of a kernel, copy or set", hint="kind='kernel' is what spans have by default, and each trace needs one"
+        )
+    found = Activities(
+        kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, 0, -1), names=names, places=dict(enumerate(streams))
+    )
+    info = device if isinstance(device, DeviceInfo) else DeviceInfo("cuda", device)
+    return foreign_trace(found, engine="spans", program=program, device=info, recorder="spans", symbols=False)
+
+
+def _columns(spans: Any) -> dict[str, Any]:
+    """Return the columns of a table: of a DataFrame, of a mapping, or of rows."""
+    if isinstance(spans, Mapping):
+        return {_text("columns", 0, name): values for name, values in spans.items()}
+    if hasattr(spans, "columns"):
+        return {_text("columns", 0, name): spans[name] for name in spans.columns}
+    if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
+        raise TraceError(f"spans={shown(spans)} is not a table", hint=f"a DataFrame, a dict of columns, or a list of {TUPLES}; {_HELP}")
+    rows = list(spans)
+    if not rows:
+        raise TraceError("there is no span")
+    first = rows[0]
+    if isinstance(first, Mapping):
+        if (
+            row := next((row for row, each in enumerate(rows) if not isinstance(each, Mapping) or each.keys() != first.keys()), None)
+        ) is not None:
+            raise TraceError(f"row {row} has other columns than row 0: {shown(rows[row])}", hint="give each row the same columns")
+        return {_text("columns", 0, name): [each[name] for each in rows] for name in first}
+    if (
+        row := next((row for row, each in enumerate(rows) if not isinstance(each, Sequence) or len(each) != len(TUPLES)), None)
+    ) is not None:
+        raise TraceError(f"row {row} is {shown(rows[row])}, not {TUPLES}", hint="rows that say more are dicts, or columns of a DataFrame")
+    return dict(zip(TUPLES, zip(*rows, strict=True), strict=True))
+
+
+def _check_columns(columns: Mapping[str, Any]) -> None:
+    """Check that a table has the columns that it must have and no others, all of one length."""
+    for name in (one for one in ("name", "stream") if one not in columns):
+        raise TraceError(f"spans have no column {name!r}, but {listed(list(map(repr, columns)))}", hint=_HELP)
+    for name in (one for one in columns if one not in COLUMNS):
+        units = f"call it {name}_ns, {name}_us, {name}_ms or {name}_s" if name in TIMES else f"leave it out; columns are {listed(COLUMNS)}"
+        raise TraceError(f"column {name!r} {'has no unit' if name in TIMES else 'is not known'}", hint=units)
+    for name, values in columns.items():
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+            raise TraceError(f"column {name!r} is {shown(values)}, not a value for each row")
+    lengths = {name: len(values) for name, values in columns.items()}
+    for name, length in lengths.items():
+        if length != lengths["name"]:
+            raise TraceError(f"column {name!r} has {counted(length, 'row')}, and 'name' has {lengths['name']:,}")
+    if not lengths["name"]:
+        raise TraceError("there is no span")
+
+
+def _times_ns(columns: Mapping[str, Any], which: str) -> npt.NDArray[np.int64]:
+    """Return the column of starts, ends or durations in whole ns."""
+    found = [(f"{which}_{unit}", factor) for unit, factor in UNITS_NS.items() if f"{which}_{unit}" in columns]
+    if len(found) != 1:
+        said = f"spans have both {found[0][0]!r} and {found[1][0]!r}" if found else f"spans have no column {which}_us"
+        raise TraceError(said, hint=f"one of {listed([f'{which}_{unit}' for unit in UNITS_NS])}")
+    (name, factor), *_ = found
+    values = np.asarray(columns[name])
+    if values.dtype.kind not in "iuf" or values.ndim != 1:
+        raise TraceError(f"column {name!r} must hold numbers, not {_what(values)}", hint="one number a row, such as 12.5")
+    wrong = ~(np.abs(values.astype(np.float64)) <= _FURTHEST_NS / factor)  # That of NaN is wrong, too.
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TraceError(f"row {row} has {name} {values[row]}, which is not a time")
+    return np.rint(values.astype(np.float64) * factor).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64) * factor
+
+
+def _what(values: npt.NDArray[Any]) -> str:
+    return f"{values.ndim} dimensions" if values.ndim != 1 else f"{values.dtype}, as {shown(values.flat[0])}" if values.size else "nothing"
+
+
+def _coded(name: str, values: Any, text: Callable[[str, int, Any], str]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Return the different texts of a column in the order in which they come, and for each row which one it has."""
+    codes: dict[Any, int] = {}
+    try:
+        code = np.array(
+            [codes.setdefault(each, len(codes)) for each in (values.tolist() if hasattr(values, "tolist") else values)], np.int64
+        )
+    except TypeError:
+        raise TraceError(f"column {name!r} must hold texts, not {shown(values[0])}") from None
+    first = np.full(len(codes), 0)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return tuple(text(name, row, each) for row, each in zip(first.tolist(), codes, strict=True)), code
+
+
+def _text(name: str, row: int, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TraceError(f"row {row} of {name!r} is {shown(value)}, not a text")
+    return value
+
+
+def _place(name: str, row: int, value: Any) -> str:
+    """Return what a stream or thread is called, which may be a number."""
+    if isinstance(value, str):
+        return value
+    try:
+        return str(index(int(value) if isinstance(value, float) and value.is_integer() else value))
+    except TypeError:
+        raise TraceError(f"row {row} of {name!r} is {shown(value)}, neither a text nor a whole number") from None
+
+
+def _kinds(values: Any) -> npt.NDArray[np.uint8]:
+    texts, code = _coded("kind", values, _text)
+    if wrong := [text for text in texts if text.lower() not in KINDS]:
+        raise TraceError(f"a span is of the kind {wrong[0]!r}, which is not known", hint=f"one of {listed(KINDS)}")
+    return np.array([KINDS.index(text.lower()) for text in texts], np.uint8)[code]
+
+
+def _numbers(name: str, values: Any, least: int) -> npt.NDArray[np.int64]:
+    found = np.asarray(values)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise TraceError(f"column {name!r} must hold whole numbers, not {_what(found)}", hint=f"{least} where it is not known")
+    most = int(np.iinfo(COLUMN_DTYPES[name]).max)
+    wrong = (found < least) | (found > most)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TraceError(f"row {row} has {name} {found[row]}, which must be from {least} to {most:,}")
+    return found.astype(np.int64)
