@@ -9,7 +9,7 @@ from tests.parallelising.gains import gain
 
 import streamscope as ss
 from streamscope.errors import HungError
-from streamscope_widgets.parallelised_view import parallelised_html
+from streamscope_widgets.capture_view import parallelised_html
 
 
 @pytest.fixture(scope="module")

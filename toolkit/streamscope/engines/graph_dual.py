@@ -27,7 +27,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 
     Captured code takes the order that memory asks for: on some of these streams, or with the fewest edges, or its own where that is faster;
     see `fastest`. The last two are graphs that are on no streams, since CUDA places the branches of a graph by itself; their plans have a
-    lane for each branch.
+    lane for each branch. Where the user gives a number of streams, the fewest edges are left out if they have more branches than that.
 
     Raises
     ------
@@ -53,6 +53,9 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
+    if streams is not None and widest.streams > most:
+        first, *rest = others.values()
+        return replace(first, others=(*rest, own))
     return replace(widest, others=(*others.values(), own))
 
 
