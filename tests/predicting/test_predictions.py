@@ -73,7 +73,7 @@ def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to
 
 
 def as_recorded_by_events(trace, slower, gap_ns, event_ns):
-    """Return a sync trace as events would show it on a slow host: calls and waits take longer, and events lie between them."""
+    """Return a sync trace as events would show it on a slow host: calls take longer, and events lie between them."""
     spans, starts, ends = trace.spans, np.array(trace.spans.start_ns), np.array(trace.spans.end_ns)
     device = spans.is_kind(DEVICE_KINDS)
 
@@ -93,10 +93,10 @@ def as_recorded_by_events(trace, slower, gap_ns, event_ns):
         elif launched is not None:
             alone_ns = spans.duration_ns[rows_of(launched)].sum()
             beyond_ns = spans.end_ns[row] - spans.end_ns[launched] - alone_ns
-            now = ends[row] = ends[launched] + slower * beyond_ns + alone_ns + event_ns
+            now = ends[row] = ends[launched] + beyond_ns + alone_ns + event_ns
             launched = None
         else:
-            now = ends[row] = now + slower * length
+            now = ends[row] = now + length
     order = np.argsort(starts, kind="stable")
     columns = {item.name: getattr(spans, item.name) for item in fields(spans) if item.name not in ("names", "lanes")}
     columns |= {"start_ns": starts, "end_ns": ends, "basis": np.where(device, Basis.DERIVED, Basis.MEASURED).astype(np.uint8)}

@@ -25,7 +25,7 @@ from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind,
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 OPERATORS = ("matmul", "bias add", "relu", "multiply", "softmax")
 KERNEL_NS = {"matmul": 3140, "bias add": 830, "relu": 830, "multiply": 1090, "softmax": 1480}
@@ -36,6 +36,7 @@ CHROMIUM_ARGUMENTS = (
     "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
     "--disable-features=SpareRendererForSitePerProcess",
 )  # fmt: skip
+VIEWPORT = {"width": 1400, "height": 1000}
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 
 
@@ -179,6 +180,17 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """What pages share that need no settings of their own: one process, which a page that stays open keeps, and compiled scripts."""
+    shared = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
+    kept = tmp_path_factory.mktemp("kept") / "page.html"
+    kept.touch()
+    shared.new_page().goto(kept.as_uri())
+    yield shared
+    shared.close()
+
+
 LAB_SETTINGS = {
     "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
@@ -317,16 +329,18 @@ def attacked(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything."""
+def open_page(browser: Browser, context: BrowserContext) -> Iterator[Callable[..., Page]]:
+    """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything.
+
+    Options are settings of a context of its own.
+    """
     complaints: list[str] = []
-    contexts = []
+    opened: list[Page | BrowserContext] = []
 
     def open_report(path: Path, **options: Any) -> Page:
-        settings = {"viewport": {"width": 1400, "height": 1000}, "reduced_motion": "reduce", **options}
-        context = browser.new_context(**settings)
-        contexts.append(context)
-        page = context.new_page()
+        own = browser.new_context(**{"viewport": VIEWPORT, "reduced_motion": "reduce", **options}) if options else context
+        page = own.new_page()
+        opened.append(own if options else page)
         page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
@@ -335,6 +349,6 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         return page
 
     yield open_report
-    for context in contexts:
-        context.close()
+    for each in opened:
+        each.close()
     assert complaints == []

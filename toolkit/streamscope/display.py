@@ -35,7 +35,7 @@ RENDERERS = {
     },
     "Audit": {"html": "advice_view:audit_html"},
     "CapturedProgram": {"html": "capture_view:capture_html"},
-    "Certificate": {"html": "certificate_view:certificate_html"},
+    "Certificate": {"html": "capture_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
         "html": "comparison_view:comparison_html",
@@ -52,7 +52,7 @@ RENDERERS = {
     "EngineTable": {"html": "comparison_view:metrics_html"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
     "MemoryCurve": {"html": "capture_view:curve_html"},
-    "Parallelised": {"html": "parallelised_view:parallelised_html"},
+    "Parallelised": {"html": "capture_view:parallelised_html"},
     "Prediction": {"html": "prediction_view:prediction_html", "timeline": "prediction_view:prediction_timeline"},
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},

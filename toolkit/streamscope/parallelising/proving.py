@@ -23,7 +23,6 @@ from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
-from streamscope.parallelising.trial_inputs import made_like
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.progress import Progress, silent
 from streamscope.tolerance import absolute_errors
@@ -306,6 +305,36 @@ class _Trial:
         last = {region: number for number, region, _ in left}
         wrong = [last[region] for _, region, values in left if not np.array_equal(_bytes_at(region), values)]
         return self.captured.certificate().named(min(wrong)) if wrong else ""
+
+
+def made_like(values: Array, random: np.random.Generator) -> Array:
+    """Return other values for an input.
+
+    Floats change places and, by up to a half, their size; so signs, zeros and the scale stay. Whole numbers and truth values change places
+    along the first axis that has several. Where there are several such axes, each stays within the range of its row along every axis: they
+    may be indices into tables of different sizes. What is sorted stays as it is: it may say where parts begin.
+
+    Examples
+    --------
+    >>> made_like(np.array([0, 2, 5]), np.random.default_rng(0))
+    array([0, 2, 5])
+    >>> sorted(made_like(np.array([5, 0, 2]), np.random.default_rng(0)).tolist())
+    [0, 2, 5]
+    """
+    if values.dtype.kind in "fc":
+        by = random.integers(max(1, values.size))  # All by as much: a permutation would take longer than a run.
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = np.roll(values.reshape(-1), by) * (random.random(values.size, np.float32) + np.float32(0.5))
+            return np.asarray(moved.reshape(values.shape).astype(values.dtype))
+    axes = [axis for axis, length in enumerate(values.shape) if length > 1]
+    if not axes or bool((values.reshape(-1)[1:] >= values.reshape(-1)[:-1]).all()):
+        return values.copy()
+    moved = random.permutation(values, axis=axes[0])
+    for axis in axes if len(axes) > 1 else ():
+        rest = tuple(other for other in range(values.ndim) if other != axis)
+        least, most = values.min(axis=rest, keepdims=True), values.max(axis=rest, keepdims=True)
+        moved = np.where((moved >= least) & (moved <= most), moved, values)
+    return np.asarray(moved)
 
 
 def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
