@@ -28,6 +28,9 @@ settings.register_profile("streamscope", deadline=None, print_blob=True, derando
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
 
+# Tests hold much that lives as long as they do. Python's own thresholds have it looked through for garbage seven times as often.
+gc.set_threshold(5000, 20, 20)
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -75,11 +78,18 @@ def looks_at_a_browser(file: str) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Let workers collect one after the other: the first compiles what the tests are and import, and the next finds that done."""
+    """Let workers collect one after the other: the first compiles what the tests are and import, and the next finds that done.
+
+    What they make then stays, so nothing is looked through for garbage.
+    """
     with Path(__file__).open() as turn:
         if hasattr(session.config, "workerinput"):
             flock(turn, LOCK_EX)
-        return (yield)
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -144,6 +144,15 @@ def test_a_run_is_checked_kept_and_compared(explorer):
     assert "Forecast" in said(explorer, "source")
 
 
+def test_a_setting_that_is_on_or_off_is_told_so(explorer):
+    finish(explorer)
+    knob(explorer, "copies").value = True
+    finish(explorer)
+    explorer.other.value = 1
+    assert said(explorer, "because") == "Run 1 has copies off instead of on."
+    assert explorer.one.options[2][0] == "2 · branches: copies on, simulated"
+
+
 def test_the_lanes_fill_while_it_runs(explorer, sent):
     seen = len(sent)
     finish(explorer)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
 
 @pytest.fixture
 def page(open_page, five_engines, tmp_path):
-    return open_page(report(five_engines(), tmp_path / "step.html", title="step"), permissions=["clipboard-read", "clipboard-write"])
+    return open_page(report(five_engines(), tmp_path / "step.html", title="step"))
 
 
 def shown(page):

@@ -55,8 +55,7 @@ def folder(lab, repository):
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab, folder):
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+def page(context, lab, folder):
     page = context.new_page()
     page.complaints, page.read = [], []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
@@ -68,7 +67,7 @@ def page(browser, lab, folder):
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
     page.wait_for_selector(item("graph.parquet"))
     yield page
-    context.close()
+    page.close()
 
 
 def item(name):

@@ -36,10 +36,10 @@ TIMELINES = "[...document.querySelectorAll('.jp-OutputArea *')].map((part) => pa
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab, repository):
+def page(context, lab, repository):
     lab.write_notebook(NAME, [cell.format(path=str(repository / KINETO)) if "{path" in cell else cell for cell in CELLS])
-    context = browser.new_context(viewport={"width": 1400, "height": 1400}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1400})
     page.complaints = []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -49,7 +49,7 @@ def page(browser, lab, repository):
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(f"{TIMELINES}.length === 4 && {TIMELINES}.every((timeline) => timeline.layout)", timeout=60_000)
     yield page
-    context.close()
+    page.close()
 
 
 def model(page, number, what):

@@ -245,7 +245,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: s
     unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
     times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
     title = f"{nature} time of the {'run' if nature == 'predicted' else 'recorded run'}, {unit}".lstrip()
-    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:g}") for time in times]
+    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:.10g}") for time in times]
     return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
 
 
