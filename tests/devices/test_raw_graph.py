@@ -284,8 +284,9 @@ def test_what_the_host_waits_is_the_mean_of_many_turns_without_the_slowest_tenth
 
 def test_orders_are_measured_once_by_the_device_and_once_by_the_host_on_graphs_made_anew(driver, monkeypatch):
     made, raw = [], RawGraph(1, [10, 11, 12], CHAIN, nullcontext, None)
-    monkeypatch.setattr(raw_graph, "_median_times_us", lambda graphs, *_: made.append(graphs) or [float(graph.captured) for graph in graphs])
-    monkeypatch.setattr(raw_graph, "_mean_waits_us", lambda graphs, *_: made.append(graphs) or [2.0 * graph.captured for graph in graphs])
+    for name, factor in (("_median_times_us", 1.0), ("_mean_waits_us", 2.0)):
+        measure = lambda graphs, *_, factor=factor: made.append(graphs) or [factor * graph.captured for graph in graphs]  # noqa: E731
+        monkeypatch.setattr(raw_graph, name, measure)
     for _ in range(2):
         (time_us,), (wait_us,) = raw.times_us([CHAIN]), raw.waits_us([CHAIN])
     assert len(made) == 2

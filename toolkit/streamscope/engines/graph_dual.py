@@ -64,9 +64,9 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 def fastest(made: Plan, device: Device) -> Plan:
     """Return the plan of captured code that is the fastest on a device.
 
-    Their graphs are measured, and the few that are nearly as fast as the fastest once more, by what the host waits for them. Those of a file
-    or on a simulated device are predicted: the simulated device runs the first plan, the last one, and the `SIMULATED` of the others that
-    the model takes for the fastest.
+    Their graphs are measured, and the few that are nearly as fast as the fastest once more, by what the host waits for them. Those of a
+    file or on a simulated device are predicted: the simulated device runs the first plan, the last one, and the `SIMULATED` of the others
+    that the model takes for the fastest.
     """
     plans = (replace(made, others=()), *made.others)
     raw = None if device.info.simulated else made.program.raw
@@ -87,8 +87,8 @@ def fastest(made: Plan, device: Device) -> Plan:
 
 def _likely(times_us: Sequence[float]) -> list[int]:
     """Return which few orders may be the fastest if all are measured again, the fastest first."""
-    least_us = min(times_us)
-    return [number for number in sorted(range(len(times_us)), key=times_us.__getitem__)[:FINALISTS] if times_us[number] <= NEARLY * least_us]
+    enough_us = NEARLY * min(times_us)
+    return [number for number in sorted(range(len(times_us)), key=times_us.__getitem__)[:FINALISTS] if times_us[number] <= enough_us]
 
 
 def _simulated_us(plans: Sequence[Plan], device: Device) -> list[float]:

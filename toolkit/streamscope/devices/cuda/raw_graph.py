@@ -225,8 +225,9 @@ class RawGraph:
     def waits_us(self, orders: Sequence[Edges], added: Sequence[Sequence[int]] = ()) -> list[float]:
         """Return how long the host waits for a replay with each of these edges, its launch included, in µs; measured once.
 
-        The graphs are made anew, and take more turns than for `times_us`. Some orders take now less and now more, as their branches happen
-        to meet on the device: a median of few turns, or of one graph, says little about them. So the mean counts, without the slowest tenth.
+        The graphs are made anew, and take more turns than for `times_us`. Some orders take now less and now more, as their branches
+        happen to meet on the device: a median of few turns, or of one graph, says little about them. So the mean counts, without the
+        slowest tenth.
 
         Raises
         ------
