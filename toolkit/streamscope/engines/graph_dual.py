@@ -74,7 +74,7 @@ def fastest(made: Plan, device: Device) -> Plan:
         orders, added = [_edges(one) for one in plans], [_replay(one).by_lanes for one in plans]
         times_us: list[float] = raw.times_us(orders, added)
         likely = _likely(times_us)
-        waits_us = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
+        waits_us: list[float] = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
         best = likely[waits_us.index(min(waits_us))]
     else:
         times_us = _simulated_us(plans, device)
