@@ -250,18 +250,10 @@ def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes:
     }
 
 
-def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
-    """Encode the critical path of each group apart from its spans, since few ask for it, and a million spans take a while.
-
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-    keep : sequence of int, optional
-        As for `encode`.
-    """
+def encode_paths(groups: Sequence[TimelineGroup]) -> Payload:
+    """Encode the critical path of each group apart from its spans, since few ask for it, and a million spans take a while."""
     block = ColumnBlock()
-    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    paths = [_path_of(group, count, block) for group, count in zip(groups, kept, strict=True)]
+    paths = [_path_of(group, len(group.trace.spans), block) for group in groups]
     return Payload({"paths": paths}, block.to_bytes())
 
 
