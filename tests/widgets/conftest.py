@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
@@ -13,6 +14,7 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind,
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
     from playwright.sync_api import Browser, BrowserContext, Page
 
 OPERATORS = ("matmul", "bias add", "relu", "multiply", "softmax")
@@ -131,6 +134,25 @@ def large_trace(count: int, seed: int = 7) -> Trace:
     order = np.argsort(columns["start_ns"], kind="stable")
     typed = {column: values[order].astype(COLUMN_DTYPES[column]) for column, values in columns.items()}
     return make_trace("async", SpanTable(**typed, names=tuple(f"kernel {index}" for index in range(12)), lanes=("host", "main")))
+
+
+@contextmanager
+def a_shell(folder: Path, setup: str, **options: Any) -> Iterator[InteractiveShell]:
+    """Give an IPython shell that has run a first cell; it is the one that `display` and `get_ipython` ask for."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(folder))
+        shell = InteractiveShell(config=config)
+        patch.setattr(InteractiveShell, "_instance", shell)
+        shell.run_cell(setup, **options).raise_error()
+        yield shell
+        atexit.unregister(shell.atexit_operations)
+        shell.atexit_operations()
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,25 @@ CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
     "launches": lambda comparison: charts.launch_overheads(comparison.groups()),
 }
 
+
+def _charts(ending: str) -> Callable[[Comparison, str], list[Path]]:
+    return lambda comparison, name: [comparison.picture(f"{name}-{of}{ending}", of=of) for of in CHARTS]
+
+
+EXPORTS: dict[str, Callable[[Comparison, str], list[Path]]] = {
+    "report, HTML": lambda comparison, name: [comparison.report(f"{name}.html")],
+    "report, PDF": lambda comparison, name: [comparison.report(f"{name}.pdf")],
+    "report, Markdown": lambda comparison, name: [comparison.report(f"{name}.md")],
+    "timelines, SVG": lambda comparison, name: [comparison.picture(f"{name}.svg")],
+    "timelines, PNG": lambda comparison, name: [comparison.picture(f"{name}.png")],
+    "charts, SVG": _charts(".svg"),
+    "charts, PNG": _charts(".png"),
+    "spans, CSV": lambda comparison, name: [comparison.spans(f"{name}.csv")],
+    "spans, Parquet": lambda comparison, name: [comparison.spans(f"{name}.parquet")],
+    "folder to open again": lambda comparison, name: [comparison.save(name)],
+}
+"""What the explorer can write of a comparison, each under a name without an ending."""
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "chrome")
 PATIENCE_S = 120
 """A page is printed in two seconds; a machine that does a lot else may take longer."""

@@ -24,7 +24,6 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
-from streamscope.progress import Progress, silent
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
@@ -131,7 +130,6 @@ def prove(
     sequential: Prepared | None = None,
     sequential_us: float = 0.0,
     seed: int = 0,
-    progress: Progress = silent,
 ) -> Proof:
     """Run a new order of captured code against the capture, on many inputs and disturbed; inputs and state are as before afterwards.
 
@@ -151,8 +149,6 @@ def prove(
         How long a run of the capture takes, in µs, from which the time limit of runs follows.
     seed : int
         Of all that is drawn.
-    progress : callable
-        Is told how far it is.
 
     Raises
     ------
@@ -162,7 +158,7 @@ def prove(
     start = time.monotonic()
     trial = _Trial(captured, prepared, sequential, sequential_us, seed)
     try:
-        outputs, tried, first = _tried(trial, inputs, progress)
+        outputs, tried, first = _tried(trial, inputs)
     except HungError:
         raise  # To put anything back would wait for the GPU.
     except BaseException:
@@ -172,11 +168,10 @@ def prove(
     return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start, first)
 
 
-def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[ProvedOutput, ...], int, str]:
+def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, str]:
     """Return how equal the outputs were, how many inputs were tried, and the node that differed first."""
     found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(SELF_RUNS)]
     for number in range(inputs):
-        progress("proving the order", number, inputs)
         trial.draw(number)
         expected = trial.sequential()
         held_back = number < HELD_BACK_FIRST or number % HELD_BACK_EVERY == 0
