@@ -48,6 +48,7 @@ def shows_the_timeline_alone(page):
     seen = page.evaluate(VISIBLE)
     assert (seen["pictures"], seen["timelines"] > 0) == ([], True)
     assert "This is a picture" not in seen["text"]
+    assert seen["text"].startswith(FINDING)  # The answer stays above the timeline.
 
 
 def shows_the_picture_alone(page):

@@ -33,8 +33,8 @@ from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Sub
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
 from streamscope_widgets.exports import EXPORTS
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.show.html import EMPTY, Html, fill
-from streamscope_widgets.still_timeline import timeline_still
+from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, still
+from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 FORECAST, NOTHING = 0, -1
@@ -117,7 +117,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def _fallback(self) -> dict[str, str]:
         """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
         groups = () if self.timeline is None else self.timeline.groups
-        return {"text/html": str(timeline_still(groups, self._finding)), "text/plain": self._finding}
+        page = block(still(lead(self._finding), timeline_image(groups, self._finding)))  # The explorer says it itself.
+        return {"text/html": str(page), "text/plain": self._finding}
 
     # ---- the forecast
 
