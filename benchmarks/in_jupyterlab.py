@@ -83,32 +83,43 @@ def jupyterlab(folder: Path, count: int) -> Iterator[str]:
     cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(sources)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     (home / "measured.ipynb").write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    with server(folder) as address:
+        yield address
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """Start a JupyterLab that shows ``folder / "home"``; give its address."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    environment = os.environ | {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    source = os.pathsep.join(str(ROOT / part) for part in ("toolkit", "widgets"))
+    folders = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    environment = os.environ | {"PYTHONPATH": source} | folders
     command = [
         sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
         f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={home}",
         f"--LabApp.user_settings_dir={folder / 'settings'}", f"--LabApp.workspaces_dir={folder / 'workspaces'}",
     ]  # fmt: skip
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}/api", server)
+        wait_for(f"http://127.0.0.1:{port}/api", process)
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.terminate()
-        server.wait(20)
+        process.terminate()
+        process.wait(20)
 
 
-def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
     """Wait until the server answers."""
     for _ in range(600):
         try:
             with urllib.request.urlopen(address, timeout=2):
                 return
         except (OSError, urllib.error.URLError):
-            if server.poll() is not None:
+            if process.poll() is not None:
                 raise RuntimeError("JupyterLab did not start") from None
             time.sleep(0.1)
     raise RuntimeError("JupyterLab does not answer")

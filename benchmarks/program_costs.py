@@ -3,7 +3,7 @@
 A process for each tree measures in turns with the other, in processor time, since other work on the machine makes wall clocks useless.
 It gives the least time of each case, and the median ratio of neighbouring turns. The device is simulated; kernels are compiled by NVRTC.
 
-    mkdir base && git archive 7d6485e toolkit | tar -x -C base
+    mkdir base && git archive main toolkit | tar -x -C base
     python benchmarks/program_costs.py base . [CASES] > costs.json     # CASES: a regular expression, for some of them
 """
 
@@ -46,11 +46,10 @@ def cases() -> Iterator[str]:
 
 
 class Tree:
-    """The library of one tree, in a process of its own; old trees have other names for some things."""
+    """The library of one tree, in a process of its own."""
 
     def __init__(self, path: str) -> None:
         sys.path[:0] = [f"{path}/toolkit", f"{path}/widgets"]
-        self.path = path
         self.works: dict[str, tuple[Callable[[], object], int]] = {}
         import numpy as np
 
@@ -59,14 +58,13 @@ class Tree:
 
         self.ss, self.planners = ss, PLANNERS
         self.inputs = [np.ones((8, 8), np.float32) for _ in range(4)]
-        prepared = importlib.import_module("streamscope.engines.prepared")
-        self.prepare = prepared.prepare_traced if hasattr(prepared, "prepare_traced") else prepared.prepare
-        self.opened = importlib.import_module("streamscope.devices").open_device
+        self.prepare = importlib.import_module("streamscope.engines.prepared").prepare_traced
+        self.opened = ss.open_device
         self.programs: dict[int, Any] = {}
 
     def program(self, size: int) -> Any:
         """Return a program of so many operations over four variables: products of matrices, sums, activations."""
-        ops = self.ss if hasattr(self.ss, "relu") else self.ss.ops
+        ops = self.ss.ops
 
         def step(*inputs: Any) -> tuple[Any, ...]:
             values = list(inputs)
@@ -101,10 +99,8 @@ class Tree:
 
     def from_disk(self) -> Callable[[], object]:
         """Return what takes kernels from the cache on disk; they are compiled here, once."""
-        name = "streamscope.kernels" if Path(self.path, "toolkit", "streamscope", "kernels", "compile").exists() else "streamscope.rtc"
-        compiling = f"{name}.compile" if name.endswith("kernels") else name
-        source = importlib.import_module(f"{name}.source").KernelSource
-        batch, cache = (importlib.import_module(f"{compiling}.{part}") for part in ("batch", "kernel_cache"))
+        source = importlib.import_module("streamscope.kernels.source").KernelSource
+        batch, cache = (importlib.import_module(f"streamscope.kernels.compile.{part}") for part in ("batch", "kernel_cache"))
         made = [source(f"k{index}", CODE % (index, index)) for index in range(KERNELS)]
         folder = Path(tempfile.mkdtemp(prefix="program_costs"))
         atexit.register(shutil.rmtree, folder)

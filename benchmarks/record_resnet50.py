@@ -1,6 +1,6 @@
 """Records an eager ResNet-50 step of PyTorch's by its profiler, and measures the replay of its CUDA graph, in one process: GPU, 20 s.
 
-python benchmarks/record_resnet50.py FOLDER    # then: python benchmarks/what_if_accuracy.py RECORDED RESULT.json FOLDER
+python benchmarks/record_resnet50.py RECORDED/resnet50    # then: python benchmarks/what_if_accuracy.py RESULT.json RECORDED
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """How far predictions from the sync trace alone are from what was measured: offline, on what `record_for_what_if.py` kept.
 
-    python benchmarks/what_if_accuracy.py FOLDER [RESULT.json [RESNET50]]
+    python benchmarks/what_if_accuracy.py RESULT.json FOLDER...
+
+Each folder is of one host, since a host differs from the next more than a program from itself; the result has a group of rows for each.
+Where it has a folder `resnet50`, that is what `record_resnet50.py` wrote on the same host.
 
 Measured is what `ss.verify` measures: engines take turns of two runs, and the median of the second runs counts. The first ones find the
-caches full of what another engine has used: ``after_others_us`` is their median.
-RESNET50 is what `record_resnet50.py` wrote. Constants of the cost model were chosen on half of the programs, `CHOSEN_ON`; both halves
-are reported.
+caches full of what another engine has used: ``after_others_us`` is their median. Constants of the cost model were chosen on half of the
+programs, `CHOSEN_ON`; both halves are reported.
 """
 
 from __future__ import annotations
@@ -69,26 +71,47 @@ def resnet50(folder: Path) -> dict[str, Any]:
     return {"torch": measured["torch"], "batches": rows}
 
 
-def main(folder: Path, result: Path | None, resnet: Path | None) -> None:
-    """Print the table, and write it."""
-    rows = [row_of(case) for case in sorted(folder.glob("*.parquet"))]
-    for row in rows:
-        cells = [f"{engine} {v['measured_us']:8.1f} {v['predicted_us']:8.1f} {v['error']:+7.1%}" for engine, v in row["engines"].items()]
-        print(f"{row['program']:22s}", " | ".join(cells))
+def host_of(folder: Path) -> dict[str, Any]:
+    """Return all that was measured and predicted of one host."""
+    cases = sorted(folder.glob("*.parquet"))
+    rows, info = [row_of(case) for case in cases], Trace.from_parquet(cases[0]).info
+    found = {"date": info.created, "details": dict(info.device.details), "versions": dict(info.versions), "summary": summaries(rows)}
+    steps = {"resnet50": resnet50(folder / "resnet50")} if (folder / "resnet50").is_dir() else {}
+    return {"device": info.device.name, **found, "rows": rows, **steps}
+
+
+def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the summary of all programs, and of both halves."""
     halves = {"all": rows, "chosen on": [r for r in rows if r["chosen_on"]], "held out": [r for r in rows if not r["chosen_on"]]}
-    summaries = {name: {key: summary(half, key) for key in ("error", "error_after_others")} for name, half in halves.items() if half}
-    for name, each in summaries.items():
+    return {name: {key: summary(half, key) for key in ("error", "error_after_others")} for name, half in halves.items() if half}
+
+
+def shown(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the rows of a host, or of all."""
+    for name, each in summaries(rows).items():
         print(f"{name:10s}", *(f"{key}: median {v['median']:.1%}, worst {v['worst']:.1%}" for key, v in each.items()), sep="  ")
     for engine in PLANNERS:
         errors = np.array([row["engines"][engine]["error"] for row in rows])
         print(f"{engine:10s} median {np.median(np.abs(errors)):.1%} bias {np.median(errors):+.1%} worst {np.abs(errors).max():.1%}")
-    if result is not None:
-        info = Trace.from_parquet(folder / f"{rows[0]['program']}.parquet").info
-        where = {"device": info.device.name, "details": dict(info.device.details), "versions": dict(info.versions), "date": info.created}
-        found = {"summary": summaries, "rows": rows} | ({"resnet50": resnet50(resnet)} if resnet is not None else {})
-        with written_whole(result) as temporary:
-            temporary.write_text(json.dumps(where | found, indent=1) + "\n", encoding="utf-8")
+
+
+def main(result: Path, folders: Sequence[Path]) -> None:
+    """Print the tables, and write them."""
+    hosts = sorted((host_of(folder) for folder in folders), key=lambda host: str(host["date"]))
+    for host in hosts:
+        print(f"\n{host['device']}, {host['date']}")
+        for row in host["rows"]:
+            engines = row["engines"].items()
+            cells = [f"{engine} {v['measured_us']:8.1f} {v['predicted_us']:8.1f} {v['error']:+7.1%}" for engine, v in engines]
+            print(f"{row['program']:22s}", " | ".join(cells))
+        shown(host["rows"])
+    rows = [row for host in hosts for row in host["rows"]]
+    print(f"\n{len(hosts)} hosts")
+    shown(rows)
+    newest = {key: hosts[-1][key] for key in ("device", "details", "versions", "date")}
+    with written_whole(result) as temporary:
+        temporary.write_text(json.dumps(newest | {"summary": summaries(rows), "hosts": hosts}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(Path(name) if name else None for name in (*sys.argv[2:4], "", "")[:2]))
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])

@@ -333,7 +333,7 @@ def simulated_captures(results: Mapping[str, Any]) -> str:
     off: dict[str, list[float]] = {"graph": [], "graph-dual": []}
     for batches in results.values():
         path = ROOT / "notebooks" / "recorded" / "captured" / f"{batches['function']}.captured.json"
-        runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", progress=False)
+        runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", repeats=1, progress=False)
         for engine, errors in off.items():
             errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
     told = [f"{100 * statistics.median(errors):.0f} % in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
@@ -452,25 +452,28 @@ def reading() -> str:
 
 
 def predictions() -> str:
-    """Return how far predictions from the sync trace are off, and ResNet-50 under a CUDA graph."""
+    """Return how far predictions from the sync trace are off, host by host, and ResNet-50 under a CUDA graph."""
     found = data("what_if_accuracy")
-    engines = [engine for engine in found["rows"][0]["engines"] if engine != "sync"]
+    hosts = found["hosts"]
+    engines = [engine for engine in hosts[0]["rows"][0]["engines"] if engine != "sync"]
 
     def row(engine: str) -> list[str]:
-        cells = [f"`{engine}`"]
-        for key in ("error", "error_after_others"):
-            errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
-            cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
-        return cells
+        def told(some: Iterable[Any], key: str = "error") -> str:
+            errors = [abs(each["engines"][engine][key]) for host in some for each in host["rows"]]
+            return f"{statistics.median(errors):.1%}, {max(errors):.1%}"
 
+        return [f"`{engine}`", *(told([host]) for host in hosts), told(hosts), told(hosts, "error_after_others")]
+
+    heads = [f"host of {host['date'][11:16]}: {len(host['rows'])} programs" for host in hosts]
+    first = table(["error: median, worst", *heads, "all hosts", "after another engine's run"], map(row, engines))
     halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
-    first = table(["engine", "error: median, worst", "after another engine's run"], map(row, engines))
     steps = [
-        [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
-        for batch, r in found["resnet50"]["batches"].items()
+        [host["date"][11:16], batch, *(f"{r[key]:,.0f} µs" for key in ("eager_us", "predicted_us", "graph_us")), f"{r['error']:+.1%}"]
+        for host in hosts
+        for batch, r in host.get("resnet50", {"batches": {}})["batches"].items()
     ]
-    second = table(["ResNet-50, batch", "eager", "graph predicted", "graph measured", "error"], steps)
-    return f"{first}\n{len(found['rows'])} programs; medians: {halves}.\n\n{second}{measured_on(found)}"
+    second = table(["ResNet-50 on the host of", "batch", "eager", "graph predicted", "graph measured", "error"], steps)
+    return f"{first}\nMedians of all hosts: {halves}.\n\n{second}{measured_on(found)}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

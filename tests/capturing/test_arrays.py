@@ -7,7 +7,7 @@ import pytest
 
 from streamscope.capturing.arrays import allowed, copy_of, copyable, fetched, fill, is_one_piece, restore
 from streamscope.parallelising.device_arrays import copied, copier, fresh_copies, holds_the_same
-from streamscope.parallelising.trial_inputs import made_like
+from streamscope.parallelising.proving import made_like
 
 torch = pytest.importorskip("torch")
 

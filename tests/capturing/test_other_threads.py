@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -71,6 +72,23 @@ def test_a_thread_that_begins_or_ends_has_run():
     thread.join()
     assert set(during) - set(before) == {thread.native_id}
     assert thread.native_id not in others.times_ns()
+
+
+@pytest.mark.parametrize("name", ["worker", "cuda-EvtHandlr"])
+def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name):
+    """A thread of the C library's sleeps for a while; the CUDA driver has some, too, and they launch nothing."""
+    library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    others = OtherThreads()
+    before = others.times_ns()
+    known = {one.native_id for one in threading.enumerate()}
+    assert library.pthread_create(ctypes.byref(thread), None, library.usleep, ctypes.c_void_p(300_000)) == 0
+    library.pthread_setname_np.argtypes = library.pthread_join.argtypes = ctypes.c_ulong, ctypes.c_void_p
+    assert library.pthread_setname_np(thread, name.encode()) == 0
+    during = others.times_ns()
+    library.pthread_join(thread, None)
+    new = set(during) - set(before)
+    assert len(new) == (name == "worker")
+    assert new.isdisjoint(known)
 
 
 @pytest.mark.parametrize("disturbed", range(CAPTURES_AT_MOST + 2))

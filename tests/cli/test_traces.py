@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import streamscope as ss
+from streamscope import display
 from streamscope.analysis import summary
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace.read import read_trace
 
 KEYS = [
     "kernel_count",
@@ -262,3 +266,47 @@ def test_names_are_whole_where_there_is_no_terminal(capsys):
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert all(kernel.name in printed for kernel in summary(ss.read(path)).kernels)
+
+
+def test_in_a_terminal_each_command_says_what_it_does(trace, path, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(display, "BETWEEN_DRAWINGS_S", 0.0)
+    name = tmp_path / "[red]step.json"
+    kineto = str(trace.to_kineto(name))
+    for command, words in (
+        (["read", kineto, "--json"], "measuring"),
+        (["convert", kineto, str(tmp_path / "out.pftrace")], "writing out.pftrace"),
+        (["diff", kineto, str(path), "--json"], "comparing"),
+        (["what-if", kineto, "--engine", "graph", "--json"], "predicting"),
+    ):
+        assert main(command) == 0
+        said = capsys.readouterr()
+        shown = said.err.find(f"reading {name.name}")
+        assert 0 <= shown < said.err.find(words), command
+        assert words.partition(" ")[0] not in said.out
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_reading_says_how_many_bytes_it_has_read(trace, tmp_path, ending):
+    file = trace.to_kineto(tmp_path / f"step.json{ending}")
+    told = []
+    assert len(read_trace(file, None, lambda done, whole: told.append((done, whole))).spans) == len(trace.spans)
+    size = file.stat().st_size
+    assert all(0 < done <= whole == size for done, whole in told)
+    assert told[-1] == (size, size)
+
+
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".md", ".jsonl"])
+def test_ctrl_c_leaves_no_half_file(path, tmp_path, ending, monkeypatch, capsys):
+    """It comes as the file gets its name, when all of it has been written."""
+
+    def interrupted(self, target):
+        raise KeyboardInterrupt
+
+    there = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(Path, "replace", interrupted)
+    assert main(["convert", str(path), str(tmp_path / f"out{ending}")]) == 130
+    assert sorted(tmp_path.iterdir()) == there
+    assert "wrote" not in capsys.readouterr().out

@@ -95,6 +95,8 @@ def test_a_kernel_that_starts_and_waits_holds_less():
     moving = math.hypot(12, 10)
     assert (idle.multiprocessors, idle.threads) == pytest.approx((10 * moving / (54 + moving), 250 * moving / (54 + moving)))
     assert SMALL.residency(Cost(bytes=0)).load == 0
+    whole = SMALL.residency(Cost(bytes=12_000, blocks=10, threads=25, stages=2, per_multiprocessor=1))
+    assert whole.multiprocessors > idle.multiprocessors  # It is kept for all its time, also while little is done.
 
 
 def launch(*, library=False, **cost):

@@ -11,7 +11,6 @@
 #include <ucontext.h>
 #endif
 
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,7 +117,14 @@ struct Thread {
 inline Context scheduler;
 inline std::vector<Thread> threads;
 inline unsigned running;
-inline std::function<void()> body;
+
+// Calls a kernel of some type with arguments behind pointers. No std::function, which takes the compiler as long as half a kernel.
+typedef void (*Kernel)();
+typedef void (*Caller)(Kernel, void** arguments);
+
+inline Caller caller;
+inline Kernel kernel;
+inline void** arguments;
 
 inline void wait_for(Waits what)
 {
@@ -128,7 +134,7 @@ inline void wait_for(Waits what)
 
 inline void run_thread()
 {
-    body();
+    caller(kernel, arguments);
     wait_for(Waits::ended);
 }
 
@@ -170,10 +176,8 @@ inline void run_block(unsigned count)
     }
 }
 
-template <typename... P, size_t... I>
-void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** arguments, std::index_sequence<I...>)
+inline void launch(unsigned blocks, unsigned count)
 {
-    body = [=] { kernel(*static_cast<P*>(arguments[I])...); };
     gridDim = {blocks, 1, 1};
     blockDim = {count, 1, 1};
     for (unsigned block = 0; block < blocks; ++block) {
@@ -182,11 +186,20 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** argume
     }
 }
 
+template <typename... P, size_t... I>
+void call(Kernel kernel, void** arguments, std::index_sequence<I...>)
+{
+    ((void (*)(P...))kernel)(*static_cast<P*>(arguments[I])...);
+}
+
 // Takes arguments as cuLaunchKernel does: pointers to the values.
 template <typename... P>
-void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** arguments)
+void launch(void (*launched)(P...), unsigned blocks, unsigned count, void** values)
 {
-    launch(kernel, blocks, count, arguments, std::index_sequence_for<P...>());
+    caller = [](Kernel kernel, void** arguments) { call<P...>(kernel, arguments, std::index_sequence_for<P...>()); };
+    kernel = (Kernel)launched;
+    arguments = values;
+    launch(blocks, count);
 }
 
 }  // namespace host_cuda

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.comparing.preview import Preview
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.prices import Piece
 from streamscope.errors import EngineError, TraceError
+from streamscope.predicting.calls import Host
 from streamscope.predicting.prediction import Prediction
+from streamscope.predicting.simulating import TakenPrices, program_of
+from streamscope.predicting.tasks import Task
+from streamscope.program.launch import Cost
 from streamscope.trace import Basis, SpanKind
+from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.trace import Trace
 
@@ -73,7 +80,7 @@ def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to
 
 
 def as_recorded_by_events(trace, slower, gap_ns, event_ns):
-    """Return a sync trace as events would show it on a slow host: calls and waits take longer, and events lie between them."""
+    """Return a sync trace as events would show it on a slow host: calls take longer, and events lie between them."""
     spans, starts, ends = trace.spans, np.array(trace.spans.start_ns), np.array(trace.spans.end_ns)
     device = spans.is_kind(DEVICE_KINDS)
 
@@ -93,10 +100,10 @@ def as_recorded_by_events(trace, slower, gap_ns, event_ns):
         elif launched is not None:
             alone_ns = spans.duration_ns[rows_of(launched)].sum()
             beyond_ns = spans.end_ns[row] - spans.end_ns[launched] - alone_ns
-            now = ends[row] = ends[launched] + slower * beyond_ns + alone_ns + event_ns
+            now = ends[row] = ends[launched] + beyond_ns + alone_ns + event_ns
             launched = None
         else:
-            now = ends[row] = now + slower * length
+            now = ends[row] = now + length
     order = np.argsort(starts, kind="stable")
     columns = {item.name: getattr(spans, item.name) for item in fields(spans) if item.name not in ("names", "lanes")}
     columns |= {"start_ns": starts, "end_ns": ends, "basis": np.where(device, Basis.DERIVED, Basis.MEASURED).astype(np.uint8)}
@@ -120,6 +127,15 @@ def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
     seen = as_recorded_by_events(recorded(program), 2, 0, 0)
     assert seen.what_if(engine="async").supposition.host.pace == 1
+
+
+@pytest.mark.parametrize(("blocks", "threads", "whole"), [(40, 384, True), (500, 512, True), (98, 128, False), (98, 256, False)])
+def test_a_librarys_kernel_holds_multiprocessors_until_it_ends_and_whole_if_it_is_of_three_groups_of_warps(blocks, threads, whole):
+    piece = Piece(1_000.0, Cost(8, 8, blocks=blocks, threads=threads))
+    tasks = [Task((0, 0), "matmul", Trait.LIBRARY, (), (0,), (piece,))]
+    program, places = program_of("one", tasks)
+    (found,) = TakenPrices(tasks, places, Host(CostModel.load(), {}, 0.0)).pieces(program.operations[0].work[0])
+    assert (found.held.whole, found.held.multiprocessors) == (whole, min(blocks, 132))
 
 
 def test_a_wait_at_the_end_for_several_kernels_makes_no_call_longer():

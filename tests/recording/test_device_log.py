@@ -70,3 +70,10 @@ def test_a_recorder_of_gpus_that_was_asked_for_is_told(recorder, told):
     trace = recorder_of(prepared.device, recorder).record(prepared)
     assert trace.info.recorder == "device log"
     assert any(f'recorder="{recorder}" is for GPUs' in note for note in trace.info.notes) == told
+
+
+@pytest.mark.parametrize(("workload", "count"), [("conv-backward", "2 convolutions"), ("attention", ""), ("branches", "")])
+def test_times_of_convolutions_are_called_rough_and_those_of_other_kernels_are_not(workload, count):
+    prepared = prepared_workload(workload, "graph")
+    notes = [note for note in recorder_of(prepared.device).record(prepared).info.notes if "rough" in note]
+    assert [note.startswith(f"times of {count} are rough") for note in notes] == [True] * bool(count)

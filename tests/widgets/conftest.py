@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
@@ -13,6 +14,7 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,8 @@ from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind,
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from IPython.core.interactiveshell import InteractiveShell
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 OPERATORS = ("matmul", "bias add", "relu", "multiply", "softmax")
 KERNEL_NS = {"matmul": 3140, "bias add": 830, "relu": 830, "multiply": 1090, "softmax": 1480}
@@ -36,6 +39,7 @@ CHROMIUM_ARGUMENTS = (
     "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
     "--disable-features=SpareRendererForSitePerProcess",
 )  # fmt: skip
+VIEWPORT = {"width": 1400, "height": 1000}
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 
 
@@ -132,6 +136,25 @@ def large_trace(count: int, seed: int = 7) -> Trace:
     return make_trace("async", SpanTable(**typed, names=tuple(f"kernel {index}" for index in range(12)), lanes=("host", "main")))
 
 
+@contextmanager
+def a_shell(folder: Path, setup: str, **options: Any) -> Iterator[InteractiveShell]:
+    """Give an IPython shell that has run a first cell; it is the one that `display` and `get_ipython` ask for."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(folder))
+        shell = InteractiveShell(config=config)
+        patch.setattr(InteractiveShell, "_instance", shell)
+        shell.run_cell(setup, **options).raise_error()
+        yield shell
+        atexit.unregister(shell.atexit_operations)
+        shell.atexit_operations()
+
+
 @pytest.fixture(scope="session")
 def bundle(repository: Path) -> Path:
     """The timeline's bundle, built from the sources as they are now."""
@@ -177,6 +200,17 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=chromium_path, args=list(CHROMIUM_ARGUMENTS))
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def context(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """What pages share that need no settings of their own: one process, which a page that stays open keeps, and compiled scripts."""
+    shared = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
+    kept = tmp_path_factory.mktemp("kept") / "page.html"
+    kept.touch()
+    shared.new_page().goto(kept.as_uri())
+    yield shared
+    shared.close()
 
 
 LAB_SETTINGS = {
@@ -317,16 +351,18 @@ def attacked(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything."""
+def open_page(browser: Browser, context: BrowserContext) -> Iterator[Callable[..., Page]]:
+    """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything.
+
+    Options are settings of a context of its own.
+    """
     complaints: list[str] = []
-    contexts = []
+    opened: list[Page | BrowserContext] = []
 
     def open_report(path: Path, **options: Any) -> Page:
-        settings = {"viewport": {"width": 1400, "height": 1000}, "reduced_motion": "reduce", **options}
-        context = browser.new_context(**settings)
-        contexts.append(context)
-        page = context.new_page()
+        own = browser.new_context(**{"viewport": VIEWPORT, "reduced_motion": "reduce", **options}) if options else context
+        page = own.new_page()
+        opened.append(own if options else page)
         page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
@@ -335,6 +371,6 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         return page
 
     yield open_report
-    for context in contexts:
-        context.close()
+    for each in opened:
+        each.close()
     assert complaints == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope_widgets.certificate_view import MOST_SHOWN, certificate_html
+from streamscope_widgets.capture_view import MOST_SHOWN, certificate_html
 
 
 def test_a_long_one_is_short_and_names_nodes_memory_and_reasons():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import pickle
 
 import pytest
 from ipykernel.compiler import XCachingCompiler
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from traitlets.config import Config
+from tests.widgets.conftest import a_shell
 
 SETUP = """%load_ext streamscope
 import numpy as np, streamscope as ss
@@ -24,18 +22,8 @@ COMPARE = "ss.compare(step, x, w, device='simulated', progress=False)"
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
-        shell = InteractiveShell(config=config)
-        patch.setattr(InteractiveShell, "_instance", shell)
-        patch.setattr("IPython.get_ipython", lambda: shell)
-        shell.run_cell(SETUP, store_history=True).raise_error()
-        yield shell
-        atexit.unregister(shell.atexit_operations)
-        shell.atexit_operations()
+    with a_shell(tmp_path_factory.mktemp("ipython"), SETUP, store_history=True) as made:
+        yield made
 
 
 def shown(shell, cell):

@@ -19,6 +19,7 @@ from streamscope.comparing.preview import Preview
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace import SpanKind
+from streamscope_widgets import exports
 from streamscope_widgets.exploring import words
 from streamscope_widgets.exploring.subjects import NamedProgram, subjects
 from streamscope_widgets.payload import encode
@@ -142,6 +143,15 @@ def test_a_run_is_checked_kept_and_compared(explorer):
     assert labels[:4] == ["async · run 1", "async · run 2", "dual · run 1", "dual · run 2"]
     explorer.one.value = 0
     assert "Forecast" in said(explorer, "source")
+
+
+def test_a_setting_that_is_on_or_off_is_told_so(explorer):
+    finish(explorer)
+    knob(explorer, "copies").value = True
+    finish(explorer)
+    explorer.other.value = 1
+    assert said(explorer, "because") == "Run 1 has copies off instead of on."
+    assert explorer.one.options[2][0] == "2 · branches: copies on, simulated"
 
 
 def test_the_lanes_fill_while_it_runs(explorer, sent):
@@ -374,17 +384,35 @@ def test_what_is_measured_so_far_stands_under_words_of_its_own(explorer, sent, m
 
 def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert all(button.disabled for button in explorer.exports.values())
+    monkeypatch.setattr(exports, "_pdf", lambda comparison: b"%PDF")
+    monkeypatch.setattr(exports, "_png", lambda svg: b"PNG")
+    assert explorer.write.disabled
     finish(explorer)
-    for button in explorer.exports.values():
-        assert not button.disabled
-        button.click()
-    # They have the name that the list of programs has, and "Spans" is what `runs.spans` writes.
+    assert not explorer.write.disabled
+    for kind in explorer.kind.options:
+        explorer.kind.value = kind
+        explorer.write.click()
+        assert explorer.written.value.startswith("Written: streamscope-branches-1")
+    # They have the name that the list of programs has, and "spans" is what `runs.spans` writes.
     assert explorer.written.value == "Written: streamscope-branches-1"
-    assert (tmp_path / "streamscope-branches-1.html").stat().st_size > 50_000
-    assert (tmp_path / "streamscope-branches-1.svg").read_text().startswith("<svg")
-    assert (tmp_path / "streamscope-branches-1.csv").read_text().startswith('"engine","device",')
-    assert ss.load_comparison(tmp_path / "streamscope-branches-1").settings["length"] == 8
+    name = "streamscope-branches-1"
+    charts = [f"{name}-{of}{ending}" for of in exports.CHARTS for ending in (".svg", ".png")]
+    endings = ("", ".html", ".pdf", ".md", ".svg", ".png", ".csv", ".parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(name + ending for ending in endings), *charts])
+    assert (tmp_path / f"{name}.html").stat().st_size > 50_000
+    assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
+    assert (tmp_path / f"{name}.csv").read_text().startswith('"engine","device",')
+    assert ss.load_comparison(tmp_path / name).settings["length"] == 8
+
+
+def test_an_export_that_cannot_be_written_says_why(explorer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exports, "BROWSERS", ())
+    finish(explorer)
+    explorer.kind.value = "report, PDF"
+    explorer.write.click()
+    assert "Chromium" in explorer.written.value
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_run_is_recorded_as_is_chosen(explorer, monkeypatch):

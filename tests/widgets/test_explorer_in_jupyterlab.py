@@ -32,10 +32,10 @@ DRAWN = f"{TIMELINE}?.layout"
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab):
+def page(context, lab):
     lab.write_notebook(NAME, CELLS)
-    context = browser.new_context(viewport={"width": 1400, "height": 1100}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1100})
     page.complaints = []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -44,7 +44,7 @@ def page(browser, lab):
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(DRAWN, timeout=60_000)
     yield page
-    context.close()
+    page.close()
 
 
 def labels(page):

@@ -17,7 +17,8 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets.show import browser, palette
+from streamscope_widgets import exports
+from streamscope_widgets.show import palette
 
 pytestmark = pytest.mark.usefixtures("bundle")
 HOSTILE = 'a,"b"\n|<img src=x onerror=alert(1)> `c` [d](e) *f*'
@@ -185,7 +186,7 @@ def test_without_chromium_it_says_what_to_install_and_leaves_the_file(branches, 
 
 def test_a_chromium_that_hangs_is_stopped(branches, chromium, tmp_path, monkeypatch):
     chromium("exec /bin/sleep 60")
-    monkeypatch.setattr(browser, "SECONDS", 0.2)
+    monkeypatch.setattr(exports, "PATIENCE_S", 0.2)
     with pytest.raises(OutputError, match="did not finish within"):
         branches.report(tmp_path / "r.pdf")
 

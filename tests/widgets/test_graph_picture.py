@@ -110,12 +110,12 @@ def test_the_card_follows_the_browser(ran_twice, browser, scheme):  # noqa: F811
     (view,) = ran_twice("branches", "graph-dual", streams=4).graphs
     page = browser.new_page(color_scheme=scheme)
     page.set_content(view.svg())
-    colours = page.evaluate("['card', 'box', 'band'].map(name => getComputedStyle(document.querySelector('.' + name)).fill)")
+    colours = page.evaluate("['.card', '.box', '.band', 'g > use'].map(name => getComputedStyle(document.querySelector(name)).fill)")
     light = [sum(map(int, re.findall(r"\d+", colour)[:3])) > 380 for colour in colours]
-    assert light == [scheme == "light"] * 3
+    assert light == [scheme == "light"] * 4
     overlaps = page.evaluate(
-        """() => { const boxes = [...document.querySelectorAll('g > rect.box')].map(e => e.getBoundingClientRect());
-        const texts = [...document.querySelectorAll('g')].every(g => { const frame = g.querySelector('.box').getBoundingClientRect();
+        """() => { const boxes = [...document.querySelectorAll('g > use')].map(e => e.getBoundingClientRect());
+        const texts = [...document.querySelectorAll('g')].every(g => { const frame = g.querySelector('use').getBoundingClientRect();
             return [...g.querySelectorAll('text')].every(t => t.getBoundingClientRect().right <= frame.right); });
         return [texts, boxes.length]; }"""
     )

@@ -73,10 +73,10 @@ REAL_KEYS = ("dd", "00", "a", "b", "x")
 
 
 @pytest.fixture(scope="module")
-def notebook(browser, lab, folder):
+def notebook(context, lab, folder):
     """The notebook, open, with both cells run and both timelines drawn."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1500}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1500})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -86,7 +86,7 @@ def notebook(browser, lab, folder):
     page.wait_for_function(f"{TIMELINES}.filter((timeline) => timeline.layout).length === 2", timeout=60_000)
     page.complaints = complaints
     yield page
-    context.close()
+    page.close()
 
 
 def point_at(page, operation: int) -> tuple[float, float]:

@@ -55,8 +55,7 @@ def folder(lab, repository):
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab, folder):
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+def page(context, lab, folder):
     page = context.new_page()
     page.complaints, page.read = [], []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
@@ -68,7 +67,7 @@ def page(browser, lab, folder):
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
     page.wait_for_selector(item("graph.parquet"))
     yield page
-    context.close()
+    page.close()
 
 
 def item(name):
@@ -147,6 +146,15 @@ def test_a_long_trace_is_drawn_in_tiles_and_answered_for_by_the_server(page, fol
     spans = trace.spans
     rows = np.flatnonzero((spans.start_ns < middle + 40_000) & (spans.end_ns >= middle))
     assert sorted(seen) == [[row, spans.start_ns[row], spans.end_ns[row]] for row in rows.tolist()]
+
+    # So is the axis aligned at an operation that Python finds.
+    page.evaluate(f"{TIMELINE}.select(0, {TIMELINE}.model.groups[0].span.indexOf({rows[1]}))")
+    operation = spans.operation[rows[1]]
+    kernel = np.flatnonzero((spans.operation == operation) & (spans.kind == 8))[0]
+    page.locator(f"{SHOWN} .ss-panel button:has-text('align here')").click()
+    page.wait_for_function(f"{TIMELINE}.viewer.mode === 'operation' && {TIMELINE}.viewer.operation[0] === {spans.start_ns[kernel]}")
+    page.evaluate(f"{TIMELINE}.clear()")
+    page.evaluate(f"{TIMELINE}.align('time')")
 
     # Searches and totals are the whole trace's.
     kernels = spans.kind == 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import subprocess
 import sys
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from traitlets.config import Config
+from tests.widgets.conftest import a_shell
 
 from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import Comparison, load_comparison
@@ -33,17 +31,8 @@ SETUP = "%load_ext streamscope\nimport numpy as np, streamscope as ss\nx = np.on
 @pytest.fixture(scope="module")
 def one_shell(tmp_path_factory):
     """A shell with the extension and some arrays."""
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
-        shell = InteractiveShell(config=config)
-        patch.setattr(InteractiveShell, "_instance", shell)  # What `display` and `get_ipython` ask for.
-        shell.run_cell(SETUP).raise_error()
-        yield shell
-        atexit.unregister(shell.atexit_operations)
-        shell.atexit_operations()
+    with a_shell(tmp_path_factory.mktemp("ipython"), SETUP) as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import inspect
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from traitlets.config import Config
+from tests.widgets.conftest import a_shell
 
 from streamscope.devices import open_device
 from streamscope.errors import NoDeviceError, RecordingError
@@ -45,18 +43,9 @@ class Recorded:
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch):
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    shell = InteractiveShell(config=config)
-    monkeypatch.setattr(InteractiveShell, "_instance", shell)
-    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    shell.run_cell("%load_ext streamscope").raise_error()
-    yield shell
-    atexit.unregister(shell.atexit_operations)
-    shell.atexit_operations()
+def shell(tmp_path):
+    with a_shell(tmp_path, "%load_ext streamscope") as made:
+        yield made
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ FINDING = "Simulated times (simulated NVIDIA H200), not measured."
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab):
+def page(context, lab):
     """A page with the notebook, run and saved."""
     lab.write_notebook(NAME, [CELL])
-    context = browser.new_context(viewport={"width": 1400, "height": 1200}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1200})
     page.goto(lab.address_of(NAME))
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
     page.evaluate(lab.RUN_ALL, NAME)
@@ -40,7 +40,7 @@ def page(browser, lab):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
     yield page
-    context.close()
+    page.close()
 
 
 def shows_the_timeline_alone(page):
@@ -48,6 +48,7 @@ def shows_the_timeline_alone(page):
     seen = page.evaluate(VISIBLE)
     assert (seen["pictures"], seen["timelines"] > 0) == ([], True)
     assert "This is a picture" not in seen["text"]
+    assert seen["text"].startswith(FINDING)  # The answer stays above the timeline.
 
 
 def shows_the_picture_alone(page):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.still_chart import MOST_TICKS, WIDTH, row_svg
-from streamscope_widgets.show.svg import ticks
+from streamscope_widgets.show.svg import tick_text, ticks
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\""
 
@@ -99,3 +99,7 @@ def test_ticks_are_round_few_and_inside(low, extent):
         mantissa = step / 10 ** math.floor(math.log10(step) + 1e-6)
         assert min(abs(mantissa - nice) for nice in (1, 2, 5, 10)) < 1e-3
         assert extent / step <= 6.001
+
+
+def test_a_tick_is_told_without_an_exponent_and_without_what_the_computer_adds():
+    assert [tick_text(value) for value in (0, 0.1 + 0.2, 1500, 3_600_000, -2e6)] == ["0", "0.3", "1,500", "3,600,000", "-2,000,000"]

@@ -11,8 +11,9 @@ from streamscope.analysis import activity
 from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope_widgets import levels, tiles
-from streamscope_widgets.levels import MOST_ROWS, SLOTS, Rows
+from streamscope_widgets.levels import Rows
 from streamscope_widgets.payload import as_groups, encode
+from streamscope_widgets.rows import MOST_ROWS, SLOTS, places_of
 from streamscope_widgets.stretches import StretchLevels
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Part, Tiles, needs_tiles
@@ -56,12 +57,10 @@ def union_ns(starts, ends):
 
 
 @given(SPANS)
-def test_rows_are_those_that_the_browser_would_give(spans):
-    """As in ``tracks.js``: in order of their starts, of ranges the longest first, each in the first row that is free."""
-    found = Rows(spans)
-    slot_of = np.empty(len(spans), int)
-    for slot in range(len(found.lanes) * SLOTS):
-        slot_of[found.span[found.offsets[slot] : found.offsets[slot + 1]]] = slot
+def test_each_span_has_the_first_row_that_is_free(spans):
+    """In order of their starts, of ranges the longest first."""
+    found = places_of(spans)
+    slot_of = found.slot
     place = {lane: number for number, lane in enumerate(found.lanes.tolist())}
     ends = np.full(len(found.lanes) * SLOTS, -np.inf)
     by_start = sorted(range(len(spans)), key=lambda i: (spans.start_ns[i], -spans.end_ns[i] if spans.kind[i] == RANGE else 0, i))
@@ -112,7 +111,7 @@ def test_marks_are_busy_as_long_as_the_union_of_their_spans(spans, level, most_d
         patch.setattr(levels, "MOST_DIRECT", most_direct)
         marks, _ = found.marks(level, -np.inf, np.inf)
     assert marks.count.sum() == len(spans)
-    for slot in range(len(found.lanes) * SLOTS):
+    for slot in range(len(found.places.lanes) * SLOTS):
         members = spans.select(found.span[found.offsets[slot] : found.offsets[slot + 1]])
         assert marks.busy_ns[marks.slot == slot].sum() == union_ns(members.start_ns.tolist(), members.end_ns.tolist())
 
@@ -346,10 +345,24 @@ def test_of_many_streams_those_with_most_spans_are_drawn():
         for each in range(1 + lane % 2)
     ]
     found = Rows(SpanTable.of(*rows))
-    assert len(found.lanes) == 75  # Those of a single kernel are left out.
-    assert found.left_out == 75
+    assert len(found.places.lanes) == 75  # Those of a single kernel are left out.
+    assert found.places.left_out == 75
     marks, _ = found.marks(30, -np.inf, np.inf)
     assert marks.count.sum() == 150
+
+
+def test_an_operation_begins_in_each_group_with_its_first_kernel():
+    def one(*rows):
+        return trace_of(SpanTable.of(*rows))
+
+    first = one(
+        ("launch", "a", "host", 0, 1, 1), ("graph", "g", "main", 3, 99), ("kernel", "a", "main", 5, 9, 1), ("kernel", "b", "main", 9, 20, 2)
+    )
+    second = one(("launch", "b", "host", 0, 1, 2), ("kernel", "a", "main", 7, 9, 1))
+    for trace, operations in ((first, [1, 1, 1, 2]), (second, [2, 1])):
+        trace.spans.operation[:] = operations
+    tiles_of = Tiles(as_groups([first, second]))
+    assert [ask(tiles_of, type="starts", operation=number).header["starts"] for number in (1, 2, 3)] == [[5, 7], [9, None], [None, None]]
 
 
 def test_hits_lie_on_lanes_that_are_drawn_and_a_step_to_another_says_so():

@@ -36,10 +36,10 @@ TIMELINES = "[...document.querySelectorAll('.jp-OutputArea *')].map((part) => pa
 
 
 @pytest.fixture(scope="module")
-def page(browser, lab, repository):
+def page(context, lab, repository):
     lab.write_notebook(NAME, [cell.format(path=str(repository / KINETO)) if "{path" in cell else cell for cell in CELLS])
-    context = browser.new_context(viewport={"width": 1400, "height": 1400}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1400})
     page.complaints = []
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -49,7 +49,7 @@ def page(browser, lab, repository):
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(f"{TIMELINES}.length === 4 && {TIMELINES}.every((timeline) => timeline.layout)", timeout=60_000)
     yield page
-    context.close()
+    page.close()
 
 
 def model(page, number, what):
@@ -69,7 +69,7 @@ def test_it_is_live_with_its_threads_and_ranges(page):
 
 
 def test_of_ten_thousand_streams_a_hundred_are_drawn_and_the_others_counted(page):
-    assert model(page, 1, "[layout.groups[0].lanes.length, model.groups[0].lanesLeftOut]") == [100, 9900]
+    assert model(page, 1, "[layout.groups[0].lanes.length, model.groups[0].lanes_left_out]") == [100, 9900]
     assert model(page, 1, "model.names[0].length") <= 1000
 
 

@@ -35,7 +35,7 @@ RENDERERS = {
     },
     "Audit": {"html": "advice_view:audit_html"},
     "CapturedProgram": {"html": "capture_view:capture_html"},
-    "Certificate": {"html": "certificate_view:certificate_html"},
+    "Certificate": {"html": "capture_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
         "html": "comparison_view:comparison_html",
@@ -175,12 +175,13 @@ def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda what, step, steps: None
         return
+    from rich.markup import escape  # Names of files and engines may look like markup.
     from rich.progress import Progress
 
     # No thread of its own draws it: that would run while times are measured.
     with Progress(console=console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what, refresh=True)
+        task = bar.add_task(escape(title), total=None)
+        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=escape(what), refresh=True)
 
 
 def _in_notebook() -> bool:

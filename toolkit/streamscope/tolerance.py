@@ -140,7 +140,8 @@ def _of_rounding(reference: Array, spread: Array | None) -> Array:
     # Zeros stay where they are, and would be most where a relu is last.
     others = off[finite & (size > 0) & np.isfinite(off)]
     others = others[:: 1 + others.size // SAMPLE]
-    return np.asarray(ALLOWED * (off + (np.quantile(others, 0.5, method="lower") if others.size else 0.0)))
+    typical = float(np.quantile(others, 0.5, method="lower")) if others.size else 0.0
+    return np.asarray(ALLOWED * (off + typical))
 
 
 @dataclass(frozen=True)

@@ -96,5 +96,7 @@ def time_text(time_ns: float, digits: int = 3) -> str:
 
 
 def exact_time_text(time_ns: float) -> str:
-    """Return a time in µs, to the ns, as the tooltips of a timeline write it: ``"113.050 µs"``."""
-    return f"{time_ns / 1e3:,.3f} µs"
+    """Return a time to the ns, as the tooltips of a timeline write it: ``"113.050 µs"``, from 100 ms on ``"4,147.972202 ms"``, then s."""
+    whole = math.floor(time_ns + 0.5)
+    digits, unit = (3, "µs") if abs(whole) < 1e8 else (6, "ms") if abs(whole) < 1e11 else (9, "s")
+    return f"{whole / 10**digits:,.{digits}f} {unit}"

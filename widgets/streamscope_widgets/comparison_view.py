@@ -147,11 +147,18 @@ def summary_html(
 
 
 def metrics_html(metrics: EngineMetrics | EngineTable) -> Html:
-    """Return metrics as HTML: a row for each engine."""
+    """Return metrics as HTML: a row for each engine or, of one, for each metric."""
     engines = metrics if isinstance(metrics, EngineTable) else EngineTable({metrics.engine: metrics})
     found = metrics_table(engines)
     simulated = [above("all times are simulated")] if any(each.simulated for each in engines.values()) else []
-    return block(*simulated, _summary_metrics(found), small(note_lines(found)))
+    shown = _summary_metrics(found) if isinstance(metrics, EngineTable) else _upright(found, metrics.engine)
+    return block(*simulated, shown, small(note_lines(found)))
+
+
+def _upright(found: MetricsTable, engine: str) -> Html:
+    """Return the metrics of one engine, one below the other, with what each means."""
+    rows = zip(found.headings, found.cells[engine], (meaning.partition(". ")[0].rstrip(".") for meaning in found.definitions), strict=True)
+    return table([Column(found.names[engine], kind="text"), Column(), Column(kind="prose")], map(Row, rows))
 
 
 def note_lines(found: MetricsTable) -> Html:

@@ -17,7 +17,7 @@ from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.words import counted, format_ms, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, fill, folded, image, lead, table
-from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, ticks
+from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, tick_text, ticks
 
 MOST_SHOWN, MOST_FOLDED = 12, 120
 """Kernels that are listed at once, and those that unfold below; the costliest come first, and the rest is counted."""
@@ -223,7 +223,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
         labels.append(small_text(GUTTER, bottom + 32, f"{left_out} more threads are not shown"))
     present = [(str(stage), COLOURS[stage]) for stage in CompileStage if any(each.stage is stage for each in stages)]
     legend, _ = lane_legend(present, MARGIN)
-    axis = lane_axis([(GUTTER + tick * 1e6 * scale, f"{tick:g}") for tick in ticks(0, length_ns / 1e6, 8)], TOP - 4, bottom)
+    axis = lane_axis([(GUTTER + tick * 1e6 * scale, tick_text(tick)) for tick in ticks(0, length_ns / 1e6, 8)], TOP - 4, bottom)
     title = small_text(WIDTH - MARGIN, bottom + 32, "time in which something was done, ms", "end")
     return document(WIDTH, bottom + 44, *legend, *axis, title, *labels, *bars, font_family=FONT)
 

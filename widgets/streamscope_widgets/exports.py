@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +16,8 @@ from streamscope.errors import OutputError
 from streamscope.files import suffix_of, written_whole
 from streamscope_widgets import charts
 from streamscope_widgets.comparison_view import comparison_report
-from streamscope_widgets.show.browser import pdf_of, png_of
 from streamscope_widgets.show.chart import RowChart
+from streamscope_widgets.show.html import fill
 from streamscope_widgets.show.still_chart import row_document
 from streamscope_widgets.still_timeline import timeline_svg
 
@@ -27,6 +30,34 @@ CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
     "overlaps": lambda comparison: charts.overlaps(comparison.metrics),
     "launches": lambda comparison: charts.launch_overheads(comparison.groups()),
 }
+
+
+def _charts(ending: str) -> Callable[[Comparison, str], list[Path]]:
+    return lambda comparison, name: [comparison.picture(f"{name}-{of}{ending}", of=of) for of in CHARTS]
+
+
+EXPORTS: dict[str, Callable[[Comparison, str], list[Path]]] = {
+    "report, HTML": lambda comparison, name: [comparison.report(f"{name}.html")],
+    "report, PDF": lambda comparison, name: [comparison.report(f"{name}.pdf")],
+    "report, Markdown": lambda comparison, name: [comparison.report(f"{name}.md")],
+    "timelines, SVG": lambda comparison, name: [comparison.picture(f"{name}.svg")],
+    "timelines, PNG": lambda comparison, name: [comparison.picture(f"{name}.png")],
+    "charts, SVG": _charts(".svg"),
+    "charts, PNG": _charts(".png"),
+    "spans, CSV": lambda comparison, name: [comparison.spans(f"{name}.csv")],
+    "spans, Parquet": lambda comparison, name: [comparison.spans(f"{name}.parquet")],
+    "folder to open again": lambda comparison, name: [comparison.save(name)],
+}
+"""What the explorer can write of a comparison, each under a name without an ending."""
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "chrome")
+PATIENCE_S = 120
+"""A page is printed in two seconds; a machine that does a lot else may take longer."""
+SHARPNESS = 2
+"""Pixels of a PNG, and of a canvas in a PDF, for each pixel of the picture."""
+PAGE_SIZE = "1400,1000"
+
+PICTURE = '<!doctype html><meta charset="utf-8"><style>body{{margin:0}}img{{display:block}}</style><img src="picture.svg">'
 
 
 def write_report(comparison: Comparison, path: Path) -> Path:
@@ -71,3 +102,50 @@ def _pdf(comparison: Comparison) -> bytes:
 def _png(svg: str) -> bytes:
     root = ET.fromstring(svg)  # noqa: S314 — our own
     return png_of(svg, int(root.attrib["width"]), int(root.attrib["height"]))
+
+
+def pdf_of(page: Path) -> bytes:
+    """Return an HTML file as PDF, as a browser prints it."""
+    # Time goes by at once until the page has drawn its timeline.
+    options = (f"--window-size={PAGE_SIZE}", "--no-pdf-header-footer", "--virtual-time-budget=10000")
+    return _made(page, "page.pdf", "--print-to-pdf", *options)
+
+
+def png_of(svg: str, width: int, height: int) -> bytes:
+    """Return an SVG document of a size in px as PNG, twice as large."""
+    with tempfile.TemporaryDirectory(prefix="streamscope-") as folder:
+        page = Path(folder, "page.html")
+        page.with_name("picture.svg").write_text(svg, encoding="utf-8")
+        page.write_text(fill(PICTURE), encoding="utf-8")
+        return _made(page, "picture.png", "--screenshot", f"--window-size={width},{height}", "--hide-scrollbars")
+
+
+def _made(page: Path, name: str, command: str, *options: str) -> bytes:
+    """Let Chromium make a file of a page, in a profile of its own, and return what is in it."""
+    chromium = _chromium(Path(name).suffix[1:].upper())
+    with tempfile.TemporaryDirectory(prefix="streamscope-", ignore_cleanup_errors=True) as folder:
+        made = Path(folder, name)
+        # Its sandbox does not run as root; the page is ours, and its policy lets nothing in.
+        root = ["--no-sandbox"] if os.geteuid() == 0 else []
+        run = [
+            chromium, "--headless", "--disable-gpu", "--no-first-run", *root, f"--user-data-dir={folder}/profile", *options,
+            f"--force-device-scale-factor={SHARPNESS}", f"{command}={made}", page.absolute().as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(run, capture_output=True, timeout=PATIENCE_S, check=False)  # noqa: S603 — found on PATH, with our page
+            return made.read_bytes()
+        except subprocess.TimeoutExpired as error:
+            raise OutputError(f"{chromium} did not finish within {PATIENCE_S} s", hint="try again, or print the HTML report") from error
+        except OSError as error:
+            said = (done.stderr.decode(errors="replace").strip().splitlines() or ["it wrote no file"])[-1]
+            raise OutputError(f"{chromium} made no {made.suffix[1:].upper()}: {said}", hint="print the HTML report by hand") from error
+
+
+def _chromium(wanted: str) -> str:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise OutputError(
+            f"a {wanted} is made by Chromium or Chrome, and neither is on PATH",
+            hint="install one (`apt install chromium`), or write .html or .svg, which need none",
+        )
+    return found

@@ -41,7 +41,7 @@ STYLE = """
 .g text { font: 11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; fill: var(--ink); }
 .g .title { font-size: 12.5px; font-weight: 600; } .g .soft { fill: var(--soft); font-size: 10px; }
 .g .card { fill: var(--card); } .g .band { fill: var(--band); }
-.g .box { fill: var(--box); stroke: var(--rule); } .g .edge { fill: none; stroke: var(--arrow); stroke-width: 1.3; }
+.g .box, .g use { fill: var(--box); stroke: var(--rule); } .g .edge { fill: none; stroke: var(--arrow); stroke-width: 1.3; }
 .g .tip { fill: var(--arrow); }
 """
 _KIND_COLOURS = {
@@ -56,19 +56,19 @@ _KIND_COLOURS = {
 def graph_html(view: GraphView) -> Html:
     """Return a graph as HTML for a notebook, with a tooltip for each box."""
     picture = _Picture.of(view)
-    area = '<area shape="rect" coords="{:.0f},{:.0f},{:.0f},{:.0f}" title="{tip}" alt="{tip}">'
+    area = '<area shape="rect" coords="{:.0f},{:.0f},{:.0f},{:.0f}" title="{tip}" alt="{name}">'
     return fill(
         '<div style="overflow:auto;{tall}">'
         '<img src="{source}" alt="{title}" usemap="#{name}" width="{width}" height="{height}" style="max-width:none;border-radius:6px">'
         '<map name="{name}">{areas}</map></div>{hint}',
         tall=TALL.format(MOST_HEIGHT) if picture.height > MOST_HEIGHT else "",
         hint=small(SCROLL.format(picture.height)) if picture.height > MOST_HEIGHT else Html(),
-        source=Html(data_uri(picture.svg())),
+        source=Html(data_uri(picture.svg(tips=False))),
         title=picture.title,
         name=f"graph-{secrets.token_hex(4)}",
         width=picture.width,
         height=picture.height,
-        areas=[fill(area, x, y, x + BOX_WIDTH, y + BOX_HEIGHT, tip=tip) for x, y, tip in picture.tips()],
+        areas=[fill(area, x, y, x + BOX_WIDTH, y + BOX_HEIGHT, tip=tip, name=tip.partition("\n")[0]) for x, y, tip in picture.tips()],
     )
 
 
@@ -135,7 +135,8 @@ class _Picture:
         more = [f"and {len(lines) - TIP_LINES} more"] if len(lines) > TIP_LINES else []
         return [f"nodes {box.nodes[0]} to {box.nodes[-1]}, one after the other", *lines[:TIP_LINES], *more]
 
-    def svg(self) -> str:
+    def svg(self, *, tips: bool = True) -> str:
+        """Return the document; an image shows no tips of its own."""
         arrow = shape("path", class_="tip", d="M0 .8 8 4 0 7.2z")
         marker = shape(
             "marker", arrow, id="tip", viewBox="0 0 8 8", refX=7, refY=4, markerWidth=7, markerHeight=7, orient="auto"
@@ -143,8 +144,9 @@ class _Picture:
         card = shape("rect", class_="card", width="100%", height="100%", rx=6)
         title = text(PADDING, 22, self.title, class_="title")
         edges = [shape("path", class_="edge", marker_end="url(#tip)", d=path) for path in self.edges()]
-        boxes = [self.box(box) for box in self.layout.boxes]
-        head = [shape("style", STYLE), shape("defs", marker), card, title]
+        boxes = [self.box(box, tips=tips) for box in self.layout.boxes]
+        frame = shape("rect", id="box", class_="box", width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
+        head = [shape("style", STYLE), shape("defs", marker, frame), card, title]
         return document(self.width, self.height, *head, *self.lanes(), *edges, *boxes, label=self.title, card=False, class_="g")
 
     def lanes(self) -> Iterator[str]:
@@ -155,17 +157,14 @@ class _Picture:
                 yield shape("rect", class_="band", x=x, y=HEAD, width=width, height=self.height - HEAD - PADDING / 2, rx=6)
                 yield text(x + COLUMN_GAP / 2 - 3, HEAD + 16, lane.name, class_="soft")
 
-    def box(self, box: Box) -> str:
+    def box(self, box: Box, *, tips: bool) -> str:
         """Draw one box: a stripe in the kernel's colour, the name, and the shape in faint ink."""
         node, x, y = self.nodes[box.nodes[0]], self.x(box.column), self.y(box.level)
         name, extent = (_named(node), node.shape) if len(box.nodes) == 1 else self.summary(box)
         room = int((BOX_WIDTH - STRIPE - 22) / CHARACTER) - len(extent)
-        frames = [
-            shape("rect", class_="box", x=x + shift, y=y + shift, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
-            for shift in ((3, 0) if len(box.nodes) > 1 else (0,))
-        ]
-        tip = shape("title", words("\n".join(self.tip(box))))
-        parts = [tip, *frames, *self.stripe(box), text(x + STRIPE + 8, y + 17, shortened(name, room))]
+        frames = [shape("use", href="#box", x=x + shift, y=y + shift) for shift in ((3, 0) if len(box.nodes) > 1 else (0,))]
+        tip = [shape("title", words("\n".join(self.tip(box))))] if tips else []
+        parts = [*tip, *frames, *self.stripe(box), text(x + STRIPE + 8, y + 17, shortened(name, room))]
         if extent:
             parts.append(text(x + BOX_WIDTH - 8, y + 17, extent, class_="soft", text_anchor="end"))
         return shape("g", *parts)

@@ -7,30 +7,58 @@ no mark, so what a row's marks say in sum is what its spans do. The timeline dra
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import HOST_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import SpanTable
+from streamscope_widgets.rows import SLOTS, IntArray, places_of
 
-IntArray = npt.NDArray[np.integer[Any]]
-
-MOST_ROWS = 8
-"""Rows of a lane; what overlaps more spans than that shares the last. As in ``tracks.js``."""
-SLOTS = MOST_ROWS + 1
-"""Slots of a lane: its rows, and the band of graph replays, which enclose kernels."""
-SLACK_NS = 200
-"""Spans whose position was worked out may touch their neighbour by the recorder's error."""
-MOST_LANES, MOST_HOST_LANES, MANY_STREAMS = 100, 40, 32
-"""As in ``tracks.js``: lanes that are drawn, how many of the host's where there are many streams, and from how many streams on those of a
-single kernel are left out."""
 MOST_PIXELS = 16_384
 """Pixels of the widest stretch that is asked for."""
 MOST_DIRECT = 400_000
 """So many spans are merged whenever they are asked for; what reaches over more is merged for the whole trace, once."""
+
+
+class Mergeable(Protocol):
+    """What is drawn at several levels of detail."""
+
+    def merged(self, pitch_ns: int) -> Self:
+        """Return it at a level whose pixels are so long."""
+
+
+T = TypeVar("T", bound=Mergeable)
+
+
+def level_of(levels: dict[int, T], level: int, finest: int, whole: Callable[[int], T]) -> T:
+    """Return a level of a whole trace, made of the nearest finer one, and keep it.
+
+    Parameters
+    ----------
+    levels : dict
+        Those that were made before.
+    level : int
+        Pixels are 2**level ns long.
+    finest : int
+        From `finest_level`: coarser levels are made of it, quickly.
+    whole : callable
+        ``whole(pitch_ns)`` makes a level of the trace itself.
+    """
+    if level not in levels:
+        if level > finest:
+            level_of(levels, finest, finest, whole)
+        finer = max((known for known in levels if known < level), default=None)
+        levels[level] = whole(1 << level) if finer is None else levels[finer].merged(1 << level)
+    return levels[level]
+
+
+def finest_level(length_ns: int, count: int, most_direct: int) -> int:
+    """Return the finest level that is likely to be made for a whole trace: that of a view of so many of its parts."""
+    return max(1, math.floor(math.log2(max(2.0, length_ns * most_direct / max(1, count) / MOST_PIXELS))))
 
 
 @dataclass(frozen=True)
@@ -99,12 +127,8 @@ class Rows:
 
     Attributes
     ----------
-    lanes : int64 array
-        Codes of the lanes that are drawn; of very many those with most spans.
-    left_out : int
-        How many other lanes hold spans.
-    deeper : int64 array
-        For each drawn lane, how many ranges lie over others for want of a row.
+    places : Places
+        Lanes and rows.
     span : int32 array
         Rows of the table: those on drawn lanes, slot by slot and in each slot by start.
     offsets : int64 array
@@ -113,9 +137,8 @@ class Rows:
 
     def __init__(self, spans: SpanTable) -> None:
         self.spans = spans
-        self.lanes, self.left_out = _drawn_lanes(spans)
-        slot, self.deeper = _slots(spans, self.lanes)
-        count = len(self.lanes) * SLOTS
+        self.places = places_of(spans)
+        slot, count = self.places.slot, len(self.places.lanes) * SLOTS
         self.span = np.argsort(slot.astype(np.int16), kind="stable").astype(np.int32)[: int((slot < count).sum())]
         self.offsets = np.append(0, np.cumsum(np.bincount(slot, minlength=count)[:count]))
         self.start_ns, self.end_ns = spans.start_ns[self.span], spans.end_ns[self.span]
@@ -123,7 +146,7 @@ class Rows:
         """The largest end so far in the slot; it ascends, so it can be searched."""
         if any((np.diff(self.end_ns[self._slice(at)]) < 0).any() for at in range(count)):
             self.reach_ns = np.concatenate([np.maximum.accumulate(self.end_ns[self._slice(at)]) for at in range(count)])
-        self._levels: dict[int, tuple[Marks, IntArray]] = {}
+        self._levels: dict[int, Marks] = {}
 
     def _slice(self, slot: int) -> slice:
         return slice(int(self.offsets[slot]), int(self.offsets[slot + 1]))
@@ -178,23 +201,15 @@ class Rows:
         return found.select(found.end_ns >= start_ns), exact
 
     def _level(self, level: int) -> tuple[Marks, IntArray]:
-        """Return all marks of a level, and where those of each slot begin; made of the nearest finer level, and kept."""
-        if level not in self._levels:
-            if level > self._finest:
-                self._level(self._finest)  # Coarser levels are made of it, quickly.
-            finer = max((known for known in self._levels if known < level), default=None)
-            slots = (self._single(slot, self._slice(slot).start, self._slice(slot).stop) for slot in self._used)
-            made = _joined([one.merged(1 << level) for one in slots]) if finer is None else self._levels[finer][0].merged(1 << level)
-            offsets = np.append(0, np.cumsum(np.bincount(made.slot, minlength=len(self.offsets) - 1)))
-            self._levels[level] = (made, offsets)
-        return self._levels[level]
-
-    @cached_property
-    def _finest(self) -> int:
-        """The finest level that is likely to be made for the whole trace: that of a view of so many spans."""
+        """Return all marks of a level, and where those of each slot begin."""
         length_ns = int(self.spans.end_ns.max(initial=0)) - int(self.spans.start_ns.min(initial=0))
-        pitch_ns = length_ns * MOST_DIRECT / max(1, len(self.spans)) / MOST_PIXELS
-        return max(1, math.floor(math.log2(max(2.0, pitch_ns))))
+        found = level_of(self._levels, level, finest_level(length_ns, len(self.spans), MOST_DIRECT), self._whole)
+        return found, np.searchsorted(found.slot, np.arange(len(self.offsets)))
+
+    def _whole(self, pitch_ns: int) -> Marks:
+        """Return the marks of all spans, made slot by slot."""
+        slices = [(slot, self._slice(slot)) for slot in self._used]
+        return _joined([self._single(slot, within.start, within.stop).merged(pitch_ns) for slot, within in slices])
 
     def _single(self, slot: int, first: int, last: int) -> Marks:
         """Return a mark for each of the spans of one slot that lie at positions from ``first`` up to ``last``."""
@@ -212,79 +227,3 @@ def _joined(parts: list[Marks]) -> Marks:
     if not parts:
         return Marks(*(np.zeros(0, np.int64) for _ in Marks.__dataclass_fields__))
     return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Marks.__dataclass_fields__))
-
-
-def host_lanes(spans: SpanTable) -> npt.NDArray[np.bool_]:
-    """Tell of each lane whether it is a host lane: one with host calls on it."""
-    host: npt.NDArray[np.bool_] = np.bincount(spans.lane, spans.is_kind(HOST_KINDS), minlength=len(spans.lanes)) > 0
-    return host
-
-
-def _drawn_lanes(spans: SpanTable) -> tuple[IntArray, int]:
-    """Return the lanes that are drawn, and how many others hold spans; the same as ``firstLanes`` in ``tracks.js``."""
-    sizes, host = np.bincount(spans.lane, minlength=len(spans.lanes)), host_lanes(spans)
-    used = np.flatnonzero(sizes)
-    streams: IntArray = used[~host[used]]
-
-    def fullest(lanes: IntArray, most: int) -> IntArray:
-        return lanes[np.lexsort((lanes, -sizes[lanes]))][:most]
-
-    hosts = fullest(used[host[used]], max(MOST_HOST_LANES, MOST_LANES - len(streams)))
-    several = streams[sizes[streams] > 1] if len(streams) > MANY_STREAMS else streams
-    drawn = np.sort(np.append(hosts, fullest(several if len(several) else streams, MOST_LANES - len(hosts))))
-    return drawn, len(used) - len(drawn)
-
-
-def _slots(spans: SpanTable, lanes: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the slot of each span, the largest one for lanes that are not drawn; and for each lane how many ranges have no row.
-
-    A span takes the first row of its lane in which nothing runs when it starts.
-    """
-    none = len(lanes) * SLOTS
-    place = np.full(len(spans.lanes) + 1, -1)
-    place[lanes] = np.arange(len(lanes))
-    at = place[spans.lane]
-    slot = np.where(at < 0, none, at * SLOTS)
-    slot[(at >= 0) & (spans.kind == SpanKind.GRAPH)] += MOST_ROWS
-    deeper = np.zeros(len(lanes), np.int64)
-    for lane in range(len(lanes)):
-        rows: IntArray = np.flatnonzero(slot == lane * SLOTS)
-        ranges = spans.kind[rows] == SpanKind.RANGE
-        if ranges.any():
-            # Of ranges that begin at one time the longest first: it holds the others.
-            rows = rows[np.lexsort((rows, np.where(ranges, -spans.end_ns[rows], 0), spans.start_ns[rows]))]
-        start_ns, end_ns = spans.start_ns[rows] + (SLACK_NS if spans.basis[rows].any() else 0), spans.end_ns[rows]
-        if not (np.maximum.accumulate(end_ns)[:-1] > start_ns[1:]).any():
-            continue
-        row, covered = _first_fit(start_ns, end_ns)
-        slot[rows] += row
-        deeper[lane] = int((covered & (spans.kind[rows] == SpanKind.RANGE)).sum())
-    return slot, deeper
-
-
-def _first_fit(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return for spans by start the first of `MOST_ROWS` rows that is free, the last where none is; and whether none was."""
-    row = np.full(len(start_ns), MOST_ROWS - 1)
-    left = np.arange(len(start_ns))
-    for number in range(MOST_ROWS - 1):
-        taken = _chain(start_ns[left], end_ns[left])
-        row[left[taken]] = number
-        left = left[~taken]
-        if not len(left):
-            break
-    covered = np.zeros(len(start_ns), bool)
-    covered[left[1:]] = np.maximum.accumulate(end_ns[left])[:-1] > start_ns[left[1:]]
-    return row, covered
-
-
-def _chain(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell which spans a row takes: the first, the next one that starts when it is over, and so on."""
-    count = len(start_ns)
-    taken = np.zeros(count + 1, bool)
-    taken[0] = True
-    after = np.append(np.maximum(np.searchsorted(start_ns, end_ns), np.arange(count) + 1), count)
-    # The spans that are 2, 4, 8, … further on in the chain, doubled until its end.
-    while not taken[count]:
-        taken[after[np.flatnonzero(taken)]] = True
-        after = after[after]
-    return taken[:count]

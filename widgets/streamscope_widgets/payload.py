@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity
+from streamscope.analysis import Activity, span_ns
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.levels import host_lanes
 from streamscope_widgets.overlap_columns import (
     activity_of,
     encode_activity,
@@ -30,6 +29,7 @@ from streamscope_widgets.overlap_columns import (
     header_words,
     waits_of,
 )
+from streamscope_widgets.rows import host_lanes, places_of
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
@@ -194,12 +194,12 @@ class Codes:
 def first_spans(group: TimelineGroup, count: int) -> Shown:
     """Return the first spans of a group, all by default, and say how many are left out."""
     spans, thin = group.trace.spans, isinstance(group, BlockGroup)
-    total = len(spans)
-    if count >= total:
-        return Shown(spans, None if thin else activity_of(group.trace, spans))
-    header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
-    spans = spans.select(np.arange(count))
-    return Shown(spans, None if thin else activity_of(group.trace, spans), header=header)
+    total, header = len(spans), dict[str, Any]()
+    if count < total:
+        header = {"left_out": f"{total - count:,} of {total:,} spans left out", "shown_until_ns": int(spans.start_ns[count])}
+        spans = spans.select(np.arange(count))
+    places = places_of(spans, thin=thin)
+    return Shown(spans, None if thin else activity_of(group.trace, spans), {"row": places.row}, {**header, **places.header()})
 
 
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
@@ -250,18 +250,10 @@ def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes:
     }
 
 
-def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
-    """Encode the critical path of each group apart from its spans, since few ask for it, and a million spans take a while.
-
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-    keep : sequence of int, optional
-        As for `encode`.
-    """
+def encode_paths(groups: Sequence[TimelineGroup]) -> Payload:
+    """Encode the critical path of each group apart from its spans, since few ask for it, and a million spans take a while."""
     block = ColumnBlock()
-    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    paths = [_path_of(group, count, block) for group, count in zip(groups, kept, strict=True)]
+    paths = [_path_of(group, len(group.trace.spans), block) for group in groups]
     return Payload({"paths": paths}, block.to_bytes())
 
 
@@ -272,7 +264,7 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
 def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
     info = group.trace.info
     extent_ns = group.extent_ns
-    makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
+    makespan_ns = group.makespan_ns if group.makespan_ns is not None else span_ns(group.trace.spans)
     more = dict(shown.header)
     remarks = (comparison, stretch_words(group), more.pop("left_out", ""), group.note)
     return {
@@ -369,11 +361,11 @@ def _codes_of(texts: tuple[str, ...], used: npt.NDArray[Any], codes: dict[str, i
 def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     """Say of each group how it compares with the baseline: the ``async`` engine, else the first group.
 
-    Makespans without recording are compared if all groups have one, extents of the recordings otherwise: never one with the other.
+    Makespans without recording are compared if all groups have one, spans of the recordings otherwise: never one with the other.
     Traces of different programs are not compared.
     """
     known = [group.makespan_ns for group in groups if group.makespan_ns is not None]
-    lengths = known if len(known) == len(groups) else [float(group.extent_ns) for group in groups]
+    lengths = known if len(known) == len(groups) else [float(span_ns(group.trace.spans)) for group in groups]
     base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
     program = groups[base].trace.info.program if groups else ""
     worked_out = [

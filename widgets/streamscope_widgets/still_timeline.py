@@ -71,8 +71,8 @@ def timeline_image(groups: Sequence[TimelineGroup], finding: str) -> Html:
 
 
 def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
-    """Return what stands where live timelines cannot be drawn: the finding, the picture, and what to do for the live ones."""
-    return block(still(lead(finding) if finding else "", timeline_image(groups, finding)))
+    """Return what stands before live timelines: the finding and, until they are drawn, the picture and what to do for them."""
+    return block(lead(finding) if finding else "", still(timeline_image(groups, finding)))
 
 
 def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
@@ -245,7 +245,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: s
     unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
     times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
     title = f"{nature} time of the {'run' if nature == 'predicted' else 'recorded run'}, {unit}".lstrip()
-    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:g}") for time in times]
+    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:.10g}") for time in times]
     return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
 
 

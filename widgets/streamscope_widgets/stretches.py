@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis import Activity
+from streamscope_widgets.levels import finest_level, level_of
 
 KERNELS, COPIES = 12, 4
 """Bits from which the streams with kernels, and with copies, stand in a number that tells what is done."""
@@ -83,14 +83,8 @@ class StretchLevels:
 
     def _level(self, level: int) -> Stretches:
         found = self._whole.found
-        length_ns = max(2, int(found.end_ns[-1] - found.start_ns[0]))
-        finest = max(1, math.floor(math.log2(max(2.0, length_ns * self.most_direct / len(found.start_ns) / 16_384))))
-        if level not in self._levels:
-            if level > finest:
-                self._level(finest)
-            finer = max((known for known in self._levels if known < level), default=None)
-            self._levels[level] = (self._whole if finer is None else self._levels[finer]).merged(1 << level)
-        return self._levels[level]
+        finest = finest_level(int(found.end_ns[-1] - found.start_ns[0]), len(found.start_ns), self.most_direct)
+        return level_of(self._levels, level, finest, self._whole.merged)
 
 
 def _within(stretches: Stretches, start_ns: float, end_ns: float) -> Stretches:

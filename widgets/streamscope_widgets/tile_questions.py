@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
-from streamscope_widgets.levels import SLOTS, IntArray
 from streamscope_widgets.payload import Payload, encode_paths
+from streamscope_widgets.rows import SLOTS, IntArray
 from streamscope_widgets.tiles import Part, Tiles
 
 MOST_MARKS = 500
@@ -104,6 +104,18 @@ def _go(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
     return {"group": group, "span": span, **place, **hidden}
 
 
+def _starts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Say when an operation begins on the device in each group; null where it does not."""
+    starts: list[int | None] = []
+    for part in tiles.parts:
+        spans = part.group.trace.spans
+        rows = np.flatnonzero(
+            (spans.operation == int(question["operation"])) & (spans.kind >= SpanKind.KERNEL) & (spans.kind != SpanKind.GRAPH)
+        )
+        starts.append(int(spans.start_ns[rows[0]]) if len(rows) else None)
+    return {"starts": starts}
+
+
 def _next_hit(tiles: Tiles, question: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return group, row and place of the next hit, or the one before, in the shown groups in turn; after the last comes the first."""
     hits, step = hits_of(tiles, question["find"]) or [], int(question["step"])
@@ -189,7 +201,7 @@ def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[in
     """Add up one group's rows, ``[lane, row]``, in a stretch of its own time; spans that reach out of it count with what lies in it."""
     part = tiles.parts[group]
     spans, drawn = part.group.trace.spans, part.rows
-    place = {int(lane): number for number, lane in enumerate(drawn.lanes)}
+    place = {int(lane): number for number, lane in enumerate(drawn.places.lanes)}
     wanted = {place[lane] * SLOTS + row for lane, row in rows if lane in place}
     pieces = [np.arange(first, last) for slot, first, last in drawn.window(start, end) if slot in wanted]
     positions = np.concatenate(pieces or [np.zeros(0, np.int64)])
@@ -220,5 +232,5 @@ def _time_within(part: Part, start: float, end: float, *, kernels_alone: bool) -
     return float(length_ns[runs].sum())
 
 
-_ANSWERS = {"find": _counts, "go": _go, "totals": _totals}
+_ANSWERS = {"find": _counts, "go": _go, "starts": _starts, "totals": _totals}
 QUESTIONS = frozenset({"paths", "tile", *_ANSWERS})

@@ -19,9 +19,10 @@ from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.levels import MOST_DIRECT, MOST_ROWS, SLOTS, IntArray, Marks, Rows
+from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows
 from streamscope_widgets.overlap_columns import activity_of, encode_stretches_of_path, waits_of
 from streamscope_widgets.payload import BlockGroup, Payload, Shown, codes_of, encode_part, encode_shown
+from streamscope_widgets.rows import SLOTS, IntArray
 from streamscope_widgets.stretches import StretchLevels
 
 MOST_WHOLE = 1_000_000
@@ -75,7 +76,7 @@ class Part:
     @cached_property
     def drawn(self) -> BoolArray:
         """Which spans are on a lane that is drawn."""
-        return np.isin(self.group.trace.spans.lane, self.rows.lanes)
+        return np.isin(self.group.trace.spans.lane, self.rows.places.lanes)
 
     @cached_property
     def launched(self) -> IntArray:
@@ -92,13 +93,6 @@ class Part:
         found = critical_path(self.group.trace)
         each, length_ns = np.arange(len(found.span)), found.end_ns - found.start_ns
         return found.words, Marks(found.span, np.ones_like(each), found.bound, found.start_ns, found.end_ns, length_ns, each, length_ns)
-
-    def row_counts(self) -> list[list[int]]:
-        """Return of each drawn lane its code, how many rows it has, whether it has a band, and its ranges without a row."""
-        filled = np.diff(self.rows.offsets).reshape(-1, SLOTS) > 0
-        rows = np.where(filled[:, :MOST_ROWS].any(axis=1), MOST_ROWS - np.argmax(filled[:, MOST_ROWS - 1 :: -1][:, :MOST_ROWS], axis=1), 0)
-        columns = (self.rows.lanes, rows, filled[:, MOST_ROWS], self.rows.deeper)
-        return [[int(value) for value in lane] for lane in zip(*columns, strict=True)]
 
     def shown(self, level: int, start_ns: float, end_ns: float, hits: BoolArray | None = None) -> Shown:
         """Return what is sent of a stretch of time at a level.
@@ -187,7 +181,7 @@ class Tiles:
             spans, found = part.group.trace.spans, part.shown(level, -np.inf, np.inf)
             remark = "" if found.header["exact"] else f"{len(spans):,} spans: what shares a pixel is one mark, zoom in for its spans"
             header = {
-                "tiled": True, "drawn": part.row_counts(), "lanes_left_out": part.rows.left_out, "left_out": remark,
+                "tiled": True, **part.rows.places.header(), "left_out": remark,
                 "kind_counts": np.bincount(spans.kind, minlength=1).tolist(),
             }  # fmt: skip
             shown.append(replace(found, header={**found.header, **header, "level": level}))

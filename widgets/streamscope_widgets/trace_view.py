@@ -7,7 +7,7 @@ from itertools import islice
 from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.trace import Trace
-from streamscope.words import counted, format_us, percent, shortened, time_text
+from streamscope.words import counted, percent, shortened, time_text
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, folded, joined, lead, small, still, table, warned
 from streamscope_widgets.still_timeline import timeline_image
@@ -80,7 +80,7 @@ def _numbers(found: Summary) -> Html:
     rows = list(found.rows())
     spreads = {"launch latency": found.launch_latency, "queue time": found.queue_time, "API time": found.api_time}
     told = [
-        (f"{label}, median", format_us(spread.median_us) + " µs") if (spread := spreads.get(label)) else (label, value)
+        (f"{label}, median", time_text(spread.median_us * 1000)) if (spread := spreads.get(label)) else (label, value)
         for label, value, _ in rows
     ]
     columns = [Column(label, meaning) for (label, _), (*_, meaning) in zip(told, rows, strict=True)]

@@ -41,7 +41,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, capitalised, format_us, percent, shortened
+from streamscope.words import aligned, capitalised, format_us, percent, shortened, time_text
 
 STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
@@ -262,7 +262,7 @@ class Summary:
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
         yield "kernels", "kernel_count", f"{self.kernel_count:,}", kernel_count
-        yield "span", "span_us", f"{format_us(self.span_us)} µs", span_ns
+        yield "span", "span_us", time_text(self.span_us * 1000), span_ns
         yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us), gpu_busy_ns
         communication_us = self.work.exposed_communication_ns / 1000
         yield "communication alone", "work", self._share(communication_us) if communication_us else None, exposed_communication_ns
@@ -274,11 +274,11 @@ class Summary:
             ("other", self.idle.other_ns, other_idle_ns),
         )
         for words, time_ns, function in causes:
-            yield f"idle: {words}", "", f"{format_us(time_ns / 1000)} µs" if time_ns else None, function
+            yield f"idle: {words}", "", time_text(time_ns) if time_ns else None, function
         yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
         at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
         yield "kernels at once", "overlap", at_once, average_concurrency
-        net = None if self.net_overlap_us is None else f"{format_us(self.net_overlap_us)} µs"
+        net = None if self.net_overlap_us is None else time_text(self.net_overlap_us * 1000)
         yield "net gain of overlap", "net_overlap_us", net, net_overlap_ns
         yield from self._launch_values()
 
@@ -289,15 +289,15 @@ class Summary:
             ("queue time", "queue_time", self.queue_time, queue_time_ns),
             ("API time", "api_time", self.api_time, call_times_ns),
         ):
-            text = f"{format_us(spread.median_us)} µs, 95 % below {format_us(spread.p95_us)} µs" if spread else None
+            text = f"{time_text(spread.median_us * 1000)}, 95 % below {time_text(spread.p95_us * 1000)}" if spread else None
             yield words, name, text, function
         yield "short kernels", "short_kernels", f"{self.short_kernels:,}" if self.short_kernels else None, short_kernels
         yield "late kernels", "late_kernels", f"{self.late_kernels:,}" if self.late_kernels else None, late_kernels
-        yield "queue full", "queue_full_us", f"{format_us(self.queue_full_us)} µs" if self.queue_full_us else None, queue_full_ns
+        yield "queue full", "queue_full_us", time_text(self.queue_full_us * 1000) if self.queue_full_us else None, queue_full_ns
 
     def _share(self, value_us: float) -> str:
         """Return a time with its share of the span."""
-        return f"{format_us(value_us)} µs ({percent(value_us / (self.span_us or 1.0))})"
+        return f"{time_text(value_us * 1000)} ({percent(value_us / (self.span_us or 1.0))})"
 
 
 def summary(trace: Trace, alone: Trace | None = None) -> Summary:

@@ -52,9 +52,7 @@ class Dependencies:
     @staticmethod
     def of(program: Program) -> Dependencies:
         """Find the dependencies of a program: each read needs the last write, each write the last write and all reads since."""
-        work: list[Work] = []
-        for operation in program.operations:
-            work += [operation.work] if isinstance(operation.work, HostCall) else operation.work
+        work: list[Work] = [work for operation in program.operations for work in operation.works]
         writer: dict[int, int] = {}
         readers: dict[int, list[int]] = defaultdict(list)
         needs: list[list[int]] = []

@@ -145,7 +145,7 @@ def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress
         if progress is not None:
             progress("running operations", step, len(program.operations))
         yield from _undeclared(program, operation)
-        for work in _pieces(operation):
+        for work in operation.works:
             touches.run(operation, work)
     for group in touches.groups.values():
         yield _finding(program, group)
@@ -159,14 +159,10 @@ def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress
         yield Finding(Kind.UNCHECKED, Severity.NOTE, operations, (), message, "to have it checked, pass its state as a variable.")
 
 
-def _pieces(operation: Operation) -> Iterable[Work]:
-    return [operation.work] if isinstance(operation.work, HostCall) else operation.work
-
-
 def _undeclared(program: Program, operation: Operation) -> Iterator[Finding]:
     """Yield what the launches of an operation declare and the operation does not, and the other way round."""
-    reads = {variable for work in _pieces(operation) for variable in work.reads}
-    writes = {variable for work in _pieces(operation) for variable in work.writes}
+    reads = {variable for work in operation.works for variable in work.reads}
+    writes = {variable for work in operation.works for variable in work.writes}
     for verb, extra in (
         ("reads", reads - {*operation.reads, *operation.writes}),
         ("writes", writes - set(operation.writes)),

@@ -27,11 +27,18 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def unsupported(tensor: Any) -> tuple[str, str] | None:
+    """Return what a tensor is whose elements do not lie in rows as they are, and what can be had instead; None of any other."""
+    if tensor.is_quantized:
+        return "a quantized tensor", "its whole numbers, .int_repr(), and its scale"
+    if tensor.is_nested:
+        return "a nested tensor", "its parts, .unbind()"
+    return None if tensor.layout is sys.modules["torch"].strided else ("a sparse tensor", "its indices and values")
+
+
 def on_device(value: Any) -> bool:
-    """Tell a CuPy array or CUDA tensor with elements in rows."""
-    if is_tensor(value):
-        return bool(value.is_cuda and value.layout is sys.modules["torch"].strided)
-    return hasattr(value, "__cuda_array_interface__")
+    """Tell a CuPy array, or a CUDA tensor that is not `unsupported`."""
+    return bool(value.is_cuda and unsupported(value) is None) if is_tensor(value) else hasattr(value, "__cuda_array_interface__")
 
 
 def device_address(value: Any) -> int:
@@ -51,11 +58,11 @@ def repeats(value: Any) -> bool:
 
 
 def copyable(value: Any) -> Any:
-    """Return the same memory in a dtype that the library can copy, without gradients."""
+    """Return the same memory in a dtype that the library can copy, without gradients: few of PyTorch's kernels know all dtypes."""
     if not is_tensor(value):
         return value
     value = value.detach() if value.requires_grad else value
-    return value if _numpys(value.dtype) is not None else value.view(_whole_numbers(value.dtype))
+    return value if value.dtype in _copied() or value.is_conj() or value.is_neg() else value.view(_whole_numbers(value.dtype))
 
 
 def copy_of(value: Any) -> Any:
@@ -82,9 +89,8 @@ def restore(before: Iterable[tuple[Any, Any]]) -> None:
 def fetched(value: Any) -> Array:
     """Return the values of a CuPy array or tensor in NumPy."""
     if is_tensor(value):
-        numpys = _numpys(value.dtype)
-        copied = copyable(value).resolve_conj().resolve_neg().cpu()
-        return np.asarray((copied if numpys is None else copied.to(numpys)).numpy())
+        copied, numpys = copyable(value.detach().resolve_conj().resolve_neg()).cpu(), _numpys(value.dtype)
+        return np.asarray((copied if numpys is None else as_copied(copied, value).to(numpys)).numpy())
     values = np.asarray(value.get() if hasattr(value, "get") else value)
     # CuPy's bfloat16 is a dtype of another package, which NumPy cannot compute with.
     return values.astype(np.float32) if values.dtype.name == "bfloat16" else values
@@ -95,11 +101,12 @@ def fill(value: Any, values: Array) -> None:
     if not is_tensor(value):
         value.set(values.astype(value.dtype))
         return
-    torch = sys.modules["torch"]
-    if (numpys := _numpys(value.dtype)) is not None and numpys is not value.dtype and not value.is_complex():
+    torch, numpys = sys.modules["torch"], _numpys(value.dtype)
+    if numpys not in (None, value.dtype) and not value.is_complex():
         most = torch.finfo(value.dtype).max
         values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
-    copyable(value).copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape))
+    made = torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape)
+    copyable(value).copy_(made if numpys is None else copyable(made.to(value.dtype)))
 
 
 def allowed(value: Any, expected: Array) -> Array:
@@ -123,6 +130,14 @@ def _numpys(dtype: Any) -> Any:
             continue
         return wanted
     return None
+
+
+@cache
+def _copied() -> frozenset[Any]:
+    """Return the dtypes that all of PyTorch's ways to copy know."""
+    torch = sys.modules["torch"]
+    names = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
+    return frozenset(getattr(torch, name) for name in names.split())
 
 
 def _whole_numbers(dtype: Any) -> Any:

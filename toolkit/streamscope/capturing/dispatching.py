@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from streamscope.devices.cuda.gate import WATCHDOG
 
+_THREADS = "/proc/self/task"
+"""A folder for each thread of this process, also of those that Python does not know."""
+_OF_THE_DRIVER = "cuda"
+"""What the names of the CUDA driver's threads begin with: ``"cuda-EvtHandlr"``, ``"cuda00001400006"``."""
 Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
 
@@ -29,7 +35,8 @@ def listening(hear: Hear) -> AbstractContextManager[object]:
 class OtherThreads:
     """Tells whether threads ran meanwhile that nobody hears: what they launched cannot be told from what an operator did.
 
-    A thread that launches something takes processor time, and one that waits takes none.
+    A thread that launches something takes processor time, and one that waits takes none. Threads that Python does not know, as of a library
+    in C++, are among them, but for the driver's own.
 
     Parameters
     ----------
@@ -39,12 +46,25 @@ class OtherThreads:
 
     def __init__(self, ours: Iterable[int] = ()) -> None:
         self._heard = {threading.get_native_id(), *ours}
+        self._launches: dict[int, bool] = {}
 
     def times_ns(self) -> dict[int, int]:
         """Return the processor time of each thread that is not heard; the calling one is heard from now on."""
         self._heard.add(threading.get_native_id())
-        others = (one.native_id for one in threading.enumerate() if one.name != WATCHDOG)
-        return {one: _processor_time_ns(one) for one in others if one is not None and one not in self._heard}
+        threads = map(int, os.listdir(_THREADS))  # noqa: PTH208 — paths take twice the time, and each operator asks
+        others = (one for one in threads if one not in self._heard and self._may_launch(one))
+        return {one: _processor_time_ns(one) for one in others}
+
+    def _may_launch(self, thread: int) -> bool:
+        """Tell whether a thread may launch something: not our watchdog, nor the driver's threads, which wake up by themselves."""
+        if thread not in self._launches:
+            try:
+                name = Path(_THREADS, str(thread), "comm").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return True  # It has ended meanwhile.
+            ours = any(one.native_id == thread and one.name == WATCHDOG for one in threading.enumerate())
+            self._launches[thread] = not (ours or name.startswith(_OF_THE_DRIVER))
+        return self._launches[thread]
 
 
 def _processor_time_ns(thread: int) -> int:

@@ -109,7 +109,7 @@ def curve_words(curve: Sequence[CurvePoint]) -> str:
         return ""
     (least_mib, least), (most_mib, most) = curve[0], curve[-1]
     if not pays(curve):
-        return "no gain from more memory: `memory_limit=` costs nothing here"
+        return "no gain from more memory: memory_limit= costs nothing here"
     return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; {least_mib:,.1f} MiB: {least:.2f}×"
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
-from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore
+from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
@@ -339,8 +339,8 @@ def _regions(pieces: Sequence[Any]) -> list[Region]:
 def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
-        if is_tensor(one) and one.is_quantized:
-            raise ProgramError(f"{name} returned a quantized tensor", hint="return its whole numbers, tensor.int_repr(), and its scale")
+        if is_tensor(one) and (why := unsupported(one)) is not None:
+            raise ProgramError(f"{name} returned {why[0]}", hint=f"return {why[1]}")
         if not on_device(one):
             where = " in host memory" if is_tensor(one) or isinstance(one, np.ndarray) else ""
             hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"

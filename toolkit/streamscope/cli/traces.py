@@ -6,15 +6,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope.cli.parameters import WrongUsageError, given_path
-from streamscope.cli.terminal import output
+from streamscope.cli.terminal import notes, output
 from streamscope.errors import EngineError, printable
 from streamscope.files import suffix_of, writable_file, written_whole
+from streamscope.progress import Progress, showing
 from streamscope.words import counted
 
 if TYPE_CHECKING:
@@ -41,9 +43,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 def read(file: TraceFile, gpu: Gpu = None, *, as_json: AsJson = False) -> None:
     """Show the metrics of a trace that Streamscope or another profiler recorded, and what to know before believing them."""
     from streamscope.analysis import summary
-    from streamscope.trace.read import read as read_trace
 
-    found = summary(read_trace(file, gpu))
+    with _showing() as progress:
+        trace = _read(file, gpu, progress)
+        progress("measuring", 1, 1)
+        found = summary(trace)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
@@ -64,11 +68,12 @@ def convert(
     gpu: Gpu = None,
 ) -> None:
     """Write a trace in another format; the ending of OUT says which."""
-    from streamscope.trace.read import read as read_trace
-
     suffix = suffix_of(target, *_writers())
     writable_file(target)
-    _writers()[suffix](read_trace(source, gpu), target)
+    with _showing() as progress:
+        trace = _read(source, gpu, progress)
+        progress(f"writing {target.name}", 1, 1)
+        _writers()[suffix](trace, target)
     output().print(f"wrote {target}", soft_wrap=True, markup=False)
 
 
@@ -81,9 +86,11 @@ def diff(
 ) -> None:
     """Compare two traces: what makes the second one faster or slower, and which kernels changed most."""
     from streamscope.analysis.diff import diff as compared
-    from streamscope.trace.read import read as read_trace
 
-    found = compared(read_trace(first, gpu), read_trace(second, gpu))
+    with _showing() as progress:
+        traces = [_read(path, gpu, progress) for path in (first, second)]
+        progress("comparing", 1, 1)
+        found = compared(*traces)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
@@ -125,26 +132,41 @@ def what_if(
     The times are predicted on the simulated device, with the durations, costs and dependencies that the trace has.
     """
     from streamscope.predicting.prediction import predicted_from, supposition_of
-    from streamscope.trace.read import read as read_trace
 
     factors = [_factor(text) for text in scale or ()]
-    trace = read_trace(file, gpu)
-    try:
-        supposed = supposition_of(trace, engine, streams, measured_us)
-    except EngineError as error:
-        raise WrongUsageError(error.message, hint=error.hint) from None
-    for pattern, factor in factors:
-        supposed = supposed.scaled(supposed.picked(pattern), pattern, factor)
-    for pattern in without or ():
-        supposed = supposed.without(pattern)
-    for chain in fused or ():
-        supposed = supposed.fused(*chain.split(","))
-    found = predicted_from(supposed)
+    with _showing() as progress:
+        trace = _read(file, gpu, progress)
+        progress("predicting", 1, 1)
+        try:
+            supposed = supposition_of(trace, engine, streams, measured_us)
+        except EngineError as error:
+            raise WrongUsageError(error.message, hint=error.hint) from None
+        for pattern, factor in factors:
+            supposed = supposed.scaled(supposed.picked(pattern), pattern, factor)
+        for pattern in without or ():
+            supposed = supposed.without(pattern)
+        for chain in fused or ():
+            supposed = supposed.fused(*chain.split(","))
+        found = predicted_from(supposed)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
         _print_title(output(), str(found).partition("\n")[0])
         _print_warnings(output(), found.told)
+
+
+def _showing() -> AbstractContextManager[Progress]:
+    """Show on standard error how far a command is, where that is a terminal."""
+    return showing("reading", progress=notes().is_terminal)
+
+
+def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
+    """Read a trace, and show how much of its file has been read."""
+    from streamscope.trace.read import read_trace
+
+    what = f"reading {path.name}"
+    progress(what, 0, 1)
+    return read_trace(path, gpu, lambda done, whole: progress(what, done, whole))
 
 
 def _factor(text: str) -> tuple[str, float]:

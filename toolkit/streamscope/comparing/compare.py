@@ -69,8 +69,8 @@ def compare(
     device : {"auto", "cuda", "simulated"} or Device
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12, as many as
-        are the fastest.
-        Of captured code, ``graph-dual`` also tries the graph with the fewest edges, whose branches CUDA places by itself.
+        are the fastest. Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches
+        CUDA places by itself; where you do, it tries that one only if it has no more branches.
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
     progress : bool or callable

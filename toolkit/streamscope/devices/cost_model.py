@@ -309,11 +309,16 @@ class CostModel:
         known[key] = found
 
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
-        """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only."""
+        """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only.
+
+        A kernel whose blocks take multiprocessors whole keeps them for all its time.
+        """
         if busy is None and cost in self._held:
             return self._held[cost]
-        held, asked = self._resident_blocks(cost), busy
-        if busy is None:
+        held, asked, whole = self._resident_blocks(cost), busy, cost.per_multiprocessor == 1
+        if busy is None and whole:
+            busy = 1.0
+        elif busy is None:
             alone_ns = self.kernel_ns(cost)
             if cost.alone_ns is not None:
                 working_ns = alone_ns - self.working_kernel_ns
@@ -322,7 +327,7 @@ class CostModel:
             else:
                 working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
-        found = Residency(held.multiprocessors * busy, held.threads * busy, whole=cost.per_multiprocessor == 1)
+        found = Residency(held.multiprocessors * busy, held.threads * busy, whole=whole)
         if asked is None:
             self._remember(self._held, cost, found)
         return found

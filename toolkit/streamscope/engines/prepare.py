@@ -38,7 +38,8 @@ def prepare(
     device : {"auto", "cuda", "simulated"} or Device
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
-        Of captured code, ``graph-dual`` also tries the graph with the fewest edges, whose branches CUDA places by itself.
+        Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches CUDA places by
+        itself; where you do, it tries that one only if it has no more branches.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     **attributes : object

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.library.cudnn import ConvolutionShape, Direction
 from streamscope.ops.application import require, require_float
-from streamscope.ops.linear import accumulation_dtype, tiles
+from streamscope.ops.linear import tiles
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind, Product
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -27,12 +28,12 @@ _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of o
 def padded_images(shape: ConvolutionShape, x: Array, value: float = 0.0) -> Array:
     """Return the input with its border of one value, in the dtype that sums are kept in."""
     edge = (shape.padding, shape.padding)
-    return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)), constant_values=value)
+    return np.pad(x.astype(arithmetic(x.dtype)), ((0, 0), edge, edge, (0, 0)), constant_values=value)
 
 
 def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
     """Return ``y`` in NumPy: one matrix product for each filter position."""
-    padded, wide = padded_images(shape, x), w.astype(accumulation_dtype(w.dtype))
+    padded, wide = padded_images(shape, x), w.astype(arithmetic(w.dtype))
     y = np.zeros(shape.y, wide.dtype)
     for r, s, window in shape.taps():
         y += padded[window] @ wide[:, r, s, :].T
@@ -41,7 +42,7 @@ def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
 
 def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
     """Return ``dx`` for the gradient ``dy`` of the output."""
-    wide, gradient = w.astype(accumulation_dtype(w.dtype)), dy.astype(accumulation_dtype(dy.dtype))
+    wide, gradient = w.astype(arithmetic(w.dtype)), dy.astype(arithmetic(dy.dtype))
     padded = padded_images(shape, np.zeros(shape.x, dy.dtype))
     for r, s, window in shape.taps():
         padded[window] += gradient @ wide[:, r, s, :]
@@ -51,7 +52,7 @@ def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Arr
 
 def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
     """Return ``dw`` for the gradient ``dy`` of the output."""
-    padded, gradient = padded_images(shape, x), dy.astype(accumulation_dtype(dy.dtype))
+    padded, gradient = padded_images(shape, x), dy.astype(arithmetic(dy.dtype))
     pixels = gradient.reshape(-1, shape.w[0]).T
     dw = np.zeros(shape.w, gradient.dtype)
     for r, s, window in shape.taps():

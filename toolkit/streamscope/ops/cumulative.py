@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.kernels.cumsum import planned_cumsum
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.reduce.reduction_plan import checked_axis, in_turn
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import require, specs_of
-from streamscope.ops.linear import accumulation_dtype
 from streamscope.ops.reductions import sum as sum_of
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -40,7 +40,7 @@ def _plan(x: ArraySpec, result: ArraySpec, attributes: Attributes) -> tuple[Plan
 def _build(application: Application) -> tuple[Launch, ...]:
     (x,), (result,), attributes = application.read_specs, application.write_specs, application.attributes
     kernels = _plan(x, result, attributes)
-    number = accumulation_dtype(result.dtype)
+    number = arithmetic(result.dtype)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         # In the dtype that it is given, where it is given one of more digits.

@@ -36,7 +36,7 @@ def index(x: Symbol, key: Any) -> Symbol:
 
 def _instead_of(keys: tuple[Any, ...], key: Any) -> str:
     """Say what to write instead of a key that a program cannot follow."""
-    dtype = bool if isinstance(key, list) and {*map(type, key)} == {bool} else int if isinstance(key, list) else type(key)
+    dtype: Any = bool if isinstance(key, list) and {*map(type, key)} == {bool} else int if isinstance(key, list) else type(key)
     kind = np.dtype(getattr(key, "dtype", dtype)).kind
     if kind == "b":
         return "shapes must be known while the program is traced: for a condition, use np.where"

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.signature import CTYPES
@@ -17,7 +18,6 @@ from streamscope.kernels.source import COMPUTE, PlannedKernel
 from streamscope.ops.application import planned_launch, require, require_float, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
-from streamscope.ops.linear import accumulation_dtype
 from streamscope.ops.reductions import sum as sum_of
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
@@ -78,7 +78,7 @@ def _operator(name: str) -> Operator:
         spec, shared, eps = application.write_specs[0], application.attributes["shared"], application.attributes["eps"]
 
         def reference(*arrays: Array) -> Array:
-            exact = [array.astype(accumulation_dtype(array.dtype), copy=False) for array in arrays]
+            exact = [array.astype(arithmetic(array.dtype), copy=False) for array in arrays]
             return _REFERENCES[name](exact, shared, eps)
 
         planned, scalars = partial(_kernel, name, spec, shared), [CTYPES[COMPUTE[spec.dtype.name]](eps)]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.gemm import matrices
 from streamscope.ops.application import require, require_float, specs_of
 from streamscope.ops.views import broadcast_to, matrix_transposed
@@ -19,11 +20,6 @@ from streamscope.program.view import View
 
 TILE = 64
 """Edge of the tile that one block of a library kernel is taken to compute: an estimate, used by the simulated device only."""
-
-
-def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that sums are kept in: float32 for half, else the dtype itself."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def tiles(rows: int, columns: int) -> int:
@@ -54,7 +50,7 @@ def _batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
 
 def _reference(arrays: Sequence[Array]) -> Sequence[Array]:
     a, b = arrays
-    wide = accumulation_dtype(a.dtype)
+    wide = arithmetic(a.dtype)
     return [(a.astype(wide) @ b.astype(wide)).astype(a.dtype)]
 
 

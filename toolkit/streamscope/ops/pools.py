@@ -13,11 +13,11 @@ import numpy as np
 
 from streamscope.arguments import whole_number
 from streamscope.errors import ProgramError
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.library.cudnn import ConvolutionShape
 from streamscope.kernels.pooling import planned_pooling
 from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument
 from streamscope.ops.convolutions import padded_images
-from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -50,7 +50,7 @@ def _avg_pool(shape: ConvolutionShape, x: Array) -> Array:
 
 def _max_pool_gradient(shape: ConvolutionShape, dy: Array, x: Array, y: Array) -> Array:
     inside = padded_images(shape, np.ones(shape.x, bool), value=False)
-    padded, wide = padded_images(shape, x, 0), y.astype(accumulation_dtype(y.dtype))
+    padded, wide = padded_images(shape, x, 0), y.astype(arithmetic(y.dtype))
     total, given = np.zeros_like(padded), np.zeros(shape.y, bool)
     for _, _, window in shape.taps():
         mine = ((padded[window] == wide) | (np.isnan(padded[window]) & np.isnan(wide))) & inside[window] & ~given

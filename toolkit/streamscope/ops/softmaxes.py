@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.rows import row_form
@@ -16,7 +17,6 @@ from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of
 from streamscope.ops.examples import example_of
-from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -142,7 +142,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
         inputs = len(application.reads) - add
 
         def reference(*arrays: Array) -> Array:
-            exact = [array.astype(accumulation_dtype(array.dtype)) for array in arrays]
+            exact = [array.astype(arithmetic(array.dtype)) for array in arrays]
             value = function(*exact[:inputs], axis)
             return exact[-1] + value if add else value
 

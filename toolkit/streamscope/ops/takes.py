@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
 from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument, specs_of
-from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -41,7 +41,7 @@ def _taken(shape: TakenShape, x: Array, indices: Array) -> Array:
 
 def _taken_gradient(shape: TakenShape, indices: Array, dy: Array) -> Array:
     places, there = _places(indices, shape.count)
-    total = np.zeros((shape.count, shape.outer, shape.inner), accumulation_dtype(dy.dtype))
+    total = np.zeros((shape.count, shape.outer, shape.inner), arithmetic(dy.dtype))
     rows = dy.reshape(shape.outer, shape.places, shape.inner).swapaxes(0, 1)
     np.add.at(total, places[there], rows[there].astype(total.dtype, copy=False))
     return total.swapaxes(0, 1)

@@ -88,8 +88,8 @@ def parallelise(
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
     streams : int, optional
-        Streams that orders are laid on, 1 to 128; up to 12 by default. The graph with the fewest edges is tried, too; CUDA places its
-        branches by itself.
+        At most so many branches run side by side, 1 to 128. Without it, orders on up to 12 streams are tried, and the graph with the
+        fewest edges, whose branches CUDA places by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional

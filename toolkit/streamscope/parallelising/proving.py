@@ -23,9 +23,7 @@ from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
-from streamscope.parallelising.trial_inputs import made_like
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
-from streamscope.progress import Progress, silent
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
@@ -132,7 +130,6 @@ def prove(
     sequential: Prepared | None = None,
     sequential_us: float = 0.0,
     seed: int = 0,
-    progress: Progress = silent,
 ) -> Proof:
     """Run a new order of captured code against the capture, on many inputs and disturbed; inputs and state are as before afterwards.
 
@@ -152,8 +149,6 @@ def prove(
         How long a run of the capture takes, in µs, from which the time limit of runs follows.
     seed : int
         Of all that is drawn.
-    progress : callable
-        Is told how far it is.
 
     Raises
     ------
@@ -163,7 +158,7 @@ def prove(
     start = time.monotonic()
     trial = _Trial(captured, prepared, sequential, sequential_us, seed)
     try:
-        outputs, tried, first = _tried(trial, inputs, progress)
+        outputs, tried, first = _tried(trial, inputs)
     except HungError:
         raise  # To put anything back would wait for the GPU.
     except BaseException:
@@ -173,11 +168,10 @@ def prove(
     return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start, first)
 
 
-def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[ProvedOutput, ...], int, str]:
+def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, str]:
     """Return how equal the outputs were, how many inputs were tried, and the node that differed first."""
     found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(SELF_RUNS)]
     for number in range(inputs):
-        progress("proving the order", number, inputs)
         trial.draw(number)
         expected = trial.sequential()
         held_back = number < HELD_BACK_FIRST or number % HELD_BACK_EVERY == 0
@@ -306,6 +300,36 @@ class _Trial:
         last = {region: number for number, region, _ in left}
         wrong = [last[region] for _, region, values in left if not np.array_equal(_bytes_at(region), values)]
         return self.captured.certificate().named(min(wrong)) if wrong else ""
+
+
+def made_like(values: Array, random: np.random.Generator) -> Array:
+    """Return other values for an input.
+
+    Floats change places and, by up to a half, their size; so signs, zeros and the scale stay. Whole numbers and truth values change places
+    along the first axis that has several. Where there are several such axes, each stays within the range of its row along every axis: they
+    may be indices into tables of different sizes. What is sorted stays as it is: it may say where parts begin.
+
+    Examples
+    --------
+    >>> made_like(np.array([0, 2, 5]), np.random.default_rng(0))
+    array([0, 2, 5])
+    >>> sorted(made_like(np.array([5, 0, 2]), np.random.default_rng(0)).tolist())
+    [0, 2, 5]
+    """
+    if values.dtype.kind in "fc":
+        by = random.integers(max(1, values.size))  # All by as much: a permutation would take longer than a run.
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = np.roll(values.reshape(-1), by) * (random.random(values.size, np.float32) + np.float32(0.5))
+            return np.asarray(moved.reshape(values.shape).astype(values.dtype))
+    axes = [axis for axis, length in enumerate(values.shape) if length > 1]
+    if not axes or bool((values.reshape(-1)[1:] >= values.reshape(-1)[:-1]).all()):
+        return values.copy()
+    moved = random.permutation(values, axis=axes[0])
+    for axis in axes if len(axes) > 1 else ():
+        rest = tuple(other for other in range(values.ndim) if other != axis)
+        least, most = values.min(axis=rest, keepdims=True), values.max(axis=rest, keepdims=True)
+        moved = np.where((moved >= least) & (moved <= most), moved, values)
+    return np.asarray(moved)
 
 
 def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:

@@ -93,10 +93,14 @@ class Operation:
         return () if isinstance(self.work, HostCall) else self.work
 
     @property
+    def works(self) -> tuple[Launch | HostCall, ...]:
+        """Its launches, or its host function."""
+        return (self.work,) if isinstance(self.work, HostCall) else self.work
+
+    @property
     def touched(self) -> frozenset[int]:
         """The variables that it reads or writes, and those that its launches or its host call do."""
-        works = (self.work,) if isinstance(self.work, HostCall) else self.work
-        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in works))
+        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in self.works))
 
     @property
     def capturable(self) -> bool:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from streamscope.errors import RecordingError
 from streamscope.trace.spans import SpanKind
 
-Array = npt.NDArray[Any]
+Rows = Any
+"""A structured array. NumPy's types know no columns, and mypy would try every overload of each operator on them, for seconds."""
 Layouts = Mapping[int, "Layout"]
 
 _MARKER_START, _MARKER_END = 1 << 1, 1 << 2
@@ -49,7 +50,7 @@ class Layout:
         return offset, dtype
 
 
-def _columns(*names: str) -> Array:
+def _columns(*names: str) -> Rows:
     return np.zeros(0, [(name, np.int64) for name in names])
 
 
@@ -100,12 +101,12 @@ class ActivityRecords:
         Records that CUPTI says it had no room for.
     """
 
-    calls: Array = field(default_factory=lambda: _empty("calls"))
-    work: Array = field(default_factory=lambda: _empty("work"))
-    waits: Array = field(default_factory=lambda: _empty("waits"))
-    events: Array = field(default_factory=lambda: _empty("events"))
-    markers: Array = field(default_factory=lambda: _empty("markers"))
-    overheads: Array = field(default_factory=lambda: _empty("overheads"))
+    calls: Rows = field(default_factory=lambda: _empty("calls"))
+    work: Rows = field(default_factory=lambda: _empty("work"))
+    waits: Rows = field(default_factory=lambda: _empty("waits"))
+    events: Rows = field(default_factory=lambda: _empty("events"))
+    markers: Rows = field(default_factory=lambda: _empty("markers"))
+    overheads: Rows = field(default_factory=lambda: _empty("overheads"))
     texts: Mapping[int, str] = field(default_factory=dict)
     dropped: int = 0
 
@@ -132,7 +133,7 @@ class ActivityRecords:
             Returns the text at an address; asked once for each.
         """
         sizes: dict[int, int] = {}
-        found: dict[str, list[Array]] = {table: [] for table in _COLUMNS}
+        found: dict[str, list[Rows]] = {table: [] for table in _COLUMNS}
         for buffer in buffers:
             for kind, offsets in _offsets(buffer, sizes, size_at).items():
                 if layout := layouts.get(kind):
@@ -146,7 +147,7 @@ class ActivityRecords:
 assert set(_COLUMNS) <= {one.name for one in fields(ActivityRecords)}
 
 
-def _empty(table: str) -> Array:
+def _empty(table: str) -> Rows:
     return _columns("code", *_COLUMNS[table])
 
 
@@ -181,7 +182,7 @@ def _check_size(kind: int, layout: Layout, size: int) -> None:
         )
 
 
-def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout: Layout) -> Array:
+def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout: Layout) -> Rows:
     """Return the records at some offsets as columns; a field that the structure lacks is 0."""
     table = np.zeros(len(offsets), _empty(layout.table).dtype)
     table["code"] = layout.code
@@ -195,7 +196,7 @@ def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout
     return table
 
 
-def marker_ranges(markers: Array) -> tuple[Array, int]:
+def marker_ranges(markers: Rows) -> tuple[Rows, int]:
     """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``: each begin with the end of the same id.
 
     Those that have only one of the two are left out; the second value is how many.
@@ -206,7 +207,7 @@ def marker_ranges(markers: Array) -> tuple[Array, int]:
     _, starts_at, ends_at = np.intersect1d(starts["id"], ends["id"], return_indices=True)
     open_ones = len(starts) + len(ends) - 2 * len(starts_at)
     starts, ends = starts[starts_at], ends[ends_at]
-    ranges = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
+    ranges: Rows = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
     for column, values in (
         ("start_ns", starts["time_ns"]),
         ("end_ns", ends["time_ns"]),

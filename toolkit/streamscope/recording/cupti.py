@@ -23,7 +23,7 @@ from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
-from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
@@ -44,7 +44,6 @@ STRETCHED = 0.03
 PASSES = 5
 """Recorded runs; the one with the median makespan is shown."""
 
-Array = npt.NDArray[Any]
 _DEVICE_NODES = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
 
 
@@ -126,7 +125,7 @@ def _makespan_ns(host: Sequence[HostInterval]) -> int:
     return host[-1].end_ns - host[0].start_ns
 
 
-def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock, thread: int) -> npt.NDArray[np.int64]:
+def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: Clock, thread: int) -> npt.NDArray[np.int64]:
     """Return of each call into CUDA the index of the host's step that made it, -1 for none: calls of other threads are not the program's.
 
     The middle of a call is looked up, since the two clocks agree within a fraction of a call.
@@ -137,7 +136,7 @@ def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock, thr
     return np.where((calls["thread"] == thread) & (step >= 0) & (middle <= ends[step]), step, -1)
 
 
-def steps_of_work(work: Array, calls: Array, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def steps_of_work(work: Rows, calls: Rows, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return of each kernel, copy and set the step whose call put it on the device, -1 for none."""
     return looked_up(calls["correlation"], steps, work["correlation"], -1)
 
@@ -197,7 +196,7 @@ class RecordedRun:
         )
         return Trace(builder.build(), info, origins_of(prepared.plan, prepared.device.estimate_ns))
 
-    def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Array) -> None:
+    def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Rows) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
         nodes = replay.graph.nodes if replay.graph is not None else ()
         pieces: dict[int, list[Piece]] = {}

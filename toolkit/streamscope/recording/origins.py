@@ -85,7 +85,7 @@ def info_of(
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
     """Return the launches and host functions of a program, and what has to come after what: nothing of either where there are too many."""
-    works = [work for operation in program.operations for work in _works(operation)]
+    works = [work for operation in program.operations for work in operation.works]
     places = [(work.operation, 0 if isinstance(work, HostCall) else work.part) for work in works]
     pairs: list[tuple[int, int, int, int]] = []
     if len(works) <= MOST_DEPENDENCIES:
@@ -94,10 +94,6 @@ def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
         works, pairs = [], []
     rows = [(*place, _traits(work, program), _expected_ns(work, estimate)) for place, work in zip(places, works, strict=False)]
     return np.array(rows, np.int64).reshape(-1, 4), np.array(pairs, np.int64).reshape(-1, 4)
-
-
-def _works(operation: Operation) -> tuple[Launch | HostCall, ...]:
-    return (operation.work,) if isinstance(operation.work, HostCall) else operation.work
 
 
 def _expected_ns(work: Launch | HostCall, estimate: Estimate) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
-from streamscope.recording.activity_records import ActivityRecords, marker_ranges
+from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
 from streamscope.trace.activities import ON_DEVICE, Activities, joined, name_waits
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import foreign_trace
@@ -53,7 +53,7 @@ class Block:
     end_ns: int
     gpu: int
 
-    def began(self, rows: Array) -> Array:
+    def began(self, rows: Rows) -> Rows:
         """Return the rows that began in the block."""
         return rows[(rows["start_ns"] >= self.start_ns) & (rows["start_ns"] < self.end_ns)]
 
@@ -108,14 +108,14 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     )
 
 
-def _placed(rows: Array, streams: Streams) -> Array:
+def _placed(rows: Rows, streams: Streams) -> Rows:
     """Return rows with streams that are told apart where two contexts number theirs alike."""
     placed = rows.copy()
     placed["stream"] = streams.places(rows["stream"], rows["context"])
     return placed
 
 
-def _length_ns(rows: Array) -> int:
+def _length_ns(rows: Rows) -> int:
     return int((rows["end_ns"] - rows["start_ns"]).sum())
 
 
@@ -148,13 +148,13 @@ class _Names:
         return np.array([self.number(text_of(int(key))) for key in found], np.int64)[back]
 
 
-def _rows(kind: SpanKind | Array, name: int | Array, rows: Array, place: str, **more: Any) -> Activities:
+def _rows(kind: SpanKind | Array, name: int | Array, rows: Rows, place: str, **more: Any) -> Activities:
     """Return rows of a table as activities; kind and name may be one for all."""
     kinds, names = (np.broadcast_to(np.asarray(value, np.int64), len(rows)) for value in (kind, name))
     return Activities(kinds, names, rows["start_ns"], np.maximum(rows["start_ns"], rows["end_ns"]), rows[place], **more)
 
 
-def _calls(calls: Array, work: Array, names: _Names, call_name: CallName) -> tuple[Activities, int]:
+def _calls(calls: Rows, work: Rows, names: _Names, call_name: CallName) -> tuple[Activities, int]:
     """Return the calls, and how many of them were launches that went into graphs.
 
     A call that put nothing on a device, as it should not, launches nothing: into a graph that is captured, of no bytes, or failed. A kernel
@@ -183,7 +183,7 @@ def _event_waits(records: ActivityRecords, calls: Activities) -> EventWaits:
     return EventWaits(recorded_on[known], record_ns[known], waits["stream"][known], wait_ns[known])
 
 
-def _while_capturing(calls: Array, names: Array) -> Mask:
+def _while_capturing(calls: Rows, names: Array) -> Mask:
     """Tell of each call whether some thread captured a stream then: a launch may have gone into its graph, from whichever thread."""
     order = np.argsort(calls["start_ns"], kind="stable")
     began, ended = (np.char.find(names, word) >= 0 for word in ("StreamBeginCapture", "StreamEndCapture"))
@@ -192,7 +192,7 @@ def _while_capturing(calls: Array, names: Array) -> Mask:
     return capturing
 
 
-def _work(work: Array, names: _Names, texts: Mapping[int, str]) -> Activities:
+def _work(work: Rows, names: _Names, texts: Mapping[int, str]) -> Activities:
     """Return kernels by their names, copies and sets by what they do."""
     kernel, copy = work["code"] == SpanKind.KERNEL, work["code"] == SpanKind.COPY
     name = np.full(len(work), names.number("set"), np.int64)
@@ -203,7 +203,7 @@ def _work(work: Array, names: _Names, texts: Mapping[int, str]) -> Activities:
     return _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
 
 
-def _replays(work: Array, launches: Array, names: _Names) -> Activities:
+def _replays(work: Rows, launches: Array, names: _Names) -> Activities:
     """Return each graph launch from its first node to its last, on the stream of the first."""
     nodes = work[np.isin(work["correlation"], launches)]
     nodes = nodes[np.lexsort((nodes["start_ns"], nodes["correlation"]))]
@@ -214,11 +214,11 @@ def _replays(work: Array, launches: Array, names: _Names) -> Activities:
     return _rows(SpanKind.GRAPH, names.number("graph"), whole, "stream", correlation=whole["correlation"], gpu=whole["gpu"])
 
 
-def _ranges(ranges: Array, names: _Names, texts: Mapping[int, str]) -> Activities:
+def _ranges(ranges: Rows, names: _Names, texts: Mapping[int, str]) -> Activities:
     return _rows(
         SpanKind.RANGE, names.of_keys(ranges["name"], lambda address: texts.get(address) or "range without a name"), ranges, "thread"
     )
 
 
-def _compiling(overheads: Array, names: _Names) -> Activities:
+def _compiling(overheads: Rows, names: _Names) -> Activities:
     return _rows(SpanKind.COMPILE, names.of_keys(overheads["what"], COMPILING.__getitem__), overheads, "thread")

@@ -21,8 +21,7 @@ from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
-from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
-from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
+from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader, products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.stream_places import Streams

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.kineto_events import AnyEvent, OwnArguments
+from streamscope.trace.kineto_events import AnyEvent, OwnArguments, products, times_ns, whole_numbers
 from streamscope.trace.kineto_format import CATEGORIES
-from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 from streamscope.arguments import given_path
 from streamscope.errors import TraceError, printable
@@ -14,6 +15,8 @@ from streamscope.trace.pages import MAGIC
 from streamscope.trace.stored import opened, told
 from streamscope.trace.trace import Trace
 
+Said = Callable[[int, int], object]
+"""``said(done, whole)``: how many bytes of a file have been read, of how many."""
 MOST_FILE_BYTES = 1 << 33
 """8 GiB."""
 FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
@@ -63,12 +66,13 @@ def read(path: str | Path, gpu: int | None = None) -> Trace:
     return read_trace(given_path(path, error=TraceError), gpu)
 
 
-def read_trace(path: Path, gpu: int | None) -> Trace:
-    """Read a trace of any format, as `read` does."""
+def read_trace(path: Path, gpu: int | None, said: Said | None = None) -> Trace:
+    """Read a trace of any format, as `read` does; ``said`` is told how much of a JSON file has been read."""
     hint = next((hint for ending, hint in _OTHERS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}")
     if (path / "comparison.json").is_file():
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
-    with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as file:
+    with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as opened_file:
+        file = opened_file if said is None else cast("BinaryIO", _Watched(opened_file, path.stat().st_size, said))
         start = file.read(64)
         file.seek(0)
         if start.startswith(MAGIC):
@@ -127,6 +131,19 @@ def program_of(path: Path) -> str:
     for ending in (".gz", ".json", ".pt.trace", ".sqlite", ".db"):
         name = name.removesuffix(ending)
     return printable(name or path.name)[:200]
+
+
+class _Watched:
+    """A file that says how far it has been read."""
+
+    def __init__(self, file: BinaryIO, size: int, said: Said) -> None:
+        self._file, self._size, self._said = file, size, said
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._file.read(size)
+        self._said(self._file.tell(), self._size)
+        return found
 
 
 class _Decompressed:

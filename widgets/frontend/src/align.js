@@ -13,10 +13,14 @@ export const onAxis = ({ origin, factor }, time) => (time - origin) * factor;
 
 export const offAxis = ({ origin, factor }, position) => position / factor + origin;
 
-/** Origin and factor of each group. `shown` are the groups whose lengths count. */
+/**
+ * Origin and factor of each group. `shown` are the groups whose lengths count; `operation` is an id or, of a long trace, when the operation
+ * begins in each group, null where it does not.
+ */
 export function alignmentsOf(model, mode, operation, shown) {
   const longest = Math.max(1, ...shown.map((index) => model.groups[index].extent_ns));
   return model.groups.map((group) => {
+    if (operation?.length) return { origin: operation[group.index] ?? 0, factor: 1 };
     const first = mode === "start" ? firstOf(model, group, null) : mode === "operation" ? firstOf(model, group, operation) : -1;
     return {
       origin: first < 0 ? 0 : group.start[first],

@@ -6,12 +6,12 @@ import { decodeColumn } from "./decode_column.js";
 import { natureOfAxis } from "./nature.js";
 import { decodeWaits } from "./waits.js";
 
-const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis"];
+const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis", "row"];
 // What the first picture can do without is decoded when it is first asked for.
 const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
-// Of a long trace: how many spans each stands for, how long these run, in which row, and the row in the trace of the one that it is drawn as;
+// Of a long trace: how many spans each stands for, how long these run, and the row in the trace of the one that it is drawn as;
 // which of them a search finds, and whether it is the first that its call put on the device.
-const OF_MARKS = ["merged", "busy", "row", "span", "hits", "first"];
+const OF_MARKS = ["merged", "busy", "span", "hits", "first"];
 
 /** Give an object a property that is worked out when it is first read. */
 function later(object, name, make) {

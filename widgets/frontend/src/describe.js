@@ -1,6 +1,6 @@
 // What a tooltip says about a span, as rows of [term, value]. Pure, so that it can be tested without a browser.
 
-import { grouped, micros, percent, prefixed } from "./format.js";
+import { exactTime, grouped, percent, prefixed } from "./format.js";
 import { latencyCallOf } from "./join.js";
 import { timeWords } from "./nature.js";
 import { isOperator, originOf, symbolOf } from "./origins.js";
@@ -31,7 +31,7 @@ function describeCrowd(model, group, span, lane) {
     name: `${grouped(group.merged[span])} spans`,
     where: `${group.label} · ${lane}${timeWords(group)}`,
     rows: [
-      ["start", micros(group.start[span])], ["length", micros(length)], ["busy", `${micros(busy)}, ${percent(busy / (length || 1))}`],
+      ["start", exactTime(group.start[span])], ["length", exactTime(length)], ["busy", `${exactTime(busy)}, ${percent(busy / (length || 1))}`],
       ...(group.hits ? [["found", grouped(group.hits[span])]] : []), ["one of them", shortened(model.names[group.name[span]], LONGEST_NAME)],
     ],
     notes: ["Click to zoom in."],
@@ -53,8 +53,8 @@ export function describeSpan(model, group, span) {
     rows: [
       ...(label ? [[isOperator(shapes) ? "module" : "label", label]] : []),
       ...(shapes ? [[isOperator(shapes) ? "operator" : "shapes", shapes]] : []),
-      ["start", micros(group.start[span])],
-      [(!group.thin && DURATION_WORDS[kind]) || "duration", micros(group.duration[span])],
+      ["start", exactTime(group.start[span])],
+      [(!group.thin && DURATION_WORDS[kind]) || "duration", exactTime(group.duration[span])],
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [[group.joined_by ?? "operation", operationText(group, span)]] : []),
@@ -74,8 +74,8 @@ export function launchRows(model, group, span) {
   if (launch < 0) return [];
   const queued = group.start[span] - group.end[launch];
   return [
-    ["launch latency", micros(group.start[span] - group.start[launch])],
-    ...(queued > 0 ? [["queue time", micros(queued)]] : []),
+    ["launch latency", exactTime(group.start[span] - group.start[launch])],
+    ...(queued > 0 ? [["queue time", exactTime(queued)]] : []),
   ];
 }
 

@@ -111,7 +111,7 @@ function drawHeader(ctx, scene, box) {
   write(group.label, 13, "600", theme.ink, 12);
   x = Math.max(x, g.left);
   if (group.makespan_text) write(group.makespan_text, 13, "600", theme.ink, 10);
-  const leftOut = group.lanesLeftOut ? [`${grouped(group.lanesLeftOut)} more lanes are not drawn`] : [];
+  const leftOut = group.lanes_left_out ? [`${grouped(group.lanes_left_out)} more lanes are not drawn`] : [];
   const nature = natureOf(group);
   // The axis says so already, where it is true of all.
   if (nature && nature !== model.nature) write(nature, 12, "600", theme.accent, 12);

@@ -1,6 +1,9 @@
 // Numbers as text. Times come in nanoseconds.
 
-export const MICRO = { name: "µs", ns: 1e3 };
+const UNITS = [[1e8, { name: "µs", ns: 1e3 }], [1e11, { name: "ms", ns: 1e6 }], [Infinity, { name: "s", ns: 1e9 }]];
+
+/** The unit of a time, and of an axis up to it: microseconds, the unit of the whole product, until they would be too long to read. */
+export const unitOf = (ns) => UNITS.find(([end]) => Math.abs(ns) < end)[1];
 
 /** Digits grouped in threes by a comma: 12345.6 → "12,345.6". */
 export function grouped(value, decimals = 0) {
@@ -13,8 +16,11 @@ export function grouped(value, decimals = 0) {
 /** In a unit {name, ns}; without `decimals` exact to the nanosecond. */
 export const inUnit = (ns, unit, decimals = Math.log10(unit.ns)) => `${grouped(ns / unit.ns, decimals)} ${unit.name}`;
 
-/** Exact to the nanosecond: "1,234.567 µs". */
-export const micros = (ns) => inUnit(ns, MICRO);
+/** Exact to the nanosecond: "1,234.567 µs", "4,147.972202 ms". As `exact_time_text` in Python. */
+export function exactTime(ns) {
+  const whole = Math.round(ns);
+  return inUnit(whole, unitOf(whole));
+}
 
 /** At least three significant digits, without an exponent. */
 export function significant(value) {

@@ -2,7 +2,7 @@
 
 import { describeAtOnce, drawAtOnce } from "./at_once.js";
 import { drawPath } from "./critical_path.js";
-import { micros } from "./format.js";
+import { exactTime } from "./format.js";
 import { timeWords } from "./nature.js";
 import { drawWait, drawWaits, waitsOf } from "./waits.js";
 
@@ -38,7 +38,7 @@ export function describeOverlap(scene, index, t) {
     name: told.name,
     where: `at once · ${group.label}${timeWords(group)}`,
     rows: [
-      ...(told.stretch ? [["start", micros(start)], ["duration", micros(end - start)]] : []),
+      ...(told.stretch ? [["start", exactTime(start)], ["duration", exactTime(end - start)]] : []),
       ...(told.fullness ? [["multiprocessors with a block", told.fullness]] : []),
     ],
     notes: told.note ? [told.note] : [],

@@ -2,7 +2,7 @@
 
 import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
-import { inUnit, micros } from "./format.js";
+import { exactTime, inUnit } from "./format.js";
 import { between } from "./geometry.js";
 import { drawWaitsOf } from "./overlap.js";
 import { axisUnit } from "./scale.js";
@@ -106,7 +106,7 @@ function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   const line = Math.max(1, Math.round(g.dpr));
   ctx.fillRect(x, top, line, bottom - top);
   ctx.fillRect(x + width - line, top, line, bottom - top);
-  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, micros(Math.abs(of(to) - of(from))), x + width / 2, axis, theme.accent);
+  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, exactTime(Math.abs(of(to) - of(from))), x + width / 2, axis, theme.accent);
 }
 
 /** Where times are written, and which: the common axis, or that of each engine at its own scale. */

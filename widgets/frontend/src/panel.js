@@ -2,7 +2,7 @@
 
 import { offAxis } from "./align.js";
 import { aria, make, makeButton, makeSwatch } from "./dom.js";
-import { grouped, micros, percent } from "./format.js";
+import { exactTime, grouped, percent } from "./format.js";
 import { callUnknown, latencyCallOf, launchOf } from "./join.js";
 import { originOf, symbolOf } from "./origins.js";
 import { rangesAround } from "./ranges.js";
@@ -33,9 +33,9 @@ export function operationRows(model, highlight) {
     return spans.map((i) => {
       const launch = launchOf(group, kinds, i);
       const inGraph = launch >= 0 && group.kind[launch] === kinds.graph_launch;
-      const latency = latencyCallOf(group, kinds, i) >= 0 ? micros(group.start[i] - group.start[launch]) : "–";
-      const call = launch < 0 ? (callUnknown(group, kinds, i) ? "call not loaded" : "–") : inGraph ? "in graph" : micros(group.duration[launch]);
-      return [group.label, group.lanes[group.lane[i]].name, micros(group.start[i]), micros(group.duration[i]), call, latency];
+      const latency = latencyCallOf(group, kinds, i) >= 0 ? exactTime(group.start[i] - group.start[launch]) : "–";
+      const call = launch < 0 ? (callUnknown(group, kinds, i) ? "call not loaded" : "–") : inGraph ? "in graph" : exactTime(group.duration[launch]);
+      return [group.label, group.lanes[group.lane[i]].name, exactTime(group.start[i]), exactTime(group.duration[i]), call, latency];
     });
   });
 }
@@ -50,7 +50,7 @@ export function measureRows(model, groups, from, to, alignments = null, known = 
     // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
     const [busy, occupied] = known ? [known[at].busy, known[at].occupied] : group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
     return [
-      group.label, micros(running), micros(busy), percent(busy / running), micros(running - occupied),
+      group.label, exactTime(running), exactTime(busy), percent(busy / running), exactTime(running - occupied),
       grouped(known ? known[at].kernels : kernelsWithin(group, model.kinds.kernel, start, end)),
     ];
   });
@@ -74,7 +74,7 @@ export function totalRows(totals, columns) {
   )));
   const share = (call, time, column) => ` · ${percent(time / (wholes[Number(call)][column] || 1))}`;
   return totals.map(({ name, call, range, cells }) => [name, ...cells.map(({ count, time }, column) => (
-    count ? `${grouped(count)} × · ${micros(time)}${range ? "" : share(call, time, column)}` : "–"
+    count ? `${grouped(count)} × · ${exactTime(time)}${range ? "" : share(call, time, column)}` : "–"
   ))]);
 }
 
@@ -105,7 +105,7 @@ export class Panel {
       makeButton("call ⇄ kernel", "Go from the launch call to the kernel, or back (L)", () => choosing.followLaunch()),
       makeButton("← waited for", "Go to what it waited for ([)", () => choosing.followWait()),
       makeButton("waited for it →", "Go to what waited for it (])", () => choosing.followDependent()),
-      known && !tiles ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
+      known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];
     const by = model.groups[highlight.group].joined_by ?? "operation";
@@ -157,8 +157,8 @@ export class Panel {
     const shown = layout.groups.map(({ index }) => model.groups[index]);
     const totals = totalsByName(model, layout, viewer.alignments, measure, known);
     const own = viewer.mode === "scale";
-    const title = own ? "measured" : micros(to - from);
-    const detail = own ? "each engine at its own scale" : `from ${micros(from)} to ${micros(to)}`;
+    const title = own ? "measured" : exactTime(to - from);
+    const detail = own ? "each engine at its own scale" : `from ${exactTime(from)} to ${exactTime(to)}`;
     const names = table(["name", ...shown.map(({ label }) => label)], totalRows(totals, shown.length).slice(0, MOST_NAMES));
     const rest = totals.length - MOST_NAMES;
     this.fill(

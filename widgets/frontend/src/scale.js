@@ -1,6 +1,6 @@
 // The visible stretch of time, as {t0, t1} in nanoseconds, and the ticks on its axis.
 
-import { inUnit, MICRO } from "./format.js";
+import { inUnit, unitOf } from "./format.js";
 import { between } from "./geometry.js";
 
 // What more digits in a label than these tell of one tick is the same in all of them.
@@ -62,12 +62,7 @@ export function tickStep(view, width, gap) {
 
 const largestOf = ({ t0, t1 }) => Math.max(Math.abs(t0), Math.abs(t1));
 
-/** Unit of the axis: microseconds, the unit of the whole product, until they would be too long to read. */
-export function axisUnit(view) {
-  const largest = largestOf(view);
-  if (largest < 1e8) return MICRO;
-  return largest < 1e11 ? { name: "ms", ns: 1e6 } : { name: "s", ns: 1e9 };
-}
+export const axisUnit = (view) => unitOf(largestOf(view));
 
 /** Decimals that tell neighbouring ticks apart. */
 export const tickDecimals = (step, unit) => Math.max(0, -Math.floor(Math.log10(step / unit.ns) + 1e-9));

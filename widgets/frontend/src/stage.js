@@ -3,6 +3,9 @@
 import { aria, make } from "./dom.js";
 
 const NUDGE_MS = 1200;
+
+/** What takes Python long, of a long trace seconds, is said until the answer is there. */
+export const FOLLOWING = ["Following the critical path …", 1e6];
 const HOW_TO_ZOOM = "Click the timeline first, or hold Ctrl, to zoom with the wheel";
 const HINT = [
   "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · click selects in every engine · ",
@@ -42,11 +45,12 @@ export function buildStage(root, model) {
     describe(shown) {
       aria(overlay, { label: describe(shown) });
     },
-    nudge(words = HOW_TO_ZOOM) {
+    /** Say something for a moment; no words end it. */
+    nudge(words = HOW_TO_ZOOM, ms = words && NUDGE_MS) {
       nudge.textContent = words;
       nudge.classList.add("ss-shown");
       clearTimeout(timer);
-      timer = setTimeout(() => nudge.classList.remove("ss-shown"), NUDGE_MS);
+      timer = setTimeout(() => nudge.classList.remove("ss-shown"), ms);
     },
   };
   stage.describe(model);

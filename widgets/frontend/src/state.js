@@ -42,13 +42,14 @@ export function applyState(timeline, state) {
   if (timeline.tiles && state.selection) {
     const { engine, operation = null, span = null } = state.selection;
     const group = Math.max(0, model.groups.findIndex(({ label }) => label === engine));
-    timeline.tiles.go(span === null ? { how: "operation", group, operation } : { how: "span", group, span }, false);
+    const chosen = timeline.tiles.go(span === null ? { how: "operation", group, operation } : { how: "span", group, span }, false);
+    if (state.align === "operation") chosen.then(() => applyState(timeline, { align: state.align, range: state.range }));
   } else if (state.selection !== undefined) {
     const [group, span] = findSelection(model, state.selection);
     if (span >= 0) choosing.select(group, span);
     else choosing.clear();
   }
-  if (state.align && state.align !== timeline.viewer.mode) timeline.align(state.align);
+  if (state.align && state.align !== timeline.viewer.mode && !(timeline.tiles && state.selection && state.align === "operation")) timeline.align(state.align);
   if (state.range !== undefined) timeline.viewer.show(state.range);
 }
 

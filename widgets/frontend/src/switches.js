@@ -3,6 +3,7 @@
 import { attachPaths } from "./critical_path.js";
 import { aria, make, makeButton, makeSwatch } from "./dom.js";
 import { looksOf } from "./looks.js";
+import { FOLLOWING } from "./stage.js";
 
 const SWITCHES = {
   overlap: ["overlap", "Show what runs at once, idle time by its cause, and event waits (O)"],
@@ -69,8 +70,10 @@ export class OverlapSwitches {
     const { model, tiles } = this.timeline;
     if (tiles || !this.shows.path || !this.ask || this.asked === model || model.groups.every(({ path }) => path)) return;
     this.asked = model;
+    this.timeline.stage?.nudge(...FOLLOWING);
     this.ask({ type: "paths" }).then(({ header, block }) => {
       if (this.timeline.model !== model) return;
+      this.timeline.stage.nudge("");
       attachPaths(model, header, block);
       this.timeline.redraw();
     }, ({ message }) => {

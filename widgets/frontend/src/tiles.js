@@ -2,6 +2,7 @@
 
 import { offAxis } from "./align.js";
 import { decodePart } from "./decode.js";
+import { FOLLOWING } from "./stage.js";
 import { buildLanes } from "./tracks.js";
 
 const REST_MS = 120;
@@ -20,7 +21,7 @@ export class Tiles {
 
   /** What can be drawn; `key` says as the answer to what, and `windows` which stretch of each group's time it holds. */
   entry(model, key, { windows, find } = {}) {
-    const parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+    const parts = model.groups.map((group) => ({ group, lanes: buildLanes(group) }));
     const shown = find ? model.groups.map(({ hits, count }) => Uint8Array.from(hits ?? new Uint8Array(count), (found) => found > 0)) : null;
     if (shown) for (const { group, lanes } of parts) for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(shown[group.index]);
     return { model, parts, shown, key, windows };
@@ -74,8 +75,13 @@ export class Tiles {
     this.loading = true;
     const { model } = this.whole;
     let wait = 0;
+    const { stage } = this.timeline;
+    const first = question.paths && !this.followed;
+    if (first) stage.nudge(...FOLLOWING);
     try {
       const { header, block } = await this.ask(question);
+      if (first) stage.nudge("");
+      this.followed ||= question.paths;
       this.wait = AGAIN_MS;
       const groups = header.groups.map((group, index) => (group ? decodePart(model, index, group, block) : model.groups[index]));
       this.kept.set(key, this.entry({ ...model, groups }, key, question));
@@ -83,7 +89,7 @@ export class Tiles {
       // What Python refuses it refuses again.
       if (refused) this.kept.set(key, this.whole);
       else this.wait = Math.min(2 * (wait = this.wait), MOST_WAIT_MS);
-      this.timeline.stage.nudge(`${refused ? "No detail" : "The detail is asked for again"}: ${message}`);
+      stage.nudge(`${refused ? "No detail" : "The detail is asked for again"}: ${message}`);
     }
     if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
     if (this.ended) return;

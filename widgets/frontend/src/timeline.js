@@ -82,9 +82,9 @@ export class Timeline {
     this.look = "";
     this.ranking = rankNames(model);
     this.tiles?.end();
-    this.tiles = model.groups[0]?.drawn && this.ask ? new this.Tiles(this, this.ask, model) : null;
+    this.tiles = model.groups[0]?.tiled && this.ask ? new this.Tiles(this, this.ask, model) : null;
     this.tile = this.tiles?.whole;
-    this.parts = this.tile?.parts ?? model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+    this.parts = this.tile?.parts ?? model.groups.map((group) => ({ group, lanes: buildLanes(group) }));
     this.wholeParts = this.parts;
     this.arrangement = new Arrangement(model.groups.length);
     this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
@@ -272,12 +272,17 @@ export class Timeline {
   /** Align the engines on the axis; `mode` is a key of ALIGNMENTS. */
   align(mode) {
     const operation = mode === "operation" ? this.choosing.operation : null;
-    const known = mode !== "operation" || (operation !== null && !this.tiles);
-    if (known) this.viewer.align(mode, operation);
-    else if (this.tiles) this.stage.nudge("So many spans cannot be aligned by an operation");
+    const known = mode !== "operation" || operation !== null;
+    if (operation !== null && this.tiles) this.tiles.tell({ type: "starts", operation }).then((found) => found && this.alignAt(mode, found.starts));
+    else if (known) this.alignAt(mode, operation);
     else this.stage.nudge("Select an operation first: click its bar, or press N");
     this.toolbar.refresh();
-    if (known) this.resize();
+  }
+
+  alignAt(mode, operation) {
+    this.viewer.align(mode, operation);
+    this.toolbar.refresh();
+    this.resize();
   }
 
   /** Change which engines are shown and how, and lay them out anew. */

@@ -25,6 +25,10 @@ test("the first kernel, or an operation, stands at 0 under every engine that has
   assert.deepEqual(alignmentsOf(model, "operation", 7, both).map(({ origin }) => origin), [0, 0]);
 });
 
+test("of a long trace, an operation begins where Python says", () => {
+  assert.deepEqual(alignmentsOf(model, "operation", [25, null], both).map(({ origin }) => origin), [25, 0]);
+});
+
 test("at its own scale each engine is as long as the longest that is shown", () => {
   const alignments = alignmentsOf(model, "scale", null, both);
   assert.deepEqual(alignments.map(({ factor }) => factor), [1, 10]);

@@ -3,7 +3,6 @@ import test from "node:test";
 
 import { filterSpans } from "../src/filter.js";
 import { SpansById } from "../src/grouping.js";
-import { buildLanes, MOST_LANES } from "../src/tracks.js";
 import { makeModel, seeded } from "./model.js";
 
 for (const [what, scale] of [["close together", 1], ["far apart", 1e6]]) {
@@ -33,27 +32,4 @@ test("a filter shows what has the name, and the calls that launch it", () => {
   assert.equal(filterSpans(model, { code: null, text: "" }), null);
   const [{ onDevice, onHost }] = filterSpans(model, { code: null, text: "a" });
   assert.deepEqual([onDevice, onHost], [2, 4], "matmul and add, their calls, and the wait");
-});
-
-test("of a hundred thousand lanes the first are drawn, and the others counted", () => {
-  const lanes = Array.from({ length: 100_000 }, (_, index) => `lane ${index}`);
-  const spans = lanes.map((_, lane) => ({ kind: "kernel", name: "k", lane, start: lane, end: lane + 5 }));
-  const model = makeModel({ async: spans }, { lanes });
-  const built = buildLanes(model.groups[0], model.kinds);
-  assert.equal(built.length, MOST_LANES);
-  assert.equal(model.groups[0].lanesLeftOut, 100_000 - MOST_LANES);
-  assert.deepEqual(built.map(({ name, rows }) => [name, [...rows[0].spans]])[7], ["lane 7", [7]]);
-});
-
-test("of many branches of a graph those of a single kernel are counted and not drawn", () => {
-  const drawnOf = (branches) => {
-    const lanes = ["main", ...Array.from({ length: branches }, (_, index) => `aux ${index + 1}`)];
-    const spans = lanes.map((_, lane) => ({ kind: "kernel", name: "k", lane, start: lane, end: lane + 5 }));
-    spans.push(...[0, 2].map((lane) => ({ kind: "kernel", name: "k", lane, start: 300 + lane, end: 310 })));
-    const model = makeModel({ "graph-dual": spans }, { lanes });
-    const built = buildLanes(model.groups[0], model.kinds);
-    return [built.length, model.groups[0].lanesLeftOut];
-  };
-  assert.deepEqual(drawnOf(31), [32, 0]);
-  assert.deepEqual(drawnOf(115), [2, 114]);
 });

@@ -17,7 +17,7 @@ const turns = async () => {
 test("a measured area is asked for again where other engines are shown when its answer comes", async () => {
   const spans = [{ kind: "kernel", lane: 1, start: 0, end: 10 }];
   const model = makeModel({ async: spans, graph: spans });
-  const parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+  const parts = model.groups.map((group) => ({ group, lanes: buildLanes(group) }));
   const waiting = [];
   const measure = { from: 0, to: 5 };
   const timeline = {
@@ -91,5 +91,6 @@ test("a critical path that could not be had leaves the switch off and says why; 
     await turns();
     assert.deepEqual([switches.shows.path, asked], [false, times]);
   }
-  assert.deepEqual(nudges, Array(2).fill("No critical path: the line is cut"));
+  const said = ["Following the critical path …", "No critical path: the line is cut"];
+  assert.deepEqual(nudges, [...said, ...said]);
 });

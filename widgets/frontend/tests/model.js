@@ -5,11 +5,15 @@ import { decode } from "../src/decode.js";
 
 export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "api", "range", "kernel", "copy", "set", "graph"];
 export const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
-const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
+const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops", "symbol", "graph_node", "row"];
+const BAND = 8;
 
 const IDS = ["operation", "correlation", "symbol", "graph_node"];
 
-/** @param groups {label: [{kind, name, lane, start, end, …}]}; lane 0 is the host's */
+/**
+ * @param groups {label: [{kind, name, lane, row, start, end, …}]}; lane 0 is the host's. Rows are given by Python: here all spans are in the
+ * first one of their lane, and graphs in its band, if nothing else is said.
+ */
 export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } = {}) {
   const names = [];
   const code = (name) => (names.includes(name) ? names.indexOf(name) : names.push(name) - 1);
@@ -22,6 +26,10 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
       start: spans.map((span) => span.start),
       duration: spans.map((span) => span.end - span.start),
     };
+    values.row = spans.map((span) => span.row ?? (span.kind === "graph" ? BAND : 0));
+    const used = [...new Set(values.lane)].sort((a, b) => a - b);
+    const rowsOf = (lane) => [...new Set(values.row.filter((_, i) => values.lane[i] === lane))];
+    const drawn = more.drawn ?? used.map((lane) => [lane, 1 + Math.max(-1, ...rowsOf(lane).filter((row) => row < BAND)), rowsOf(lane).includes(BAND), 0]);
     for (const id of IDS) values[id] = spans.map((span) => (span[id] ?? -1) + 1);
     for (const column of COLUMNS) values[column] ??= spans.map((span) => span[column] ?? 0);
     const described = {};
@@ -33,7 +41,7 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
     return {
       label, engine: label, program: "step", device: { kind: "cuda", name: "NVIDIA H200" },
       extent_ns: spans.reduce((most, span) => Math.max(most, span.end), 0), makespan_text: "1 µs", remarks: [], details: [], notes: [],
-      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, ...more,
+      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, drawn, lanes_left_out: 0, ...more,
     };
   });
   const onDevice = (name) => Object.values(groups).flat().some((span) => ["kernel", "copy"].includes(span.kind) && (span.name ?? span.kind) === name);

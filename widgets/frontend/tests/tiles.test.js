@@ -242,3 +242,18 @@ test("what is refused is asked for once, and what is lost at longer and longer i
   // At 0, 2, 6, 14, 30, 62 s, and then once a minute.
   assert.equal(asked, 6 + 3);
 });
+
+test("that the first critical path takes a while is said until it is there", async () => {
+  let answer;
+  const timeline = makeTimeline((question) => new Promise((resolve) => (answer = () => resolve(tileFor(question)))));
+  timeline.overlap.shows.path = true;
+  timeline.show(300_000, 310_000);
+  await rest();
+  assert.deepEqual(timeline.nudges, ["Following the critical path …"]);
+  answer();
+  await rest(20);
+  timeline.show(700_000, 710_000);
+  await rest();
+  answer();
+  assert.deepEqual(timeline.nudges, ["Following the critical path …", ""]);
+});

@@ -8,7 +8,7 @@ import { totalsByName } from "../src/totals.js";
 import { buildLanes } from "../src/tracks.js";
 import { makeModel, randomSpans, seeded } from "./model.js";
 
-const partsOf = (model) => model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+const partsOf = (model) => model.groups.map((group) => ({ group, lanes: buildLanes(group) }));
 
 test("an area counts what lies in it, with the part that does, under each engine", () => {
   const model = makeModel({

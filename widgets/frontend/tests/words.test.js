@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { describeSpan } from "../src/describe.js";
-import { grouped, micros, percent, prefixed, significant } from "../src/format.js";
+import { exactTime, grouped, percent, prefixed, significant } from "../src/format.js";
 import { firstOnDevice, highlightExtent, highlightOf } from "../src/join.js";
 import { measureRows, operationRows } from "../src/panel.js";
 import { activityOf, makeModel } from "./model.js";
@@ -22,8 +22,12 @@ const model = makeModel({
 const [plain, graph] = model.groups;
 
 test("numbers", () => {
-  assert.equal(micros(1_234_567), "1,234.567 µs");
-  assert.equal(micros(-80), "−0.080 µs");
+  assert.equal(exactTime(1_234_567), "1,234.567 µs");
+  assert.equal(exactTime(-80), "−0.080 µs");
+  assert.equal(exactTime(99_999_999), "99,999.999 µs");
+  assert.equal(exactTime(99_999_999.5), "100.000000 ms");
+  assert.equal(exactTime(-5e9), "−5,000.000000 ms");
+  assert.equal(exactTime(3_600_000_000_001), "3,600.000000001 s");
   assert.equal(grouped(-0.0001, 2), "0.00");
   assert.equal(significant(0.0123), "0.0123");
   assert.equal(prefixed(1_048_576, "B"), "1.05 MB");

@@ -13,15 +13,15 @@ from streamscope.engines import PLANNERS
 from streamscope.kernels.library.libraries import has_driver
 from streamscope.options import RECORDER
 from streamscope_widgets.exploring.runs import Asked
-from streamscope_widgets.exploring.subjects import FLOATS, Knob, Subject
+from streamscope_widgets.exploring.subjects import COPIES, FLOATS, Knob, Subject
 
 STREAMS = (1, 2, 3, 4, 6, 8, 12)
 AS_WRITTEN, AUTO = "as written", "auto"
 DEVICES = ("auto", "simulated")
 """Those that every machine has."""
 NO_GPU = "There is no NVIDIA driver here, so Run runs on the simulated device"
-SIZE, COPIES = "size", "copies"
-"""Settings that have a look of their own: below one stands how long a kernel runs, the other one is a tick."""
+SIZE = "size"
+"""Below this setting stands how long a kernel runs."""
 
 
 class Controls:

@@ -21,19 +21,20 @@ from streamscope.comparing.preview import Preview
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.prediction import reference_model
-from streamscope.errors import EngineError, OutputError
+from streamscope.errors import EngineError, StreamscopeError
 from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, time_text
+from streamscope.words import capitalised, listed, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
 from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Subject, subjects
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
+from streamscope_widgets.exports import EXPORTS
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.show.html import EMPTY, Html, fill
-from streamscope_widgets.still_timeline import timeline_still
+from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, still
+from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 FORECAST, NOTHING = 0, -1
@@ -80,12 +81,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.note = w.HTML().add_class("ss-x-note")
         self.one = w.Dropdown(description="show")
         self.other = w.Dropdown(description="beside")
-        self.exports = {
-            "Report": w.Button(description="Report", tooltip="One HTML file with verdict, charts and timelines"),
-            "Spans": w.Button(description="Spans", tooltip="The spans of all engines as one CSV file, for pandas or a spreadsheet"),
-            "Picture": w.Button(description="Picture", tooltip="The timelines as one SVG file"),
-            "Save": w.Button(description="Save", tooltip="A folder to open again: double-click its comparison.json, or ss.load_comparison"),
-        }
+        self.kind = w.Dropdown(description="write", options=list(EXPORTS), tooltip="What to write of the run that is shown")
+        self.write = w.Button(description="Write", tooltip="Write it into the folder of the notebook")
         self.written = w.HTML().add_class("ss-x-note")
         super().__init__(self._layout())
         self.add_class("ss-explorer")
@@ -97,7 +94,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def _layout(self) -> list[w.Widget]:
         run = w.HBox([self.start, self.stop, self.progress]).add_class("ss-x-run")
         left = w.VBox([self.controls.box, run, self.note]).add_class("ss-x-controls")
-        self.below = w.HBox([self.one, self.other, *self.exports.values(), self.written]).add_class("ss-x-below")
+        self.below = w.HBox([self.one, self.other, self.kind, self.write, self.written]).add_class("ss-x-below")
         right = w.VBox([self.says, self.stage, self.below]).add_class("ss-x-scene")
         return [_Frame(layout={"display": "none"}), w.Box([left, right]).add_class("ss-x-body")]
 
@@ -106,8 +103,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.stop.on_click(lambda _: self.cancel())
         for choice in (self.one, self.other):
             choice.observe(self._chosen, "value")
-        for kind, button in self.exports.items():
-            button.on_click(partial(self._export, kind))
+        self.write.on_click(self._write)
 
     def _ipython_display_(self) -> None:
         """Show a still picture with the answer, and after it the widget, which hides the picture as soon as it has drawn."""
@@ -121,7 +117,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def _fallback(self) -> dict[str, str]:
         """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
         groups = () if self.timeline is None else self.timeline.groups
-        return {"text/html": str(timeline_still(groups, self._finding)), "text/plain": self._finding}
+        page = block(still(lead(self._finding), timeline_image(groups, self._finding)))  # The explorer says it itself.
+        return {"text/html": str(page), "text/plain": self._finding}
 
     # ---- the forecast
 
@@ -173,7 +170,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             self.controls.enable(enabled=False)
             self.start.layout.display, self.stop.layout.display, self.progress.layout.display = "none", None, None
             self.stop.disabled, self.progress.value, self.note.value = False, 0, ""
-            for control in (self.one, self.other, *self.exports.values()):
+            for control in (self.one, self.other, self.write):
                 control.disabled = True
             self._running = BackgroundRun(self.controls.asked, self)
 
@@ -245,8 +242,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
                     choice.value = value
         finally:
             self._selecting = False
-        for button in self.exports.values():
-            button.disabled = one == FORECAST
+        self.write.disabled = one == FORECAST
 
     def _chosen(self, change: Any) -> None:
         if self._selecting or change["new"] is None:
@@ -299,24 +295,17 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._finding = self._finding or said
         self.stage.add_class("ss-x-stale")
 
-    def _export(self, kind: str, _button: w.Button) -> None:
+    def _write(self, _button: w.Button) -> None:
         """Write the run that is shown into the folder of the notebook."""
         assert self._shown is not None
         past = self.past[self.one.value - 1]
-        name = f"streamscope-{past.asked.subject.name.strip('<>')}-{past.number}"
+        self.written.value = "Writing …"  # A PDF takes two seconds.
         try:
-            if kind == "Report":
-                path = self._shown.report(f"{name}.html")
-            elif kind == "Spans":
-                path = self._shown.spans(f"{name}.csv")
-            elif kind == "Picture":
-                path = self._shown.picture(f"{name}.svg")
-            else:
-                path = self._shown.save(name)
-        except OutputError as error:
+            paths = EXPORTS[self.kind.value](self._shown, f"streamscope-{past.asked.subject.name.strip('<>')}-{past.number}")
+        except StreamscopeError as error:
             self.written.value = fill("{}", mistake(error))
         else:
-            self.written.value = fill("Written: {}", str(path))
+            self.written.value = fill("Written: {}", listed([str(path) for path in paths]))
 
 
 def explorer(

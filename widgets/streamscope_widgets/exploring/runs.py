@@ -16,7 +16,7 @@ from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.words import counted
-from streamscope_widgets.exploring.subjects import Subject
+from streamscope_widgets.exploring.subjects import COPIES, Subject
 
 BETWEEN_REPORTS_S = 0.1
 """A report crosses to the browser, which costs a millisecond of the time that is measured."""
@@ -24,6 +24,11 @@ BETWEEN_REPORTS_S = 0.1
 
 class StoppedError(Exception):
     """The user stopped the run."""
+
+
+def setting_words(name: str, value: int) -> str:
+    """Return what a knob is set to, in words."""
+    return ("off", "on")[bool(value)] if name == COPIES else f"{value:,}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Asked:
     @property
     def settings(self) -> dict[str, str]:
         """All that another run may have otherwise, in words."""
-        values = {name: f"{value:,}" for name, value in self.values.items()}
+        values = {name: setting_words(name, value) for name, value in self.values.items()}
         return {"program": self.subject.name, **values, "dtype": self.dtype or "as written", "streams": str(self.streams or "auto")}
 
 
@@ -87,7 +92,7 @@ class Past:
     def title(self) -> str:
         """What the list of runs calls it: the settings that are not the usual ones say most."""
         usual = {knob.name: knob.value for knob in self.asked.subject.knobs}
-        values = [f"{name} {value:,}" for name, value in self.asked.values.items() if value != usual[name]]
+        values = [f"{name} {setting_words(name, value)}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
         streams = counted(self.asked.streams, "stream") if self.asked.streams else None
         parts = [*values, *filter(None, [streams, self.asked.dtype]), device]

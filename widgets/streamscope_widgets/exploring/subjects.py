@@ -23,6 +23,8 @@ FLOATS = ("float16", "float32", "float64")
 LARGE = 1000
 """From this default on, the values of a knob are powers of two."""
 MOST_ELEMENTS = 1 << 24
+COPIES = "copies"
+"""The setting that is on or off."""
 FEW = 4
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Array, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
-from streamscope_widgets.show.svg import FONT, document, shape, text, ticks, words
+from streamscope_widgets.show.svg import FONT, document, shape, text, tick_text, ticks, words
 
 WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
 TOP, LEGEND, BOTTOM, RIGHT = 40, 22, 50, 8
@@ -68,7 +68,7 @@ class _Rows:
         for tick in ticks(self.chart.axis.low, self.chart.axis.high, MOST_TICKS):
             x = self.x(tick)
             yield _line(x, self.top, x, self.bottom, palette.RULE)
-            yield _text(x, self.bottom + 16, f"{tick:,g}", palette.FAINT_INK, text_anchor="middle")
+            yield _text(x, self.bottom + 16, tick_text(tick), palette.FAINT_INK, text_anchor="middle")
         for row, y in self.middles.items():
             yield _text(self.left - 10, y + 4, row, text_anchor="end")
         yield _text(self.left, self.bottom + 37, self.chart.axis.title, palette.FAINT_INK)

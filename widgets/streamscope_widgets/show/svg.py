@@ -72,6 +72,11 @@ def ticks(low: float, high: float, about: float) -> list[float]:
     return [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
+def tick_text(value: float) -> str:
+    """Return what a tick says: ``"0.5"``, ``"3,600,000"``."""
+    return f"{value:,.10g}"
+
+
 def small_text(x: float, y: float, content: str, anchor: str = "start", fill: str = palette.FAINT_INK) -> str:
     """Return the small text of pictures with lanes: labels, ticks, legends."""
     return text(x, y, content, font_size=10.5, fill=fill, text_anchor=anchor)

@@ -181,8 +181,8 @@ class _Parser:
             raise UnknownExpressionError(f"unexpected {self._peek()}")
         return evaluate
 
-    def _peek(self, ahead: int = 0) -> str:
-        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)].text
+    def _peek(self) -> str:
+        return self._tokens[min(self._next, len(self._tokens) - 1)].text
 
     def _take(self, expected: str = "") -> Token:
         token = self._tokens[self._next]

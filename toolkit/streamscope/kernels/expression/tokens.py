@@ -165,15 +165,11 @@ def _whole(digits: str, suffix: str) -> np.generic:
         raise LiteralError(f"a number of {len(digits)} digits needs more than 64 bits", "write a floating-point number, for example 1e30")
     value = int(digits, base) if base in (10, 8) else int(digits[2:], base)
     # Decimal numbers become unsigned where they say so only, others where they fit no signed type of the width ([lex.icon]).
-    kinds = [
-        kind
-        for kind in (np.int32, np.uint32, np.int64, np.uint64)
-        if (np.dtype(kind).kind == "u" if "u" in suffix else not decimal or np.dtype(kind).kind == "i")
-        and (np.dtype(kind).itemsize == np.dtype(np.int64).itemsize or "l" not in suffix)
-    ]
-    for kind in kinds:
-        if value <= np.iinfo(kind).max:
-            return kind(value)
+    for name in ("int32", "uint32", "int64", "uint64"):
+        kind = np.dtype(name)
+        of_sign = kind.kind == "u" if "u" in suffix else not decimal or kind.kind == "i"
+        if of_sign and (kind.itemsize == 8 or "l" not in suffix) and value <= np.iinfo(kind).max:
+            return kind.type(value)
     raise LiteralError(f"{digits} needs more than 64 bits", "write a floating-point number" + f", {digits}.0" * decimal)
 
 
