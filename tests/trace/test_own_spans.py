@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamscope as ss
@@ -31,6 +31,7 @@ def table(trace):
     return sorted(zip(frame["name"].astype(str), lane, frame["start_ns"], frame["end_ns"], strict=True))
 
 
+@settings(max_examples=15)
 @given(rows, st.sampled_from([*UNITS_NS]), st.booleans())
 def test_every_way_to_say_it_gives_the_spans_as_they_are(spans, unit, whole):
     factor, first = UNITS_NS[unit], min(start for _, _, start, _ in spans)
