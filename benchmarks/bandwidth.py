@@ -141,6 +141,14 @@ class Bench:
         }
 
 
+def add_row(rows: list[dict[str, Any]], measured: dict[str, Any], **what: Any) -> None:
+    """Add what was measured to the rows, after what it was measured of, and print it."""
+    rows.append(what | measured)
+    times = ", ".join(f"{who} {time:.0f}" for who, time in measured["median_us"].items())
+    shares = f"{measured['share_of_copy']:.2f} of copy; {measured['against_best_peer']:.2f} of the best peer"
+    print(f"{' '.join(map(str, what.values())):40} {shares} ({times} us)", flush=True)
+
+
 def write_report(name: str, device: Device, what: str, rows: list[dict[str, Any]], **more: Any) -> None:
     """Write what was measured to a file, and print the sums of it."""
     sums = {
@@ -163,16 +171,9 @@ def main() -> None:
         first = len(rows)
         for name, (function, count, peers) in bench.cases().items():
             try:
-                row = {"function": name, "dtype": dtype} | bench.measure(device, function, count, peers)
+                add_row(rows, bench.measure(device, function, count, peers), function=name, dtype=dtype)
             except (RuntimeError, TypeError) as error:
                 print(f"{name} {dtype} left out: {error}", file=sys.stderr)
-                continue
-            rows.append(row)
-            times = ", ".join(f"{who} {time:.0f}" for who, time in row["median_us"].items())
-            print(
-                f"{name:16} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
-                flush=True,
-            )
         copies[dtype] = bench.copied_bytes / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
     write_report("bandwidth.json", device, f"arrays of {MEBIBYTES} MiB", rows, copy_gigabytes_per_s=copies)
 

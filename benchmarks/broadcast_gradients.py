@@ -13,7 +13,7 @@ from typing import Any
 
 import cupy as cp
 import torch
-from bandwidth import Bench, Call, write_report
+from bandwidth import Bench, Call, add_row, write_report
 
 import streamscope as ss
 
@@ -72,10 +72,7 @@ def main() -> None:
             ):
                 bench.inputs = inputs
                 measured = bench.measure(device, function, len(inputs), peers)
-                rows.append({"function": name, "kind": kind, "dtype": dtype, "shape": wanted, "operand": kept} | measured)
-                print(
-                    f"{name:6} {kind:15} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True
-                )
+                add_row(rows, measured, function=name, kind=kind, dtype=dtype, shape=wanted, operand=kept)
     write_report("broadcast_gradients.json", device, "gradients of operands that were broadcast", rows)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import cupy as cp
 import torch
-from bandwidth import Bench, Call, write_report
+from bandwidth import Bench, Call, add_row, write_report
 
 import streamscope as ss
 
@@ -57,10 +57,7 @@ def main() -> None:
             for name in ("sum", "argmax") if len(axes) == 1 else ("sum",):
                 function = partial(getattr(ss.ops, name), axis=axes if len(axes) > 1 else axes[0])
                 measured = bench.measure(device, function, 1, peers_of(bench, name, axes))
-                rows.append({"kind": kind, "function": name, "dtype": dtype, "shape": wanted, "axes": axes} | measured)
-                print(
-                    f"{kind:12} {name:6} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True
-                )
+                add_row(rows, measured, kind=kind, function=name, dtype=dtype, shape=wanted, axes=axes)
     write_report("reduction_shapes.json", device, "reductions of shapes that loads fit badly", rows)
 
 

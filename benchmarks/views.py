@@ -13,7 +13,7 @@ from typing import Any
 
 import cupy as cp
 import torch
-from bandwidth import Bench, Call, write_report
+from bandwidth import Bench, Call, add_row, write_report
 
 import streamscope as ss
 
@@ -57,13 +57,7 @@ def main() -> None:
         bench = Bench(dtype)
         for name, function, arrays, peers in cases(dtype):
             bench.inputs = list(arrays)
-            row = {"function": name, "dtype": dtype} | bench.measure(device, function, len(arrays), peers)
-            rows.append(row)
-            times = ", ".join(f"{who} {time:.0f}" for who, time in row["median_us"].items())
-            print(
-                f"{name:30} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
-                flush=True,
-            )
+            add_row(rows, bench.measure(device, function, len(arrays), peers), function=name, dtype=dtype)
     write_report("views.json", device, "views of large arrays", rows)
 
 

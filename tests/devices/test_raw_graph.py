@@ -254,3 +254,41 @@ def test_a_replay_that_hangs_is_an_error_and_its_graphs_are_kept(driver, monkeyp
     with pytest.raises(HungError):
         raw.times_us([CHAIN])
     assert [one[0] for one in raw_graph._HUNG] == [raw]
+
+
+def test_what_the_host_waits_is_the_mean_of_many_turns_without_the_slowest_tenth(monkeypatch):
+    """One graph now takes 100 and now 120 µs, another 105 and once in 15 turns 9,000: a median would take the one for 100, or for 120."""
+    now_ns, recorded = [0], []
+
+    class Replayed:
+        def __init__(self, name, times_us):
+            self.name, self.times_us = name, times_us
+
+        def launch_on(self, stream):
+            recorded.append(self.name)
+            now_ns[0] += 1000 * self.times_us[recorded.count(self.name) % len(self.times_us)]
+
+    def put_back():
+        now_ns[0] += 10**9  # Does not count.
+
+    event = SimpleNamespace(record=lambda stream: None, ptr=0)
+    cupy = SimpleNamespace(cuda=SimpleNamespace(Event=lambda disable_timing: event))
+    monkeypatch.setattr(raw_graph, "libraries", lambda: SimpleNamespace(cupy=cupy))
+    monkeypatch.setattr(raw_graph, "event_done", lambda pointer: True)
+    monkeypatch.setattr(raw_graph, "time", SimpleNamespace(perf_counter_ns=lambda: now_ns[0], monotonic=lambda: 0.0))
+    graphs = [Replayed("one", [100, 120]), Replayed("other", [105] * 14 + [9000])]
+    stream = SimpleNamespace(ptr=0)
+    assert raw_graph._mean_waits_us(graphs, stream, put_back) == [pytest.approx((30 * 100 + 24 * 120) / 54), 105.0]
+    assert recorded == ["one", "other"] * 61
+
+
+def test_orders_are_measured_once_by_the_device_and_once_by_the_host_on_graphs_made_anew(driver, monkeypatch):
+    made, raw = [], RawGraph(1, [10, 11, 12], CHAIN, nullcontext, None)
+    for name, factor in (("_median_times_us", 1.0), ("_mean_waits_us", 2.0)):
+        measure = lambda graphs, *_, factor=factor: made.append(graphs) or [factor * graph.captured for graph in graphs]  # noqa: E731
+        monkeypatch.setattr(raw_graph, name, measure)
+    for _ in range(2):
+        (time_us,), (wait_us,) = raw.times_us([CHAIN]), raw.waits_us([CHAIN])
+    assert len(made) == 2
+    assert (time_us, wait_us) == (float(made[0][0].captured), 2.0 * made[1][0].captured)
+    assert made[0][0] is not made[1][0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,18 @@ from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
 
 RUNS = 3
+
+
+def in_threads(work: Callable[[int], Any], count: int = 4) -> list[Any]:
+    """Run ``work(number)`` in several threads that start together; raises what one of them raises."""
+    barrier = threading.Barrier(count)
+
+    def start(number: int) -> Any:
+        barrier.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,19 @@ from streamscope.words import time_text
 class Raw:
     """A captured graph whose replays take what the test says."""
 
-    def __init__(self, times_us=()):
+    def __init__(self, times_us=(), waits_us=None):
         self.given_us, self.asked, self.added = list(times_us), [], []
+        self.given_waits_us, self.once_more = waits_us or self.given_us, []
 
     def times_us(self, orders, added):
         self.asked, self.added = list(orders), list(added)
         return self.given_us
+
+    def waits_us(self, orders, added):
+        places = [self.asked.index(order) for order in orders]
+        assert list(added) == [self.added[place] for place in places]
+        self.once_more = [self.given_us[place] for place in places]
+        return [self.given_waits_us[place] for place in places]
 
     def graph(self, edges):
         raise AssertionError("a simulated device has no use for it")
@@ -146,6 +153,17 @@ def test_the_fastest_order_is_taken(times_us, order):
     assert taken.order == order
     assert taken.others == ()
     assert replay_of(taken) == replay_of(next(one for one in (plan, *plan.others) if one.order == order))
+
+
+@given(st.lists(st.integers(100, 130), min_size=6, max_size=6), st.lists(st.integers(105, 140), min_size=6, max_size=6))
+def test_of_orders_that_are_nearly_the_fastest_the_one_is_taken_that_the_host_waits_least_for(times_us, waits_us):
+    raw = Raw(times_us, waits_us)
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4, streams=8)
+    taken = graph_dual.fastest(plan, GPU)
+    assert raw.once_more == [one for one in sorted(times_us) if one <= 1.05 * min(times_us)]
+    number = next(number for number, one in enumerate((plan, *plan.others)) if replay_of(one) == replay_of(taken))
+    assert times_us[number] in raw.once_more
+    assert waits_us[number] == min(wait for wait, one in zip(waits_us, times_us, strict=True) if one in raw.once_more)
 
 
 def test_what_was_taken_is_said():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from tests.engines.conftest import in_threads
 from tests.engines.graphs.dot_language import read_dot
 
 import streamscope as ss
@@ -334,17 +334,6 @@ def test_a_capture_that_is_broken_is_told_at_once(cupy, device):
 
 
 # Threads
-
-
-def in_threads(work, count=4):
-    barrier = threading.Barrier(count)
-
-    def start(number):
-        barrier.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(start, range(count)))
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.engines.conftest import in_threads
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
@@ -24,18 +24,6 @@ X = np.linspace(-1, 1, 16)
 def chain(x, y):
     """Four operations that can go side by side in part."""
     return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), ss.ops.multiply(y, y))
-
-
-def in_threads(work):
-    """Run ``work(number)`` in several threads that start together; raises what one of them raises."""
-    barrier = threading.Barrier(THREADS)
-
-    def start(number):
-        barrier.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(start, range(THREADS)))
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

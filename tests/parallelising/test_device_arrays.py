@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 
 from streamscope.capturing.arrays import fetched
@@ -38,10 +35,16 @@ def test_a_view_that_conjugates_or_negates_is_another_array_at_the_same_place(to
     assert place(x.real) == place(x.conj().real)
 
 
-def test_quantized_tensors_are_refused_with_what_can_be_passed(monkeypatch):
+@pytest.mark.filterwarnings("ignore:torch.quantize", "ignore:The PyTorch API of nested")
+def test_tensors_whose_elements_do_not_lie_in_rows_are_refused_with_what_can_be_passed(torch, monkeypatch):
     monkeypatch.setattr(device_arrays, "on_host", lambda array: False)
-    monkeypatch.setattr(device_arrays, "is_tensor", lambda array: True)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(strided="strided"))
-    with pytest.raises(ProgramError, match="step: x is a quantized tensor") as caught:
-        check_on_device("step", "x", SimpleNamespace(layout="strided", is_quantized=True))
-    assert "x.int_repr()" in caught.value.hint
+    x = torch.eye(2)
+    for array, said, hint in (
+        (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "a quantized tensor", ".int_repr()"),
+        (torch.nested.nested_tensor([x, x[:1]]), "a nested tensor", ".unbind()"),
+        (torch.nested.nested_tensor([x, x[:1]], layout=torch.jagged), "a nested tensor", ".unbind()"),
+        (x.to_sparse(), "a sparse tensor", "indices and values"),
+    ):
+        with pytest.raises(ProgramError, match=f"step: x is {said}") as caught:
+            check_on_device("step", "x", array)
+        assert hint in caught.value.hint

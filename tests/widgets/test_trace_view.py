@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamscope.analysis.summary import summary
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
+from streamscope.trace.read import read
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.still_lanes import MOST_DEPTH, MOST_STREAMS, MOST_THREADS
@@ -185,3 +186,11 @@ def test_the_live_timeline_is_called_by_the_program_where_no_engine_of_ours_ran(
     assert widget.engines == ["resnet50"]
     assert widget.finding.startswith("The GPU is busy 55 % of 22.0 µs, with 2 kernels.")  # 12 of the 22 µs from the call to the set's end
     assert five_engines(20)["graph"].timeline().engines == ["graph"]
+
+
+def test_the_timeline_of_a_foreign_trace_has_the_length_that_its_finding_tells(repository):
+    """Some ranges and calls begin before the run, and the run does not begin at 0."""
+    trace = read(repository / "tests/data/kineto/streams_graph.json.gz")
+    (group,) = encode(as_groups([trace])).header["groups"]
+    assert finding_of(trace).startswith(f"The GPU is busy 21 % of {group['makespan_text']}, ")
+    assert group["extent_ns"] > summary(trace).span_us * 1e3

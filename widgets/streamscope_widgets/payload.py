@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity
+from streamscope.analysis import Activity, span_ns
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
@@ -264,7 +264,7 @@ def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, A
 def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
     info = group.trace.info
     extent_ns = group.extent_ns
-    makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
+    makespan_ns = group.makespan_ns if group.makespan_ns is not None else span_ns(group.trace.spans)
     more = dict(shown.header)
     remarks = (comparison, stretch_words(group), more.pop("left_out", ""), group.note)
     return {
@@ -361,11 +361,11 @@ def _codes_of(texts: tuple[str, ...], used: npt.NDArray[Any], codes: dict[str, i
 def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     """Say of each group how it compares with the baseline: the ``async`` engine, else the first group.
 
-    Makespans without recording are compared if all groups have one, extents of the recordings otherwise: never one with the other.
+    Makespans without recording are compared if all groups have one, spans of the recordings otherwise: never one with the other.
     Traces of different programs are not compared.
     """
     known = [group.makespan_ns for group in groups if group.makespan_ns is not None]
-    lengths = known if len(known) == len(groups) else [float(group.extent_ns) for group in groups]
+    lengths = known if len(known) == len(groups) else [float(span_ns(group.trace.spans)) for group in groups]
     base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
     program = groups[base].trace.info.program if groups else ""
     worked_out = [

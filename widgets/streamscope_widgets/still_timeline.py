@@ -71,8 +71,8 @@ def timeline_image(groups: Sequence[TimelineGroup], finding: str) -> Html:
 
 
 def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
-    """Return what stands where live timelines cannot be drawn: the finding, the picture, and what to do for the live ones."""
-    return block(still(lead(finding) if finding else "", timeline_image(groups, finding)))
+    """Return what stands before live timelines: the finding and, until they are drawn, the picture and what to do for them."""
+    return block(lead(finding) if finding else "", still(timeline_image(groups, finding)))
 
 
 def _draw(groups: Sequence[TimelineGroup], column: float) -> str:

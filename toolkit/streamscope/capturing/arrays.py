@@ -27,11 +27,18 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def unsupported(tensor: Any) -> tuple[str, str] | None:
+    """Return what a tensor is whose elements do not lie in rows as they are, and what can be had instead; None of any other."""
+    if tensor.is_quantized:
+        return "a quantized tensor", "its whole numbers, .int_repr(), and its scale"
+    if tensor.is_nested:
+        return "a nested tensor", "its parts, .unbind()"
+    return None if tensor.layout is sys.modules["torch"].strided else ("a sparse tensor", "its indices and values")
+
+
 def on_device(value: Any) -> bool:
-    """Tell a CuPy array or CUDA tensor with elements in rows."""
-    if is_tensor(value):
-        return bool(value.is_cuda and value.layout is sys.modules["torch"].strided)
-    return hasattr(value, "__cuda_array_interface__")
+    """Tell a CuPy array, or a CUDA tensor that is not `unsupported`."""
+    return bool(value.is_cuda and unsupported(value) is None) if is_tensor(value) else hasattr(value, "__cuda_array_interface__")
 
 
 def device_address(value: Any) -> int:

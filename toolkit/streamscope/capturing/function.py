@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
-from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore
+from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
@@ -34,7 +34,7 @@ from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
-from streamscope.kernels.library.libraries import libraries
+from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error, user_line
@@ -304,8 +304,9 @@ def _run_once(nodes: Sequence[LaunchableNode]) -> None:
     lib = libraries()
     lib.runtime.deviceSynchronize()
     stream = lib.cupy.cuda.Stream(non_blocking=True)
-    for node in nodes:
-        node.bind(stream.ptr)()
+    for number, node in enumerate(nodes):
+        with cuda_errors(f"node {number} of the captured code ({node.node.name}), launched by itself"):
+            node.bind(stream.ptr)()
     stream.synchronize()
 
 
@@ -339,8 +340,8 @@ def _regions(pieces: Sequence[Any]) -> list[Region]:
 def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
-        if is_tensor(one) and one.is_quantized:
-            raise ProgramError(f"{name} returned a quantized tensor", hint="return its whole numbers, tensor.int_repr(), and its scale")
+        if is_tensor(one) and (why := unsupported(one)) is not None:
+            raise ProgramError(f"{name} returned {why[0]}", hint=f"return {why[1]}")
         if not on_device(one):
             where = " in host memory" if is_tensor(one) or isinstance(one, np.ndarray) else ""
             hint = "return CuPy arrays or CUDA tensors, and give it such" if where else "return CuPy arrays or CUDA tensors"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.capturing.arrays import as_copied, copyable, is_tensor
+from streamscope.capturing.arrays import as_copied, copyable, is_tensor, unsupported
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
@@ -35,10 +35,8 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     tensor = is_tensor(array)
     if on_host(array):
         raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
-    if tensor and array.layout is not sys.modules["torch"].strided:
-        raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
-    if tensor and array.is_quantized:
-        raise ProgramError(f"{what}: {path} is a quantized tensor", hint=f"pass its whole numbers, {path}.int_repr(), and its scale")
+    if tensor and (why := unsupported(array)) is not None:
+        raise ProgramError(f"{what}: {path} is {why[0]}", hint=f"pass {why[1]}")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
         raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
     current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()

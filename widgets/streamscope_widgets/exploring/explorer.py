@@ -26,15 +26,15 @@ from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, listed, time_text
+from streamscope.words import capitalised, counted, listed, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
 from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Subject, subjects
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
 from streamscope_widgets.exports import EXPORTS
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.show.html import EMPTY, Html, fill
-from streamscope_widgets.still_timeline import timeline_still
+from streamscope_widgets.show.html import EMPTY, Html, block, fill, lead, still
+from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 FORECAST, NOTHING = 0, -1
@@ -91,6 +91,9 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._rest()
         self._forecast()
 
+    def __repr__(self) -> str:
+        return f"<explorer of {self.controls.asked.subject.name}: {counted(len(self.past), 'run')}>"
+
     def _layout(self) -> list[w.Widget]:
         run = w.HBox([self.start, self.stop, self.progress]).add_class("ss-x-run")
         left = w.VBox([self.controls.box, run, self.note]).add_class("ss-x-controls")
@@ -117,7 +120,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def _fallback(self) -> dict[str, str]:
         """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
         groups = () if self.timeline is None else self.timeline.groups
-        return {"text/html": str(timeline_still(groups, self._finding)), "text/plain": self._finding}
+        page = block(still(lead(self._finding), timeline_image(groups, self._finding)))  # The explorer says it itself.
+        return {"text/html": str(page), "text/plain": self._finding}
 
     # ---- the forecast
 
@@ -321,7 +325,7 @@ def explorer(
     """Return the explorer of a program with its inputs, or of ready ones; programs of the notebook can be chosen, too."""
     shell = get_ipython()
     namespace = {} if shell is None else shell.user_ns
-    given = None if own is None else OwnProgram(getattr(own, "name", "program"), own, inputs, attributes)
+    given = None if own is None else OwnProgram(getattr(own, "name", "program"), own, inputs, attributes, namespace)
 
     def offered() -> list[Subject]:
         found = list(subjects(given, namespace))

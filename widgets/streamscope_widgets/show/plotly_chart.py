@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.ON_ANY}
 CLEAR = "rgba(0,0,0,0)"
 _GRID = {"gridcolor": palette.FAINT_ON_ANY, "zerolinecolor": palette.FAINT_ON_ANY}
-TEMPLATE = {"layout": {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": FONT, "xaxis": _GRID, "yaxis": _GRID}}
+_COLOURS = [palette.BUSY, *palette.HUES[1:]]
+TEMPLATE = {"layout": {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": FONT, "xaxis": _GRID, "yaxis": _GRID, "colorway": _COLOURS}}
 """A template of Plotly for figures that read on light pages and on dark ones."""
 MARKER = {"size": 13, "color": palette.SLOWER, "line": {"color": palette.CARD, "width": 2.5}}
 

@@ -35,13 +35,16 @@ from streamscope.order.graph import Edges
 Pair = tuple[int, int]
 """An edge: what comes first, and what comes after it."""
 Words = npt.NDArray[np.uint64]
+_Asked = tuple[Edges, tuple[int, ...]]
+"""The edges of a graph, and in which order its nodes are added."""
 Result = TypeVar("Result")
 
 FULL = 0
 """The data of an edge (CUgraphEdgeData) that waits for the end of a node. A programmatic one lets a kernel start before that."""
 TRYING_S = 0.5
-"""How long orders of captured code may be tried, about."""
+"""How long orders of captured code may be tried, about; and those that may be the fastest once more."""
 MOST_TURNS, FEWEST_TURNS = 15, 3
+MOST_WAITS = 60
 STUCK_S = 20.0
 """A replay that takes longer than this hangs."""
 
@@ -95,7 +98,8 @@ class RawGraph:
         self._nodes = tuple(nodes)
         self._keeping = keeping
         self.kept = kept
-        self._times_us: dict[tuple[Edges, tuple[int, ...]], float] = {}
+        self._times_us: dict[_Asked, float] = {}
+        self._waits_us: dict[_Asked, float] = {}
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -204,7 +208,7 @@ class RawGraph:
         _change("cuGraphAddDependencies_v2", clone, here, added, [FULL] * len(added))
 
     def times_us(self, orders: Sequence[Edges], added: Sequence[Sequence[int]] = ()) -> list[float]:
-        """Return how long a replay takes with each of these edges, in µs; measured once.
+        """Return how long a replay takes on the device with each of these edges, in µs; measured once.
 
         They take turns, and the median counts. What the replays change is put back. The first of the orders is the freest. ``added`` says
         for each of them in which order its nodes are added.
@@ -216,9 +220,34 @@ class RawGraph:
         HungError
             A replay does not end; the process cannot use the GPU any more.
         """
+        return self._measured(self._times_us, lambda graphs: _median_times_us(graphs, self._stream, self.put_back), orders, added)
+
+    def waits_us(self, orders: Sequence[Edges], added: Sequence[Sequence[int]] = ()) -> list[float]:
+        """Return how long the host waits for a replay with each of these edges, its launch included, in µs; measured once.
+
+        The graphs are made anew, and take more turns than for `times_us`. Some orders take now less and now more, as their branches
+        happen to meet on the device: a median of few turns, or of one graph, says little about them. So the mean counts, without the
+        slowest tenth.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses.
+        HungError
+            A replay does not end; the process cannot use the GPU any more.
+        """
+        return self._measured(self._waits_us, lambda graphs: _mean_waits_us(graphs, self._stream, self.put_back), orders, added)
+
+    def _measured(
+        self,
+        known_us: dict[_Asked, float],
+        measure: Callable[[Sequence[CudaGraph]], Sequence[float]],
+        orders: Sequence[Edges],
+        added: Sequence[Sequence[int]],
+    ) -> list[float]:
         asked = [(order, tuple(nodes)) for order, nodes in zip(orders, added or [()] * len(orders), strict=True)]
         with self._lock:
-            missing = [one for one in dict.fromkeys(asked) if one not in self._times_us]
+            missing = [one for one in dict.fromkeys(asked) if one not in known_us]
             if missing:
                 # All of them anew: those that are compared have met the same clocks and neighbours.
                 tried = list(dict.fromkeys(asked))
@@ -226,13 +255,13 @@ class RawGraph:
                 try:
                     with self._keeping():
                         # What hangs, hangs in the freest order, which is the first; to mark nodes takes longer than all replays.
-                        for freest, nodes in [one for one in missing if one[0] != self.edges][:1]:
+                        for freest, nodes in [one for one in missing if one[0] != self.edges and one not in self._times_us][:1]:
                             self._replay_first(freest, nodes)
-                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream, self.put_back), strict=True))
+                        known_us.update(zip(tried, measure(graphs), strict=True))
                 except HungError:
                     _HUNG.append((self, graphs))
                     raise
-            return [self._times_us[one] for one in asked]
+            return [known_us[one] for one in asked]
 
 
 def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair], list[Pair]]:
@@ -288,9 +317,30 @@ def _median_times_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callabl
         _wait(end)
         return 1e3 * float(cupy.cuda.get_elapsed_time(start, end))
 
-    first = [replay_us(graph) for graph in graphs]
-    turns = int(min(MOST_TURNS, max(FEWEST_TURNS, TRYING_S * 1e6 / max(sum(first), 1.0))))
-    return [float(each) for each in np.median([[replay_us(graph) for graph in graphs] for _ in range(turns)], axis=0)]
+    return [float(each) for each in np.median(_turns(graphs, replay_us, MOST_TURNS), axis=0)]
+
+
+def _mean_waits_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[[], object]) -> list[float]:
+    """Let graphs take turns and return for each the mean time from the call that launches it until the host knows its end, in µs."""
+    end = libraries().cupy.cuda.Event(disable_timing=True)
+
+    def wait_us(graph: CudaGraph) -> float:
+        put_back()
+        start_ns = time.perf_counter_ns()
+        graph.launch_on(stream.ptr)
+        end.record(stream)
+        _wait(end)
+        return (time.perf_counter_ns() - start_ns) / 1e3
+
+    waits_us = np.sort(_turns(graphs, wait_us, MOST_WAITS), axis=0)
+    return [float(each) for each in waits_us[: -(-9 * len(waits_us) // 10)].mean(axis=0)]
+
+
+def _turns(graphs: Sequence[CudaGraph], once: Callable[[CudaGraph], float], most: int) -> npt.NDArray[np.float64]:
+    """Return what each graph takes in each turn, as many as there is time for, after one that does not count."""
+    first = [once(graph) for graph in graphs]
+    turns = int(min(most, max(FEWEST_TURNS, TRYING_S * 1e6 / max(sum(first), 1.0))))
+    return np.array([[once(graph) for graph in graphs] for _ in range(turns)])
 
 
 def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
