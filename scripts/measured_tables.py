@@ -333,6 +333,8 @@ def simulated_captures(results: Mapping[str, Any]) -> str:
     off: dict[str, list[float]] = {"graph": [], "graph-dual": []}
     for batches in results.values():
         path = ROOT / "notebooks" / "recorded" / "captured" / f"{batches['function']}.captured.json"
+        if not path.exists():
+            continue
         runs = ss.compare(ss.load_captured(path), engines=list(off), device="simulated", repeats=1, progress=False)
         for engine, errors in off.items():
             errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
