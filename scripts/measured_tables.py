@@ -77,7 +77,7 @@ def recorders() -> str:
         ("cupti", "cupti", "profiler"),
     ):
         for where, chosen in (("one by one", ("sync", "async", "dual")), ("in a graph", ("graph", "graph-dual"))):
-            runs = [each[engine][key] for each in found["programs"].values() for engine in chosen if engine in each]
+            runs = [each[engine][key] for each in found["programs"].values() for engine in chosen if key in each.get(engine, {})]
             if where == "in a graph" and reference == "profiler":
                 runs = [one for one in runs if one["stretched"] <= found["stretched"]]
             equal = sum(one["counts_equal"] for one in runs)
