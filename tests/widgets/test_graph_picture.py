@@ -121,3 +121,7 @@ def test_the_card_follows_the_browser(ran_twice, browser, scheme):  # noqa: F811
     )
     assert overlaps == [True, 35]
     page.close()
+
+
+def test_as_text_it_is_a_line(view):
+    assert repr(view) == f"<{view.title}: a graph of 35 nodes>"
