@@ -1,4 +1,4 @@
-"""Fourteen networks as functions of tensors, with random weights and inputs: what `parallelise_networks.py` captures.
+"""Fifteen networks as functions of tensors, with random weights and inputs: what `parallelise_networks.py` captures.
 
 Each is written as its users write it: PyTorch modules, torchvision's models, a CuPy function. Nothing in them knows of streams or graphs.
 """
@@ -174,20 +174,31 @@ def recommender(batch: int) -> Network:
 
 
 def resnet18_training(batch: int) -> Network:
-    """ResNet-18, one step of its training with SGD and momentum, 64² images, 8 for each of the batch."""
+    """ResNet-18, one step of its training with SGD and momentum, 64² images, 8 for each of the batch; all in fp16."""
+    return _resnet18_training("training_step", batch, HALF)
+
+
+def resnet18_autocast(batch: int) -> Network:
+    """Return the same step as most people train: weights in fp32, under autocast."""
+    return _resnet18_training("autocast_training_step", batch, torch.float32)
+
+
+def _resnet18_training(name: str, batch: int, dtype: torch.dtype) -> Network:
     with torch.device("cuda"):
-        model = models.resnet18(weights=None, num_classes=10).half().to(memory_format=torch.channels_last).train()
-        images = torch.randn(8 * batch, 3, 64, 64, dtype=HALF).to(memory_format=torch.channels_last)
+        model = models.resnet18(weights=None, num_classes=10).to(dtype, memory_format=torch.channels_last).train()
+        images = torch.randn(8 * batch, 3, 64, 64, dtype=dtype).to(memory_format=torch.channels_last)
         labels = torch.randint(0, 10, (8 * batch,))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
     def training_step(images: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(model(images).float(), labels)
+        with torch.autocast("cuda", dtype=HALF, enabled=dtype is not HALF):
+            loss = functional.cross_entropy(model(images).float(), labels)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
+    training_step.__name__ = name
     return Network(training_step, (images, labels), below=10)
 
 
@@ -310,6 +321,7 @@ NETWORKS: dict[str, Callable[[int], Network]] = {
     "GoogLeNet, 224²": googlenet,
     "recommender, 26 embeddings, fp32, 256 rows": recommender,
     "ResNet-18 training step, 64², 8 images": resnet18_training,
+    "ResNet-18 training step under autocast, 64², 8 images": resnet18_autocast,
     "ResNet-50, 224²": resnet50,
     "DenseNet-121, 224²": densenet121,
     "EfficientNet-B0, 224²": efficientnet_b0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import os
 import shutil
 import signal
 from collections.abc import Generator, Iterator
@@ -27,6 +28,9 @@ collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is Non
 settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
+
+# NumPy, which nothing has imported yet, multiplies on one thread, also in child processes: others only spin where each worker has a core.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests hold much that lives as long as they do. Python's own thresholds have it looked through for garbage seven times as often.
 gc.set_threshold(5000, 20, 20)
@@ -89,6 +93,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         try:
             return (yield)
         finally:
+            gc.freeze()
             gc.enable()
 
 

@@ -140,3 +140,36 @@ def test_an_input_that_was_expanded_is_captured(cupy):
     prepared.run()
     prepared.wait()
     assert torch.equal(captured.results[0], x * 2)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_a_library_may_lower_the_shared_memory_of_a_kernel_between_its_launches(cupy, engine):
+    """As cuDNN's batch norm does: it sets the limit before each of its launches, to what that one takes."""
+    source = r"""extern "C" __global__ void turned(const float* x, float* y, int n) {
+        extern __shared__ float kept[];
+        for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = x[i];
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = kept[n - 1 - i];
+    }"""
+    kernel = cupy.RawKernel(source, "turned")
+
+    def turned(x, count):
+        y = cupy.zeros_like(x)
+        kernel.max_dynamic_shared_size_bytes = 4 * count
+        kernel((1,), (256,), (x, y, np.int32(count)), shared_mem=4 * count)
+        return y
+
+    def both(x):
+        return turned(turned(x, 20_000), 1_000)
+
+    x = cupy.arange(20_000, dtype=cupy.float32)
+    captured = ss.capture(both, x)
+    expected = cupy.asnumpy(both(x))
+    assert kernel.max_dynamic_shared_size_bytes == 4_000
+    prepared = ss.prepare(captured, engine=engine, device="cuda", progress=False)
+    for _ in range(3):
+        captured.clear_outputs()
+        both(x)  # lowers the limit again
+        prepared.run()
+        prepared.wait()
+        np.testing.assert_array_equal(captured.outputs()[0], expected)

@@ -53,7 +53,7 @@ def test_kernels_of_a_launch_follow_each_other_and_its_results_are_there_at_the_
 
 @dataclass
 class Whole:
-    """Kernels whose blocks take multiprocessors whole: how long they take alone, and on how many multiprocessors, by part of the name."""
+    """Kernels whose blocks take multiprocessors whole, or half where the sizes say so: how long alone, and on how many, by operation."""
 
     sizes: tuple
 
@@ -64,8 +64,8 @@ class Whole:
         return 0.0
 
     def pieces(self, launch):
-        alone_ns, multiprocessors = self.sizes[launch.operation]
-        return [Piece(alone_ns, launch.cost, Residency(multiprocessors, multiprocessors * 2048, whole=True))]
+        alone_ns, multiprocessors, *half = self.sizes[launch.operation]
+        return [Piece(alone_ns, launch.cost, Residency(multiprocessors, multiprocessors * 2048, whole=not half, half=bool(half)))]
 
 
 LATER_NS = round(CostModel.load().graph_root_ns)
@@ -78,8 +78,14 @@ START_NS = round(CostModel.load().working_kernel_ns)
     (((100_000, 60), (80_000, 72)), [100_000, 80_000]),  # both fit on 132 multiprocessors
     (((100_000, 72), (80_000, 98)), [100_000, 160_000 - START_NS]),  # 60 are left: 60 blocks at once, 38 after these
     (((100_000, 128), (80_000, 128)), [100_000, 180_000 - LATER_NS - START_NS]),  # 4 are left, so the second waits for the first
+    (((100_000, 128), (80_000, 8, "half")), [100_000, 80_000]),  # 8 blocks fit on the 4 that are left
+    (((100_000, 128), (80_000, 14, "half")), [100_000, 160_000 - START_NS]),  # 8 at once, 6 after these
+    (((100_000, 132), (80_000, 14, "half")), [100_000, 180_000 - LATER_NS - START_NS]),  # none is left
+    (((100_000, 14, "half"), (80_000, 118)), [100_000, 80_000]),
+    (((100_000, 14, "half"), (80_000, 128)), [100_000, 160_000 - START_NS]),  # 118 are left: 118 blocks at once, 10 after these
+    (((100_000, 60, "half"), (80_000, 72, "half")), [100_000, 80_000]),
 ])  # fmt: skip
-def test_kernels_that_take_multiprocessors_whole_get_those_that_are_left_or_wait(sizes, durations):
+def test_kernels_that_take_multiprocessors_whole_or_half_get_those_that_are_left_or_wait(sizes, durations):
     device = SimulatedDevice(prices=Whole(sizes))
     x = np.ones(8, np.float32)
     prepared = prepare(lambda x: (ss.ops.relu(x), x + 1), x, engine="graph-dual", device=device)

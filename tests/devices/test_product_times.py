@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.devices.product_times import ProductTimes, table_of, tiles_of
+from streamscope.devices.product_times import ProductTimes, as_launched, table_of, tiles_of
 from streamscope.errors import DeviceError
-from streamscope.program.launch import Product
+from streamscope.program.launch import Cost, Product
 
 TABLE = ProductTimes(
     (
@@ -114,3 +114,16 @@ GOOD = [[16, 1], [64, 2]]
 def test_an_impossible_table_is_refused(values, message):
     with pytest.raises(DeviceError, match=f"product_times 'matmul float16'.*{message}"):
         ProductTimes.checked("matmul float16", values)
+
+
+@pytest.mark.parametrize(("product", "blocks"), [
+    (Product("matmul", "float16", 1, 64, 512, 2048), 256),  # 64 by 8
+    (Product("matmul", "float16", 3, 8, 512, 64), 3),  # 8 by 64 takes fewer
+    (Product("pointwise", "float16", 1, 1024, 256, 64), 128),
+    (Product("matmul", "float32", 1, 64, 512, 2048), 7),
+    (Product("convolution", "float16", 1, 1024, 576, 64), 7),
+])  # fmt: skip
+def test_half_precision_is_launched_in_small_tiles_that_fill_the_chip(product, blocks):
+    launched = as_launched(Cost(8, 8, blocks=7, threads=128, product=product))
+    assert launched.blocks == blocks
+    assert (launched.per_multiprocessor == 1) == (blocks != 7)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streamscope.devices.gates import SHIELD_NS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -149,22 +150,29 @@ def test_readings_in_two_states_are_off_by_nothing_in_the_mean():
     readings = {index: 3400.0 + 200 * (index % 2) for index in range(8)}
     odd_one = {index: reading + 9000 * (index == 3) for index, reading in readings.items()}
     reference = [3200.0, 3400.0, 3200.0, 3400.0]
-    found = passes.alone_ns([passes.GatedPass(one, reference) for one in (readings, odd_one, readings)], reference_kernel_ns=800)
+    found = passes.alone_ns([[passes.Readings(one, reference)] for one in (readings, odd_one, readings)], reference_kernel_ns=800)
     assert found == {index: 900.0 if index % 2 == 0 else 1100.0 for index in range(8)}
-    assert passes.alone_ns([], reference_kernel_ns=800) == passes.alone_ns([passes.GatedPass({}, [])], reference_kernel_ns=800) == {}
+    assert passes.alone_ns([], reference_kernel_ns=800) == passes.alone_ns([[passes.Readings({}, [])]], reference_kernel_ns=800) == {}
 
 
 @pytest.mark.parametrize("count", [1, 2, 12, 30])
-def test_the_reference_kernel_is_timed_all_over_a_pass(count):
+def test_the_reference_kernel_is_timed_all_over_a_pass_for_kernels_and_for_copies(count):
     function, inputs = WORKLOADS["elementwise-chain"].build(length=count)
     device = SimulatedDevice()
     prepared = prepare_traced(function.trace(*inputs), "async", device)
     prepared.load(inputs)
-    found = passes.gated_pass(prepared, passes.steps_of(prepared))
-    assert len(found.readings_ns) == count
-    assert found.reference_ns == pytest.approx(
-        [device.model.event_pair_gated_excess_ns + device.working_kernel_ns] * passes.REFERENCES, abs=1
-    )
+    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    assert len(kernels.launches_ns) == count
+    bare_ns = device.model.event_pair_gated_excess_ns + device.working_kernel_ns
+    assert kernels.reference_ns == pytest.approx([kernels.reference_ns[0]] * passes.REFERENCES, abs=1)
+    assert SHIELD_NS < kernels.reference_ns[0] - bare_ns < SHIELD_NS + 2_000  # a gap between two kernels
+    assert copies == passes.Readings({}, [])
+    prepared = prepared_workload("pipeline", "async")
+    kernels, copies = passes.gated_pass(prepared, passes.steps_of(prepared))
+    kinds = [launch.kind for launch in prepared.program.launches()]
+    assert len(kernels.launches_ns) == kinds.count(LaunchKind.KERNEL)
+    assert len(copies.launches_ns) == len(kinds) - len(kernels.launches_ns) > 0
+    assert copies.reference_ns == pytest.approx([bare_ns] * passes.REFERENCES, abs=1)
 
 
 def test_the_calibration_finds_the_models_excesses():
@@ -187,7 +195,7 @@ def test_the_clock_is_aligned_within_its_stated_uncertainty():
     assert before - clock.uncertainty_ns <= clock.host_ns(event) <= device.now_ns() + clock.uncertainty_ns
 
 
-def test_each_kernel_that_is_timed_follows_one_of_another_kind():
+def test_each_kernel_that_is_timed_follows_one_of_another_kind_and_a_shield():
     prepared = prepared_workload("branches", "async")
     log = prepared.device.log
     log.clear()
@@ -195,6 +203,10 @@ def test_each_kernel_that_is_timed_follows_one_of_another_kind():
     passes.gated_pass(prepared, passes.steps_of(prepared))
     names = [record.name for record in log]
     own = {launch.name for launch in prepared.program.launches()} | {"add"}  # The reference is an addition.
-    (primer,) = set(names) - own
-    assert names[::2] == [primer] * (len(names) // 2)
-    assert primer not in names[1::2]
+    (primer,) = set(names) - own - {"shield"}
+    shields = [place for place, name in enumerate(names) if name == "shield"]
+    assert len(shields) == len(list(prepared.program.launches())) + passes.REFERENCES
+    assert {names[place - 1] for place in shields} == {primer}
+    assert {names[place + 1] for place in shields} == own
+    before = [names[place - 2] for place in shields if names[place + 1] == "add" and names[place - 2] == "add"]
+    assert len(before) >= passes.REFERENCES  # The reference has run right before.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamscope as ss
@@ -30,6 +31,7 @@ def table(trace):
     return sorted(zip(frame["name"].astype(str), lane, frame["start_ns"], frame["end_ns"], strict=True))
 
 
+@settings(max_examples=15)
 @given(rows, st.sampled_from([*UNITS_NS]), st.booleans())
 def test_every_way_to_say_it_gives_the_spans_as_they_are(spans, unit, whole):
     factor, first = UNITS_NS[unit], min(start for _, _, start, _ in spans)
@@ -81,6 +83,7 @@ def test_it_is_shown_measured_exported_and_read_like_any_trace(tmp_path):
     assert trace.to_perfetto(tmp_path / "step.pftrace").stat().st_size > 0
     assert table(ss.read(trace.to_kineto(tmp_path / "step.json"))) == table(trace)
     assert table(ss.read(trace.to_parquet(tmp_path / "step.parquet"))) == table(trace)
+    assert table(ss.Trace.from_spans(pa.Table.from_pandas(frame))) == table(trace)
     assert trace.what_if(engine="graph").info.recorder == "prediction"
 
 
@@ -100,7 +103,7 @@ def test_what_overlaps_on_one_stream_is_kept_and_noted():
         ([("a", 1, 2)], r"row 0 is \('a', 1, 2\), not"),
         ([("a", 1, 2, 3), None], "row 1 is None, not"),
         ([{"name": "a"}, {"nam": "a"}], "row 1 has other columns than row 0"),
-        ({1: [2]}, "is 1, not a text"),
+        ({**GOOD, 1: [2]}, "column 1 is not known"),
         ({name: GOOD[name] for name in ("name", "start_us", "end_us")}, "no column 'stream', but 'name', 'start_us' and 'end_us'"),
         ({**GOOD, "stream": [1, 2]}, "'stream' has 2 rows, and 'name' has 1"),
         ({**GOOD, "stream": 7}, "'stream' is 7, not a value for each row"),

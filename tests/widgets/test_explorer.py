@@ -281,6 +281,18 @@ def test_programs_of_the_notebook_find_their_inputs_by_name():
         found[0].outline({}, None)
 
 
+def test_a_function_without_inputs_takes_those_that_the_notebook_has_by_name(sent, notebook):
+    namespace, cell_ran = notebook
+    namespace["x"] = SQUARES[0]
+    explorer = ss.explore(step, device="simulated", engines="async,graph")
+    assert "step takes x and w, and the notebook has no arrays of the names w" in said(explorer, "answer wrong")
+    namespace["w"] = SQUARES[1]
+    cell_ran()
+    assert said(explorer) == "Fastest: graph."
+    finish(explorer)
+    assert repr(explorer) == "<explorer of step: 1 run>"
+
+
 def test_what_is_offered_changes_and_the_choice_stays(explorer):
     chosen = explorer.controls.asked.subject
     explorer.controls.offer([NamedProgram("step", {}), *(subject for _, subject in explorer.controls.program.options)])

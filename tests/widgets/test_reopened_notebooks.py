@@ -98,9 +98,19 @@ def test_a_converted_notebook_shows_the_picture(browser, lab, page, tmp_path):
     context.close()
 
 
+# The orders in which VS Code prefers types, by themselves and for screen readers; types that are not listed come first
+# (microsoft/vscode, `MimeTypeDisplayOrder.sort` in src/vs/workbench/contrib/notebook/common/notebookCommon.ts).
+LISTED = "application/json application/javascript text/html image/svg+xml text/latex text/markdown image/png image/jpeg text/plain"
+LISTED_FOR_READERS = "text/latex text/markdown application/json text/html image/svg+xml image/png image/jpeg text/plain"
+VS_CODE_ORDERS = (LISTED.split(), LISTED_FOR_READERS.split())
+
+
 def test_vs_code_is_given_text_that_shows_nothing_beside_the_picture(page, lab):
     """VS Code falls back to another type of the same output where a widget has no model."""
     picture, widget = json.loads((lab.folder / NAME).read_text(encoding="utf-8"))["cells"][0]["outputs"]
+    for order in VS_CODE_ORDERS:
+        first = [min(output["data"], key=lambda kind: order.index(kind) if kind in order else -1) for output in (picture, widget)]
+        assert first == ["text/html", "application/vnd.jupyter.widget-view+json"]
     assert "data:image/svg+xml;base64," in "".join(picture["data"]["text/html"])
     assert "application/vnd.jupyter.widget-view+json" in widget["data"]
     assert ("".join(widget["data"]["text/html"]), "".join(widget["data"]["text/plain"])) == ("", "")

@@ -34,7 +34,7 @@ from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
-from streamscope.kernels.library.libraries import libraries
+from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error, user_line
@@ -304,8 +304,9 @@ def _run_once(nodes: Sequence[LaunchableNode]) -> None:
     lib = libraries()
     lib.runtime.deviceSynchronize()
     stream = lib.cupy.cuda.Stream(non_blocking=True)
-    for node in nodes:
-        node.bind(stream.ptr)()
+    for number, node in enumerate(nodes):
+        with cuda_errors(f"node {number} of the captured code ({node.node.name}), launched by itself"):
+            node.bind(stream.ptr)()
     stream.synchronize()
 
 

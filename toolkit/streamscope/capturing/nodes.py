@@ -12,7 +12,7 @@ from streamscope.capturing.arguments import Parameter, parameters_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, regions_of, united
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
-from streamscope.errors import EngineError
+from streamscope.errors import DeviceError, EngineError
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import Cost, LaunchKind
 
@@ -123,8 +123,8 @@ def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
 
     def bind(stream: int) -> Call:
         if not attributes:
-            launch = libraries().driver.launchKernel
-            return partial(launch, int(function), *node.grid, *node.block, shared_bytes, stream, *arguments)
+            launch = partial(libraries().driver.launchKernel, int(function), *node.grid, *node.block, shared_bytes, stream, *arguments)
+            return partial(_with_room, launch, function, shared_bytes) if shared_bytes else launch
         config = cuda.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = node.block
@@ -135,11 +135,28 @@ def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
             # Attributes that a node cannot be asked for, such as programmatic stream serialisation, are lost: slower, not wrong.
             checked(cuda.cuLaunchKernelEx(config, function, *arguments))
 
-        return launch_with_attributes
+        return partial(_with_room, launch_with_attributes, function, shared_bytes) if shared_bytes else launch_with_attributes
 
     status, fit = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, math.prod(node.block), shared_bytes)
     fitting = int(fit) if int(status) == 0 else 0
     return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function), per_multiprocessor=fitting)
+
+
+def _with_room(launch: Call, function: Any, shared_bytes: int) -> None:
+    """Launch a kernel with dynamic shared memory, and raise the function's limit where it is lower.
+
+    A library sets that limit before each of its launches, to what this one takes. So the limit is that of the last launch, and another
+    node of the same function may need more.
+    """
+    try:
+        launch()
+    except (DeviceError, libraries().driver.CUDADriverError):
+        cuda = libraries().cuda
+        limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if int(checked(cuda.cuFuncGetAttribute(limit, function))) >= shared_bytes:
+            raise
+        checked(cuda.cuFuncSetAttribute(function, limit, shared_bytes))
+        launch()
 
 
 def _attributes(handle: Any) -> list[Any]:

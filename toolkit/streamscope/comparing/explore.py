@@ -45,7 +45,7 @@ def explore(
         What to explore first; by default a workload of independent chains, and the question whether a second stream pays there. Other
         workloads, and programs that the notebook defines with ``@ss.program``, can be chosen in the explorer.
     *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
+        Arguments of the program: NumPy or CuPy arrays. Where there are none, the notebook's arrays with the names of its parameters.
     engines : sequence of str, optional
         Which engines are compared at first; all but ``sync`` by default. A string may name several, with commas.
     device : {"auto", "cuda", "simulated"} or Device

@@ -14,7 +14,7 @@ from typing import Any
 from streamscope.devices.graph_node import Branching
 from streamscope.devices.points import Points, checked_points, interpolate, slopes
 from streamscope.devices.prices import Piece, Residency
-from streamscope.devices.product_times import ProductTimes, checked_tables, table_of
+from streamscope.devices.product_times import ProductTimes, as_launched, checked_tables, table_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
@@ -311,12 +311,13 @@ class CostModel:
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only.
 
-        A kernel whose blocks take multiprocessors whole keeps them for all its time.
+        One of which a multiprocessor holds a block or two keeps them for all its time.
         """
         if busy is None and cost in self._held:
             return self._held[cost]
-        held, asked, whole = self._resident_blocks(cost), busy, cost.per_multiprocessor == 1
-        if busy is None and whole:
+        launched, asked = as_launched(cost), busy
+        held, whole, half = self._resident_blocks(launched), launched.per_multiprocessor == 1, launched.per_multiprocessor == 2
+        if busy is None and (whole or half):
             busy = 1.0
         elif busy is None:
             alone_ns = self.kernel_ns(cost)
@@ -327,7 +328,7 @@ class CostModel:
             else:
                 working_ns = 0.0
             busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
-        found = Residency(held.multiprocessors * busy, held.threads * busy, whole=whole)
+        found = Residency(held.multiprocessors * busy, held.threads * busy, whole, half)
         if asked is None:
             self._remember(self._held, cost, found)
         return found

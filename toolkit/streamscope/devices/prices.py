@@ -21,11 +21,14 @@ class Residency:
         Resident threads, summed over those multiprocessors.
     whole : bool
         Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits.
+    half : bool
+        A multiprocessor holds two of its blocks and no third: none of them fits beside a block that takes it whole.
     """
 
     multiprocessors: float
     threads: float
     whole: bool = False
+    half: bool = False
 
     @property
     def load(self) -> float:

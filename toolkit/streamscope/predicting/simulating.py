@@ -11,6 +11,7 @@ import numpy as np
 
 from streamscope.advising.simulation import LEAST_NS, without_data
 from streamscope.devices.prices import Piece, Residency
+from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import repeating_steps
@@ -30,10 +31,6 @@ from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 _TOKEN = ArraySpec((1,), np.dtype(np.uint8))
-HOPPER_THREADS = 384
-"""From as many threads in a block, a library's kernel takes multiprocessors whole. cuBLAS and cuDNN have such kernels for H100 and H200:
-one group of 128 threads loads for two that multiply, by way of all the shared memory. Blocks of fewer threads leave room for others.
-Either holds what it holds until it ends. Were it not held at start and end, wide products beside each other would come out 18 % short."""
 _AUXILIARY, _FIXED, _LIBRARY = Trait.AUXILIARY, Trait.FIXED, Trait.LIBRARY  # Named, a flag takes as long to find as to look at.
 
 
@@ -69,6 +66,7 @@ class TakenPrices:
         model = self.host.model
         if not library:
             return model.residency(piece.cost, busy)
+        # Either holds what it holds until it ends. Else wide products beside each other would come out 18 % short.
         if piece.cost.threads < HOPPER_THREADS:
             return model.residency(piece.cost, 1.0)
         multiprocessors = min(piece.cost.blocks, model.multiprocessors)

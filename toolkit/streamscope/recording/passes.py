@@ -13,10 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
-from streamscope.devices.gates import held, primer_call, reference_call
+from streamscope.devices.gates import held, primer_call, reference_call, shield_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, Replay, Step
@@ -33,7 +34,9 @@ A device with exact times needs fewer."""
 LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
 
 REFERENCES = 12
-"""How often a gated pass times the reference kernel."""
+"""How often a gated pass times the reference kernel, as a kernel and as a copy."""
+
+Pair = tuple[Event, Event]
 
 
 @dataclass(frozen=True)
@@ -146,69 +149,90 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
 
 
 @dataclass(frozen=True)
-class GatedPass:
-    """What a pair of events reads around each launch alone, behind a gate, and around the reference kernel in between.
+class Readings:
+    """What pairs of events read around launches of one sort, each alone behind a gate, and around the reference kernel in between.
 
     Attributes
     ----------
-    readings_ns : dict of int to float
+    launches_ns : dict of int to float
         By index of the step.
     reference_ns : list of float
         Around the reference kernel, at `REFERENCES` places of the pass.
     """
 
-    readings_ns: dict[int, float]
+    launches_ns: dict[int, float]
     reference_ns: list[float]
 
 
-def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> GatedPass:
-    """Carry out steps, each launch alone behind a gate, and time it by a pair of events.
+def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> list[Readings]:
+    """Carry out steps, each launch alone behind a gate, and time it by a pair of events: kernels with a shield ahead, copies without.
 
     ``before`` are calls that put more behind the gate, ahead of the pair, by index.
     """
-    device, launches = prepared.device, launches_of(steps)
-    pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches}
+    device = prepared.device
     streams = {bound.stream for bound in steps if bound.stream is not None}
-    primers, known = ({stream: call(device, stream) for stream in streams} for call in (primer_call, reference_call))
-    references: list[tuple[Event, Event]] = []
-    places = Counter(launches[place * len(launches) // REFERENCES] for place in range(REFERENCES)) if launches else Counter[int]()
+    primers, shields, known = ({stream: call(device, stream) for stream in streams} for call in (primer_call, shield_call, reference_call))
+    kernels, copies = _sorted(steps)
+    places = _places(kernels) + _places(copies)
+    pairs: dict[int, Pair] = {}
+    references: dict[bool, list[Pair]] = {True: [], False: []}
 
-    def timed(stream: Stream, pair: tuple[Event, Event], call: Call, what: str, first: Sequence[Call]) -> None:
+    def timed(stream: Stream, calls: Sequence[Call], what: str, first: Sequence[Call]) -> Pair:
+        pair = device.event(timing=True), device.event(timing=True)
         with held(device, [stream], what):
             for each in first:
                 each()
             stream.record(pair[0])
-            call()
+            for each in calls:
+                each()
             stream.record(pair[1])
         device.synchronize()
+        return pair
 
     for index, bound in enumerate(steps):
         if isinstance(bound.step, Issue) and bound.stream is not None:
-            primer, launch = primers[bound.stream], bound.step.launch
-            for _ in range(places[index]):
-                references.append((device.event(timing=True), device.event(timing=True)))
-                timed(bound.stream, references[-1], known[bound.stream], "the reference kernel", [primer])
+            kernel, stream = bound.step.launch.kind is LaunchKind.KERNEL, bound.stream
+            ahead = [shields[stream]] if kernel else []
+            for _ in range(places[index]):  # Its memory is in the GPU's cache, as it was when CUPTI timed it.
+                warm = [known[stream], primers[stream]]
+                references[kernel].append(timed(stream, [*ahead, known[stream]], "the reference kernel", warm))
             # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
-            first = [*([primer] if launch.kind is LaunchKind.KERNEL else []), *([before[index]] if index in before else [])]
-            timed(bound.stream, pairs[index], bound.call, launch.name, first)
+            first = [*([primers[stream]] if kernel else []), *([before[index]] if index in before else [])]
+            pairs[index] = timed(stream, [*ahead, bound.call], bound.step.launch.name, first)
         else:
             bound.call()
-    return GatedPass(
-        {index: device.elapsed_ns(*pair) for index, pair in pairs.items()},
-        [device.elapsed_ns(*pair) for pair in references],
-    )
+    return [
+        Readings({index: device.elapsed_ns(*pairs[index]) for index in own}, [device.elapsed_ns(*pair) for pair in references[kernel]])
+        for kernel, own in ((True, kernels), (False, copies))
+    ]
 
 
-def alone_ns(passes: Sequence[GatedPass], reference_kernel_ns: float) -> dict[int, float]:
+def _sorted(steps: Sequence[Bound]) -> tuple[list[int], list[int]]:
+    """Return the indices of the kernels among steps, and those of the copies."""
+    found: dict[bool, list[int]] = {True: [], False: []}
+    for index in launches_of(steps):
+        found[cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL].append(index)
+    return found[True], found[False]
+
+
+def _places(launches: Sequence[int]) -> Counter[int]:
+    """Return how often the reference kernel is timed ahead of each launch: `REFERENCES` times in all."""
+    return Counter(launches[place * len(launches) // REFERENCES] for place in range(REFERENCES)) if launches else Counter()
+
+
+def alone_ns(passes: Sequence[Sequence[Readings]], reference_kernel_ns: float) -> dict[int, float]:
     """Return how long each launch takes alone, in ns: the median of its readings, less what the reference kernel reads beyond its duration.
 
     Readings have two states, 0.2 µs apart, and which one it is changes with the place in the pass. A median of the reference's readings
     would be in one of them. So each place has its median, and the mean over the places counts.
     """
-    if not passes or not passes[0].readings_ns:
-        return {}
-    excess_ns = float(np.median([one.reference_ns for one in passes], axis=0).mean()) - reference_kernel_ns
-    return {index: max(0.0, float(np.median([one.readings_ns[index] for one in passes])) - excess_ns) for index in passes[0].readings_ns}
+    found: dict[int, float] = {}
+    for readings in zip(*passes, strict=True):
+        if readings[0].launches_ns:
+            excess_ns = float(np.median([one.reference_ns for one in readings], axis=0).mean()) - reference_kernel_ns
+            for index in readings[0].launches_ns:
+                found[index] = max(0.0, float(np.median([one.launches_ns[index] for one in readings])) - excess_ns)
+    return dict(sorted(found.items()))
 
 
 def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int, float]:

@@ -72,26 +72,28 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
 
 def _columns(spans: Any) -> dict[str, Any]:
     """Return the columns of a table: of a DataFrame, of a mapping, or of rows."""
+    if hasattr(spans, "to_pandas"):  # pyarrow's, Polars'
+        spans = spans.to_pandas()
     if isinstance(spans, Mapping):
-        return {_text("columns", 0, name): values for name, values in spans.items()}
+        return dict(spans.items())
     if hasattr(spans, "columns"):
-        return {_text("columns", 0, name): spans[name] for name in spans.columns}
+        return {name: spans[name] for name in spans.columns}
     if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
         raise TraceError(f"spans={shown(spans)} is not a table", hint=f"a DataFrame, a dict of columns, or a list of {TUPLES}; {_HELP}")
-    rows = list(spans)
+    return _columns_of_rows(list(spans))
+
+
+def _columns_of_rows(rows: Sequence[Any]) -> dict[str, Any]:
     if not rows:
         raise TraceError("there is no span")
-    first = rows[0]
-    if isinstance(first, Mapping):
-        if (
-            row := next((row for row, each in enumerate(rows) if not isinstance(each, Mapping) or each.keys() != first.keys()), None)
-        ) is not None:
-            raise TraceError(f"row {row} has other columns than row 0: {shown(rows[row])}", hint="give each row the same columns")
-        return {_text("columns", 0, name): [each[name] for each in rows] for name in first}
-    if (
-        row := next((row for row, each in enumerate(rows) if not isinstance(each, Sequence) or len(each) != len(TUPLES)), None)
-    ) is not None:
-        raise TraceError(f"row {row} is {shown(rows[row])}, not {TUPLES}", hint="rows that say more are dicts, or columns of a DataFrame")
+    if isinstance(rows[0], Mapping):
+        names = rows[0].keys()
+        if wrong := [row for row, each in enumerate(rows) if not isinstance(each, Mapping) or each.keys() != names]:
+            raise TraceError(f"row {wrong[0]} has other columns than row 0: {shown(rows[wrong[0]])}", hint="give all rows the same columns")
+        return {name: [each[name] for each in rows] for name in names}
+    if wrong := [row for row, each in enumerate(rows) if not isinstance(each, Sequence) or len(each) != len(TUPLES)]:
+        hint = "rows that say more are dicts, or columns of a DataFrame"
+        raise TraceError(f"row {wrong[0]} is {shown(rows[wrong[0]])}, not {TUPLES}", hint=hint)
     return dict(zip(TUPLES, zip(*rows, strict=True), strict=True))
 
 

@@ -26,7 +26,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, listed, time_text
+from streamscope.words import capitalised, counted, listed, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
 from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Subject, subjects
@@ -90,6 +90,9 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._offer_runs()
         self._rest()
         self._forecast()
+
+    def __repr__(self) -> str:
+        return f"<explorer of {self.controls.asked.subject.name}: {counted(len(self.past), 'run')}>"
 
     def _layout(self) -> list[w.Widget]:
         run = w.HBox([self.start, self.stop, self.progress]).add_class("ss-x-run")
@@ -322,7 +325,7 @@ def explorer(
     """Return the explorer of a program with its inputs, or of ready ones; programs of the notebook can be chosen, too."""
     shell = get_ipython()
     namespace = {} if shell is None else shell.user_ns
-    given = None if own is None else OwnProgram(getattr(own, "name", "program"), own, inputs, attributes)
+    given = None if own is None else OwnProgram(getattr(own, "name", "program"), own, inputs, attributes, namespace)
 
     def offered() -> list[Subject]:
         found = list(subjects(given, namespace))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from streamscope.calling import traced
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.errors import ProgramError
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
@@ -111,27 +112,45 @@ class ReadyProgram:
 
 @dataclass(frozen=True)
 class OwnProgram:
-    """A function of the user's with its inputs, or captured code."""
+    """A function of the user's, or captured code. Where no inputs are given, arrays with the names of its parameters are its inputs."""
 
     source: ClassVar[str] = "passed"
     name: str
     function: Any
     inputs: Sequence[Any] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    namespace: Mapping[str, Any] = field(default_factory=dict)
     knobs: tuple[Knob, ...] = ()
 
     def stands_for(self) -> object:
         """Return the function itself, and shape and dtype of its arrays."""
-        return id(self.function), [_spec(value, None) if is_array(value) else id(value) for value in self.inputs]
+        return id(self.function), [_spec(value, None) if is_array(value) else id(value) for value in self._arrays()]
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
         """Trace it for inputs like these."""
-        specs = [_spec(value, dtype) if is_array(value) else value for value in self.inputs]
+        specs = [_spec(value, dtype) if is_array(value) else value for value in self._arrays()]
         return traced("ss.explore", self.function, specs, self.attributes)
 
     def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
         """Return it as it is, with inputs of the dtype."""
-        return self.function, tuple(_converted(value, dtype) for value in self.inputs)
+        return self.function, tuple(_converted(value, dtype) for value in self._arrays())
+
+    def _arrays(self) -> Sequence[Any]:
+        if self.inputs or isinstance(self.function, CapturedProgram):
+            return self.inputs
+        needed = [
+            name
+            for name, parameter in signature(getattr(self.function, "function", self.function)).parameters.items()
+            if parameter.default is Parameter.empty
+            and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+            and name not in self.attributes
+        ]
+        if missing := [name for name in needed if not is_array(self.namespace.get(name))]:
+            raise ProgramError(
+                f"{self.name} takes {listed(needed)}, and the notebook has no arrays of the names {listed(missing)}",
+                hint=f"assign them, or call ss.explore({self.name}, ...) with the inputs",
+            )
+        return [self.namespace[name] for name in needed]
 
 
 @dataclass(frozen=True)
@@ -160,17 +179,7 @@ class NamedProgram:
         function = self.namespace.get(self.name)
         if not isinstance(function, ProgramFunction):
             raise ProgramError(f"the notebook has no program {self.name!r} any more", hint="choose another one")
-        needed = [
-            name
-            for name, parameter in signature(function.function).parameters.items()
-            if parameter.default is Parameter.empty and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        ]
-        if missing := [name for name in needed if not is_array(self.namespace.get(name))]:
-            raise ProgramError(
-                f"{self.name} takes {listed(needed)}, and the notebook has no arrays of the names {listed(missing)}",
-                hint=f"assign them, or call ss.explore({self.name}, ...) with the inputs",
-            )
-        return OwnProgram(self.name, function, [self.namespace[name] for name in needed])
+        return OwnProgram(self.name, function, namespace=self.namespace)
 
 
 def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[Subject]:

@@ -179,16 +179,17 @@ class Multiprocessors:
         self._rate()
 
     def _held_up_ns(self, held: Residency, alone_ns: float) -> float:
-        """Return how long some blocks wait that take multiprocessors whole, while others of that kind have them.
+        """Return how long some blocks wait for multiprocessors that running kernels have and cannot share with them.
 
         They begin when those end, or after blocks of their own, whichever is first.
         """
-        others = [kernel for kernel in self._running if kernel.held.whole]
+        others = [kernel for kernel in self._running if kernel.held.whole or (held.whole and kernel.held.half)]
         free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in others)
-        if not (held.whole and others) or held.multiprocessors <= free:
+        room = free if held.whole else 2 * free
+        if not ((held.whole or held.half) and others) or held.multiprocessors <= room:
             return 0.0
         until_ns = max(kernel.remaining_ns / kernel.speed for kernel in others)
-        rounds = math.ceil(held.multiprocessors / free) if free >= 1 else math.inf
+        rounds = math.ceil(held.multiprocessors / room) if room >= 1 else math.inf
         return max(0.0, min(until_ns, (rounds - 1) * alone_ns) - self._model.working_kernel_ns)
 
     def _progress(self) -> None:
@@ -213,12 +214,15 @@ class Multiprocessors:
         self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
 
     def _share_out(self) -> None:
-        """Set the speed of each running kernel."""
-        shared = [kernel.held for kernel in self._running if not kernel.held.whole]
-        everyone = self._crowded_efficiency([kernel.held for kernel in self._running])
+        """Set the speed of each running kernel, by those that can have blocks on the same multiprocessors."""
+        running = [kernel.held for kernel in self._running]
+        sharing = [held for held in running if not held.whole]
+        small = [held for held in sharing if not held.half]
+        everyone, beside = self._crowded_efficiency(running), self._crowded_efficiency(sharing)
         for kernel in self._running:
-            crowded = self._crowded_efficiency([*shared, kernel.held]) if kernel.held.whole else everyone
-            kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(kernel.held.load))
+            held = kernel.held
+            crowded = self._crowded_efficiency([*small, held]) if held.whole else beside if held.half else everyone
+            kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(held.load))
 
     def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
         """Return the throughput of each resident thread, or None while every kernel has multiprocessors of its own."""
