@@ -93,6 +93,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         try:
             return (yield)
         finally:
+            gc.freeze()
             gc.enable()
 
 

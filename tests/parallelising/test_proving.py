@@ -110,7 +110,7 @@ class Trial:
 )
 def test_a_difference_is_looked_at_again_unless_the_capture_is_known_to_differ_there(own, differs, fits, looks, memories, holds):
     trial = Trial(own, differs, fits)
-    outputs, tried, first = _tried(trial, 4, lambda *_: None)
+    outputs, tried, first = _tried(trial, 4)
     assert (trial.looks, trial.memories) == (looks, memories)
     assert all(one.holds for one in outputs) == holds
     assert outputs[0].difference == differs

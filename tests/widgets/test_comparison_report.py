@@ -67,6 +67,7 @@ def written(comparison, tmp_path):
 
 def test_it_says_all_that_the_comparison_says(branches, tmp_path):
     page = written(branches, tmp_path)
+    assert "<section></section>" not in page
     text = Reader(page).text("body")
     for sentence in re.split(r"(?<=\.) (?=[A-Z])", branches.verdict):
         assert sentence in text

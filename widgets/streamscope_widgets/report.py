@@ -188,7 +188,7 @@ def _script() -> str:
 
 
 def _sections(blocks: Sequence[str]) -> str:
-    return "\n".join(f"<section>{printable(block)}</section>" for block in blocks)
+    return "\n".join(f"<section>{printable(block)}</section>" for block in blocks if block)
 
 
 def _missing(payload: Payload) -> Html:
