@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.capturing import function, state
-from streamscope.capturing.memory import around, inside
+from streamscope.capturing.memory import Access, Evidence, around, inside
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda each: (each[0], each[0] + each[1])), max_size=8)
 
@@ -34,6 +34,11 @@ def test_merged_spans_are_the_same_memory_sorted_and_apart(found):
 @given(spans, spans)
 def test_what_is_without_others_is_the_rest(found, others):
     assert members(state._without(state._merged(found), state._merged(others))) == members(found) - members(others)
+
+
+@given(spans, spans)
+def test_what_is_common_lies_in_both(found, others):
+    assert members(state._common(found, state._merged(others))) == members(found) & members(others)
 
 
 def test_long_memory_is_saved_in_pieces():
@@ -151,12 +156,12 @@ def host_memory(touched):
         yield SimpleNamespace(called=called, runtime=runtime)
 
 
-def captured_of(results, own, run, inputs=()):
+def captured_of(results, own, run, inputs=(), accesses=()):
     """Return a captured function that ran, and returned such arrays."""
     found = object.__new__(function.CapturedFunction)
     regions = [each.region for each in results]
     found.results, found._own, found._before = results, [each.region for each in own], [(each, each.copy()) for each in inputs]
-    found._state = state.found_state([], found._own, regions, lambda: [each.get() for each in results], run)
+    found._state = state.found_state([], accesses, found._own, regions, lambda: [each.get() for each in results], run)
     return found
 
 
@@ -208,6 +213,27 @@ def test_an_input_that_is_changed_and_returned_and_a_buffer_that_is_added_to_are
             assert (x.values[0], added.values[0]) == (3, 7)
             run()
             assert (x.values[0], added.values[0]) == (6, 13)
+
+
+@pytest.mark.parametrize("evidence", [Evidence.SCHEMA, Evidence.POINTER])
+def test_rows_that_only_other_inputs_change_are_put_back(evidence):
+    """As those of an embedding: the runs that look for state change the first row."""
+    ids, table, frozen = filled(0, 1), filled(1, 4 * 128), filled(2)
+    accesses = [Access(*each.region, True, True, evidence) for each in (table, frozen)]
+
+    def run():
+        table.values[128 * int(ids.values[0]) :][:128] += 1
+
+    with host_memory([table, frozen]):
+        captured = captured_of([], [], run, accesses=accesses)
+        for row in range(4):
+            ids.values[0] = row
+            run()
+            captured.clear_outputs()
+            assert (table.values == 1).all()
+        frozen.values[0] = 5  # What is used in an unknown way, and did not change, may be a weight of gigabytes: it is not saved.
+        captured.clear_outputs()
+        assert frozen.values[0] == (5 if evidence is Evidence.POINTER else 2)
 
 
 def test_results_are_cleared_when_all_that_reads_them_is_done():

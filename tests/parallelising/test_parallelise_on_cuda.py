@@ -269,6 +269,32 @@ def test_a_capture_that_cuda_breaks_leaves_random_numbers_and_memory_as_they_wer
     assert all(map(torch.equal, parallelise(branches, x)(x), branches(x)))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_that_only_other_inputs_change_are_left_as_they_were(torch, sparse):
+    """The proof draws other rows of the table, and other units are alive behind a ReLU."""
+    torch.manual_seed(0)
+    table, layer = torch.nn.Embedding(1000, 64, device="cuda"), torch.nn.Linear(64, 64, device="cuda")
+    with torch.no_grad():
+        layer.bias.fill_(-3.0)  # Few units are alive.
+    weights = [table.weight, layer.weight, layer.bias]
+
+    def step(ids, scale):
+        loss = (layer(table(ids) * scale).relu() ** 2).sum()
+        gradients = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            if sparse:
+                table.weight.index_add_(0, ids, table(ids), alpha=-1e-3)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.sub_(1e-3 * gradient)
+        return loss.detach()
+
+    ids, scale = torch.tensor([1, 2, 900] * 8, device="cuda"), torch.linspace(0, 2, 24, device="cuda")[:, None]
+    before = [weight.detach().clone() for weight in weights]
+    fast = parallelise(step, ids, scale)
+    assert all(map(torch.equal, before, weights))
+    assert "was not proven" not in fast.verdict
+
+
 def test_wrong_arguments_are_told_before_anything_is_captured(torch, x):
     with pytest.raises(ProgramError, match=r"branches: x lies in host memory: float32\[64, 64\] on cpu"):
         parallelise(branches, x.cpu())

@@ -256,7 +256,8 @@ def _state_and_memories(
 
     def state_of(memories: Sequence[NodeMemory]) -> State:
         outcome, run = (lambda: [fetched(one) for one in pieces]), partial(_run_once, nodes)
-        return found_state([*addresses_of(nodes, memories), *inputs], taken.own, _regions(pieces), outcome, run)
+        accesses = [one for memory in memories for one in memory.accesses]
+        return found_state([*addresses_of(nodes, memories), *inputs], accesses, taken.own, _regions(pieces), outcome, run)
 
     state = state_of(memories)
 

@@ -2,11 +2,13 @@
 
 A training step changes parameters and the optimiser's state, a dropout its random-number state, and no argument of the function names them.
 But each node's arguments do: every word that is an address leads to a piece of memory. Two runs of the nodes then show what of it changes.
+Other inputs may change other rows of an embedding. So what a node is known to write counts whole, whether these runs changed it or not.
 Memory that only an address in device memory leads to, as in arrays of pointers, is not found.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.allocations import Allocated, blocks_in_use, pools_of, torch_segments
 from streamscope.capturing.arguments import WORD
-from streamscope.capturing.memory import Region, inside, united
+from streamscope.capturing.memory import Access, Evidence, Region, inside, united
 from streamscope.errors import HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.cuda import pieces
@@ -113,6 +115,7 @@ class State:
 
 def found_state(
     addresses: Iterable[int],
+    accesses: Iterable[Access],
     own: Iterable[Region],
     results: Sequence[Region],
     outcome: Callable[[], Sequence[Array]],
@@ -124,6 +127,8 @@ def found_state(
     ----------
     addresses : iterable of int
         What may be addresses of device memory: all words of the nodes' arguments.
+    accesses : iterable of Access
+        What the nodes are known to touch.
     own : iterable of Region
         Memory that the capture allocated, whose contents do not outlive a run.
     results : sequence of Region
@@ -137,13 +142,14 @@ def found_state(
     # Copies come from a pool of their own: elsewhere they may lie beside what is looked at, and count as changed.
     pool = libraries().cupy.cuda.MemoryPool()
     with libraries().cupy.cuda.using_allocator(pool.malloc):
-        saved = _found(_blocks(addresses), united(own), results, outcome, run, pool)
+        saved = _found(_blocks(addresses), list(accesses), united(own), results, outcome, run, pool)
     pool.free_all_blocks()
     return saved
 
 
 def _found(
     blocks: Sequence[Region],
+    accesses: Sequence[Access],
     own: Sequence[Region],
     results: Sequence[Region],
     outcome: Callable[[], Sequence[Array]],
@@ -169,12 +175,31 @@ def _found(
         if bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) and (inside(region, own) or bool(now.all()))
     ]
     before.put_back()
-    changing = _without(_merged(lines), sorted(whole))
+    written = _common(_written(accesses, united(lines)), touched)
+    changing = _without(_merged([*lines, *written]), sorted(whole))
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
     scalars = _without((region for region in touched if region[1] - region[0] <= LINE), sorted([*whole, *changing]))
     kept = [*changing, *scalars]
     overwritten = [region for region in whole if not inside(region, own)]
     return State(list(zip(kept, Copies(kept).values, strict=True)), pool, len(changing), overwritten)
+
+
+def _written(accesses: Iterable[Access], lines: Sequence[Region]) -> list[Region]:
+    """Return what nodes write; what they use in an unknown way counts if lines of it changed."""
+    writes = [one for one in accesses if one.writes]
+    return [(one.start, one.end) for one in writes if one.evidence is not Evidence.POINTER or _common([(one.start, one.end)], lines)]
+
+
+def _common(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
+    """Return what of regions lies in others, which are sorted and apart."""
+    ends = [end for _, end in others]
+    found = []
+    for start, end in regions:
+        at = bisect_right(ends, start)
+        while at < len(others) and others[at][0] < end:
+            found.append((max(start, others[at][0]), min(end, others[at][1])))
+            at += 1
+    return found
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
