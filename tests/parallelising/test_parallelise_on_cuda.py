@@ -241,6 +241,34 @@ def test_what_cannot_be_captured_names_the_line(torch, x):
     assert parallelise(branches, x)(x)  # The device is as good as new.
 
 
+def test_a_capture_that_cuda_breaks_leaves_random_numbers_and_memory_as_they_were(torch, x):
+    own = torch.Generator("cuda")
+    drawing, y = torch.cuda.CUDAGraph(), torch.empty_like(x)
+    with torch.cuda.graph(drawing):
+        y.uniform_()
+
+    def decomposed(z):
+        noisy = z + torch.rand_like(z) + torch.empty_like(z).normal_(generator=own)
+        return torch.linalg.cholesky(noisy @ noisy.mT + 64 * torch.eye(len(z), device="cuda"))
+
+    def impatient(z):
+        return z * 2 if (z + torch.rand_like(z)).sum().item() > 0 else z
+
+    for function in (decomposed, impatient):
+        with pytest.raises(EngineError, match="cannot be captured"):
+            parallelise(function, x + 1)
+        torch.manual_seed(3)
+        first = torch.randn(8, device="cuda")
+        torch.manual_seed(3)
+        assert torch.equal(torch.randn(8, device="cuda"), first)
+        torch.empty(8, device="cuda").normal_(generator=own)
+        drawing.replay()
+        before = y.clone()
+        drawing.replay()
+        assert not torch.equal(y, before)
+    assert all(map(torch.equal, parallelise(branches, x)(x), branches(x)))
+
+
 def test_wrong_arguments_are_told_before_anything_is_captured(torch, x):
     with pytest.raises(ProgramError, match=r"branches: x lies in host memory: float32\[64, 64\] on cpu"):
         parallelise(branches, x.cpu())

@@ -14,7 +14,11 @@ from streamscope.words import exact_time_text
 
 
 def test_javascript_unit_tests(node_path, repository):
-    run = subprocess.run([node_path, "--test"], cwd=repository / "widgets/frontend", capture_output=True, text=True, check=False)
+    """All files in one process: one for each takes twice the time."""
+    folder = repository / "widgets/frontend"
+    script = "".join(f"await import('./tests/{file.name}');" for file in sorted(folder.glob("tests/*.test.js")))
+    command = [node_path, "--test-reporter=tap", "--input-type=module", "--eval", script]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "# fail 0" in run.stdout
     assert "# tests 0" not in run.stdout

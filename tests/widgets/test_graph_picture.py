@@ -14,7 +14,7 @@ from tests.engines.graphs.conftest import graphs, ran_twice  # noqa: F401 — a 
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs import GraphView
-from streamscope_widgets.graph_picture import graph_html, graph_svg
+from streamscope_widgets.graph_picture import BOX_HEIGHT, BOX_WIDTH, graph_html, graph_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 INSIDE = re.compile(r"data:image/svg\+xml;base64,([^\"]+)")
@@ -40,9 +40,9 @@ def test_any_graph_is_valid_and_every_node_has_a_box(nodes):
     assert len([path for path in root.findall(f"{SVG}path") if path.get("class") == "edge"]) == sum(len(node.after) for node in nodes)
     width, height = float(root.get("width", 0)), float(root.get("height", 0))
     for box in boxes:
-        frame = box.find(f"{SVG}rect")
-        assert float(frame.get("x")) + float(frame.get("width")) <= width
-        assert float(frame.get("y")) + float(frame.get("height")) <= height
+        frame = box.find(f"{SVG}use")
+        assert float(frame.get("x")) + BOX_WIDTH <= width
+        assert float(frame.get("y")) + BOX_HEIGHT <= height
 
 
 @pytest.mark.parametrize(("count", "cut"), [(3, False), (60, True)])
@@ -121,3 +121,8 @@ def test_the_card_follows_the_browser(ran_twice, browser, scheme):  # noqa: F811
     )
     assert overlaps == [True, 35]
     page.close()
+
+
+def test_as_text_it_is_a_line():
+    nodes = tuple(GraphNode(NodeKind.KERNEL, "k") for _ in range(3))
+    assert repr(GraphView("step", 1, nodes)) == "<step, segment 1: a graph of 3 nodes>"

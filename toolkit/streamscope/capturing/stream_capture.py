@@ -6,7 +6,7 @@ import contextlib
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -188,6 +188,9 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                     log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
                     with log.listening():
                         result = function(*inputs)
+            except BaseException:
+                _mend_torch(graph, lent, workspaces.generators)
+                raise
             finally:
                 CAPTURES.ended(side.cuda_stream)
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
@@ -196,6 +199,22 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
     kept = [graph, pool, lent, log.kept, log.from_outside, products, *workspaces.generators]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
+
+
+def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> None:
+    """Let PyTorch's allocator and generators go on after a capture that CUDA broke: PyTorch 2.11 leaves them waiting for its end.
+
+    All random numbers would be refused from then on ("Offset increment outside graph capture"). An empty capture has an end.
+    """
+    import torch
+
+    with contextlib.suppress(RuntimeError, AttributeError):  # Its capture ended as it should.
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), broken.pool())  # noqa: SLF001 — as PyTorch's compiler does
+    whole = torch.cuda.CUDAGraph(keep_graph=True)
+    for generator in generators:
+        whole.register_generator_state(generator)
+    with torch.cuda.graph(whole, stream=lent.stream, capture_error_mode="thread_local"):
+        pass
 
 
 def _room(extra_bytes: int | None) -> int:

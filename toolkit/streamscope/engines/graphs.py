@@ -17,6 +17,7 @@ from streamscope.errors import OutputError, printable
 from streamscope.files import written_whole
 from streamscope.program.launch import HostCall, labelled
 from streamscope.program.operation import Operation
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     from streamscope.engines.binding import Bound
@@ -59,7 +60,7 @@ class GraphCounts:
         return {"graphs_instantiated": self.instantiated, "graphs_updated": self.updated, "graph_updates_refused": self.refused}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphView(display.Shown):
     """A captured graph.
 
@@ -84,6 +85,9 @@ class GraphView(display.Shown):
     def title(self) -> str:
         """The program's name and the number of the segment."""
         return f"{self.program}, segment {self.segment}"
+
+    def __repr__(self) -> str:
+        return f"<{self.title}: a graph of {counted(len(self.nodes), 'node')}>"
 
     def dot(self) -> str:
         """Return the graph in Graphviz's DOT language, with a cluster for each stream."""
