@@ -57,7 +57,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
     if streams is not None and widest.streams > most:
-        first, *rest = others.values()
+        *rest, first = others.values()  # On the most streams: what hangs, hangs in the freest order, and that is replayed first.
         return replace(first, others=(*rest, own))
     return replace(widest, others=(*others.values(), own))
 
