@@ -75,6 +75,22 @@ def test_values_are_exact(name, numbers, held):
     assert values.tolist() == numbers
 
 
+@pytest.mark.parametrize("name", ["complex32", "complex64"])
+def test_what_is_conjugated_as_it_is_read_is_copied_as_it_is_read(name):
+    array = torch.tensor([1 + 2j, 3 - 4j]).to(getattr(torch, name)).conj()
+    assert array.is_conj()
+    for copy in (copy_of(array), copied(array), *fresh_copies([array]), *fresh_copies([array, array])):
+        assert fetched(copy).tolist() == [1 - 2j, 3 + 4j]
+        assert holds_the_same(copy, array)
+    for others in ([torch.zeros_like(copy)], [torch.zeros_like(copy), torch.zeros_like(copy)]):
+        copier(others)([array for _ in others])
+        assert [fetched(other).tolist() for other in others] == [[1 - 2j, 3 + 4j] for _ in others]
+    fill(array, np.array([5j, 6], "complex64"))
+    assert fetched(array).tolist() == [5j, 6]
+    restore([(array, copy)])
+    assert fetched(array).tolist() == [1 - 2j, 3 + 4j]
+
+
 def test_several_numbers_in_a_byte_are_that_byte():
     packed = torch.tensor([0x12, 0xFE], dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     assert fetched(packed).tolist() == [0x12, 0xFE]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.capturing.drawn import closure
@@ -45,3 +48,9 @@ def test_a_result_is_not_used_again():
     kept = memory_curve(memories, chain, pieces, [pieces[0][0]], lambda order: float(order.count(())))
     assert [(point.extra_mib, point.speedup) for point in again] == [(1.0, 1.0), (2.0, 2.0)]
     assert [(point.extra_mib, point.speedup) for point in kept] == [(2.0, 2.0)]
+
+
+def test_the_example_shows_what_it_gives():
+    found = doctest.testmod(sys.modules[memory_curve.__module__], optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted > 0
+    assert found.failed == 0

@@ -78,8 +78,11 @@ def test_a_thread_that_begins_or_ends_has_run():
     assert thread.native_id not in others.times_ns()
 
 
-@pytest.mark.parametrize("name", ["worker", "cuda-EvtHandlr"])
-def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name):
+@pytest.mark.parametrize(
+    ("name", "noticed"),
+    [("worker", True), ("cuda-worker", True), ("cuda_stream_3", True), ("cuda-EvtHandlr", False), ("cuda00001400006", False)],
+)
+def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name, noticed):
     """A thread of the C library's sleeps for a while; the CUDA driver has some, too, and they launch nothing."""
     library, thread = ctypes.CDLL(None), ctypes.c_ulong()
     others = OtherThreads()
@@ -91,7 +94,7 @@ def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name)
     during = others.times_ns()
     library.pthread_join(thread, None)
     new = set(during) - set(before)
-    assert len(new) == (name == "worker")
+    assert len(new) == noticed
     assert new.isdisjoint(known)
 
 

@@ -167,13 +167,15 @@ def test_of_orders_that_are_nearly_the_fastest_the_one_is_taken_that_the_host_wa
 
 
 def test_what_was_taken_is_said():
-    def chosen(*times_us):
-        plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw(times_us)), lambda launch: 1e4, streams=8)
+    def chosen(*times_us, waits_us=None):
+        plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw(times_us, waits_us)), lambda launch: 1e4, streams=8)
         return graph_dual.fastest(plan, GPU).chosen
 
     said = "taken of 6 orders: 4 streams 634 µs; fewest edges 660 µs and the capture's own order 1.11 ms"
     assert chosen(660, 655, 650, 634, 635, 1113) == said
     assert chosen(600, 655, 650, 634, 635, 1113) == "taken of 6 orders: fewest edges 600 µs; the capture's own order 1.11 ms"
+    said = "taken of 6 orders, by how long the host waits: 4 streams 610 µs; fewest edges 600 µs and the capture's own order 1.11 ms"
+    assert chosen(600, 655, 650, 610, 635, 1113, waits_us=[640, 655, 650, 630, 635, 1113]) == said
 
 
 def test_streams_are_filled_by_rank_and_in_program_order():

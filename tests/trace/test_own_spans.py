@@ -93,6 +93,13 @@ def test_what_overlaps_on_one_stream_is_kept_and_noted():
     assert any("overlapped another of the same stream" in note for note in trace.info.notes)
 
 
+def test_streams_that_read_alike_are_one():
+    trace = ss.Trace.from_spans([("a", 1, 0, 10), ("b", "1", 10, 15), ("c", 2, 0, 1), ("d", 1.0, 15, 16)])
+    assert trace.to_pandas().set_index("name")["lane"].astype(str).to_dict() == {
+        "a": "stream 1", "b": "stream 1", "c": "stream 2", "d": "stream 1",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("spans", "said"),
     [
@@ -109,7 +116,13 @@ def test_what_overlaps_on_one_stream_is_kept_and_noted():
         ({**GOOD, "stream": 7}, "'stream' is 7, not a value for each row"),
         ({**GOOD, "stream": [1.5]}, "row 0 of 'stream' is 1.5, neither a text nor a whole number"),
         ({**GOOD, "stream": [None]}, "row 0 of 'stream' is None"),
-        ({**GOOD, "stream": [[1]]}, r"'stream' must hold texts, not \[1\]"),
+        ({**GOOD, "stream": [[1]]}, r"row 0 of 'stream' is \[1\], not a text"),
+        ({**GOOD, "stream": [10**5000]}, "row 0 of 'stream' is <int too long to print>, neither"),
+        ({**GOOD, "stream": np.array(7)}, r"'stream' is array\(7\), not a value for each row"),
+        (pd.DataFrame({**GOOD, "name": [["a"]]}, index=[5]), r"row 0 of 'name' is \['a'\], not a text"),
+        (pd.DataFrame([["a", "b", 1, 0, 1]], columns=["name", "name", "stream", "start_us", "end_us"]), "'name' is there twice"),
+        ({**{key: 2 * GOOD[key] for key in GOOD}, "start_us": [1, [2]]}, "'start_us' must hold numbers, not object"),
+        ({**{key: 2 * GOOD[key] for key in GOOD}, "blocks": [1, [2]]}, "'blocks' must hold whole numbers, not object"),
         ({**GOOD, "name": [float("nan")]}, "row 0 of 'name' is nan, not a text"),
         ({**GOOD, "start": [1]}, r"'start' has no unit \(call it start_ns, start_us"),
         ({**GOOD, "who": [1]}, "column 'who' is not known"),

@@ -180,6 +180,9 @@ def test_without_chromium_it_says_what_to_install_and_leaves_the_file(branches, 
     chromium("exit 0")
     with pytest.raises(OutputError, match="it wrote no file"):
         write(tmp_path / name)
+    (tmp_path / "bin" / "chromium").write_text("#!/nowhere\n")
+    with pytest.raises(OutputError, match="it does not start"):
+        write(tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", name]
     assert (tmp_path / name).read_text() == "mine"
 

@@ -24,7 +24,10 @@ _SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")  # Longer o
 
 def shown(value: object) -> str:
     """Return a value as an error names it: on one line, and short, even if it is an array."""
-    return " ".join(reprlib.repr(value).splitlines())
+    try:
+        return " ".join(reprlib.repr(value).splitlines())
+    except ValueError:  # Python prints no whole number of more than 4,300 digits.
+        return f"<{type(value).__name__} too long to print>"
 
 
 def check_kinds(function: str, kinds: Kinds, *values: object, error: type[StreamscopeError] = ProgramError) -> None:

@@ -131,14 +131,15 @@ def _made(page: Path, name: str, command: str, *options: str) -> bytes:
             chromium, "--headless", "--disable-gpu", "--no-first-run", *root, f"--user-data-dir={folder}/profile", *options,
             f"--force-device-scale-factor={SHARPNESS}", f"{command}={made}", page.absolute().as_uri(),
         ]  # fmt: skip
+        said = ["it does not start"]
         try:
             done = subprocess.run(run, capture_output=True, timeout=PATIENCE_S, check=False)  # noqa: S603 — found on PATH, with our page
+            said = ["it wrote no file", *done.stderr.decode(errors="replace").strip().splitlines()]
             return made.read_bytes()
         except subprocess.TimeoutExpired as error:
             raise OutputError(f"{chromium} did not finish within {PATIENCE_S} s", hint="try again, or print the HTML report") from error
         except OSError as error:
-            said = (done.stderr.decode(errors="replace").strip().splitlines() or ["it wrote no file"])[-1]
-            raise OutputError(f"{chromium} made no {made.suffix[1:].upper()}: {said}", hint="print the HTML report by hand") from error
+            raise OutputError(f"{chromium} made no {made.suffix[1:].upper()}: {said[-1]}", hint="print the HTML report by hand") from error
 
 
 def _chromium(wanted: str) -> str:

@@ -58,11 +58,14 @@ def repeats(value: Any) -> bool:
 
 
 def copyable(value: Any) -> Any:
-    """Return the same memory in a dtype that the library can copy, without gradients: few of PyTorch's kernels know all dtypes."""
+    """Return the same memory in a dtype that the library can copy, without gradients: few of PyTorch's kernels know all dtypes.
+
+    Of a tensor in another dtype that is conjugated or negated as it is read, it is memory that holds what is read.
+    """
     if not is_tensor(value):
         return value
     value = value.detach() if value.requires_grad else value
-    return value if value.dtype in _copied() or value.is_conj() or value.is_neg() else value.view(_whole_numbers(value.dtype))
+    return value if value.dtype in _copied() else value.resolve_conj().resolve_neg().view(_whole_numbers(value.dtype))
 
 
 def copy_of(value: Any) -> Any:
@@ -81,9 +84,17 @@ def restore(before: Iterable[tuple[Any, Any]]) -> None:
         if repeats(value):
             continue
         if is_tensor(value):
-            copyable(value).copy_(copyable(copy))
+            _write(value, copy)
         else:
             value[...] = copy
+
+
+def _write(tensor: Any, values: Any) -> None:
+    """Write a tensor of the same dtype, or its bits as whole numbers, to where another lies."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor.detach().copy_(values)
+    else:
+        copyable(tensor).copy_(copyable(values))
 
 
 def fetched(value: Any) -> Array:
@@ -106,7 +117,7 @@ def fill(value: Any, values: Array) -> None:
         most = torch.finfo(value.dtype).max
         values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
     made = torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape)
-    copyable(value).copy_(made if numpys is None else copyable(made.to(value.dtype)))
+    _write(value, made if numpys is None else made.to(value.dtype))
 
 
 def allowed(value: Any, expected: Array) -> Array:

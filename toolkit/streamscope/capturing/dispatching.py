@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -16,8 +17,8 @@ from streamscope.devices.cuda.gate import WATCHDOG
 
 _THREADS = "/proc/self/task"
 """A folder for each thread of this process, also of those that Python does not know."""
-_OF_THE_DRIVER = "cuda"
-"""What the names of the CUDA driver's threads begin with: ``"cuda-EvtHandlr"``, ``"cuda00001400006"``."""
+_OF_THE_DRIVER = re.compile(r"cuda(-EvtHandlr|[0-9a-f]{8,11})\n")
+"""Names of the CUDA driver's threads: ``"cuda-EvtHandlr"``, ``"cuda00001400006"``. Others may call theirs ``"cuda-worker"``."""
 Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
 
@@ -63,7 +64,7 @@ class OtherThreads:
             except OSError:
                 return True  # It has ended meanwhile.
             ours = any(one.native_id == thread and one.name == WATCHDOG for one in threading.enumerate())
-            self._launches[thread] = not (ours or name.startswith(_OF_THE_DRIVER))
+            self._launches[thread] = not (ours or _OF_THE_DRIVER.fullmatch(name))
         return self._launches[thread]
 
 

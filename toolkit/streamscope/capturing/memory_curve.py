@@ -68,33 +68,32 @@ def memory_curve(
 
     Parameters
     ----------
-        memories : sequence of NodeMemory
-        capture : Edges
-            The edges of the capture.
-        pieces : iterable of Region
-            What the capture allocated, apart from each other.
-        results : iterable of int
-            Addresses of results: what they lie in is not used again.
-        speedup : callable
-            ``speedup(order)`` predicts how many times as fast as the capture an order is.
-        plain_bytes : int
-            What a plain call has in use at once.
+    memories : sequence of NodeMemory
+    capture : Edges
+        The edges of the capture.
+    pieces : iterable of Region
+        What the capture allocated, apart from each other.
+    results : iterable of int
+        Addresses of results: what they lie in is not used again.
+    speedup : callable
+        ``speedup(order)`` predicts how many times as fast as the capture an order is.
+    plain_bytes : int
+        What a plain call has in use at once.
 
     Examples
     --------
-        Two branches of two nodes each, through a piece of 1 MiB that both could use:
+    Two branches of two nodes each, through a piece of 1 MiB that both could use:
 
-        >>> from streamscope import display
-    from streamscope.capturing.memory import Access, Evidence, NodeMemory
-        >>> from streamscope.capturing.memory_curve import memory_curve
-        >>> pieces = [(n << 20, n + 1 << 20) for n in range(2)]
-        >>> write, read = ([NodeMemory((Access(*one, use, not use, Evidence.SCHEMA),)) for one in pieces] for use in (False, True))
-        >>> chain = ((), (0,), (1,), (2,))
-        >>> memory_curve([write[0], read[0], write[1], read[1]], chain, pieces, [], lambda order: 1 + order.count(()))
-        MiB beyond a plain call  at most × as fast, predicted
-        -----------------------  ----------------------------
-                            1.0                          2.00
-                            2.0                          3.00
+    >>> from streamscope.capturing.memory import Access, Evidence, NodeMemory
+    >>> from streamscope.capturing.memory_curve import memory_curve
+    >>> pieces = [(n << 20, n + 1 << 20) for n in range(2)]
+    >>> write, read = ([NodeMemory((Access(*one, use, not use, Evidence.SCHEMA),)) for one in pieces] for use in (False, True))
+    >>> chain = ((), (0,), (1,), (2,))
+    >>> memory_curve([write[0], read[0], write[1], read[1]], chain, pieces, [], lambda order: 1 + order.count(()))
+    beyond a plain call  at most × as fast, predicted
+    -------------------  ----------------------------
+    1.0 MiB                                      2.00
+    2.0 MiB                                      3.00
     """
     uses = _Uses(memories, sorted(pieces), tuple(results))
     least, _ = uses.within(0)

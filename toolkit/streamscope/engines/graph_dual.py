@@ -29,7 +29,8 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 
     Captured code takes the order that memory asks for: on some of these streams, or with the fewest edges, or its own where that is faster;
     see `fastest`. The last two are graphs that are on no streams, since CUDA places the branches of a graph by itself; their plans have a
-    lane for each branch. Where the user gives a number of streams, the fewest edges are left out if they have more branches than that.
+    lane for each branch. Where the user gives a number of streams, the fewest edges are left out if they have more branches than that;
+    the capture's own order, which is the user's, never is.
 
     Raises
     ------
@@ -76,10 +77,10 @@ def fastest(made: Plan, device: Device) -> Plan:
         likely = _likely(times_us)
         waits_us: list[float] = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
         best = likely[waits_us.index(min(waits_us))]
+        how = ", by how long the host waits" if times_us[best] > min(times_us) else ""
     else:
-        times_us = _simulated_us(plans, device)
+        times_us, how = _simulated_us(plans, device), ", as predicted"
         best = times_us.index(min(times_us))
-    how = "" if raw is not None else ", as predicted"
     said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
     rest = listed([said[index] for index in sorted({0, len(said) - 1} - {best})])
     return replace(plans[best], chosen=f"taken of {len(said)} orders{how}: {said[best]}; {rest}")

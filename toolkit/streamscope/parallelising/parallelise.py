@@ -88,8 +88,8 @@ def parallelise(
         What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
         Inputs that it only reads stay as they are; the capture has copies.
     streams : int, optional
-        At most so many branches run side by side, 1 to 128. Without it, orders on up to 12 streams are tried, and the graph with the
-        fewest edges, whose branches CUDA places by itself.
+        At most so many branches run side by side in orders of ours, 1 to 128; the capture's own order stays as your code made it. Without
+        it, orders on up to 12 streams are tried, and the graph with the fewest edges, whose branches CUDA places by itself.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional

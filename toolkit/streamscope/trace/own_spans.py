@@ -77,7 +77,10 @@ def _columns(spans: Any) -> dict[str, Any]:
     if isinstance(spans, Mapping):
         return dict(spans.items())
     if hasattr(spans, "columns"):
-        return {name: spans[name] for name in spans.columns}
+        names = list(spans.columns)
+        for name in (one for one in names if names.count(one) > 1):
+            raise TraceError(f"column {name!r} is there twice", hint="leave one of them out")
+        return {name: spans[name] for name in names}
     if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
         raise TraceError(f"spans={shown(spans)} is not a table", hint=f"a DataFrame, a dict of columns, or a list of {TUPLES}; {_HELP}")
     return _columns_of_rows(list(spans))
@@ -105,7 +108,7 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
         units = f"call it {name}_ns, {name}_us, {name}_ms or {name}_s" if name in TIMES else f"leave it out; columns are {listed(COLUMNS)}"
         raise TraceError(f"column {name!r} {'has no unit' if name in TIMES else 'is not known'}", hint=units)
     for name, values in columns.items():
-        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
             raise TraceError(f"column {name!r} is {shown(values)}, not a value for each row")
     lengths = {name: len(values) for name, values in columns.items()}
     for name, length in lengths.items():
@@ -122,7 +125,7 @@ def _times_ns(columns: Mapping[str, Any], which: str) -> npt.NDArray[np.int64]:
         said = f"spans have both {found[0][0]!r} and {found[1][0]!r}" if found else f"spans have no column {which}_us"
         raise TraceError(said, hint=f"one of {listed([f'{which}_{unit}' for unit in UNITS_NS])}")
     (name, factor), *_ = found
-    values = np.asarray(columns[name])
+    values = _array(columns[name])
     if values.dtype.kind not in "iuf" or values.ndim != 1:
         raise TraceError(f"column {name!r} must hold numbers, not {_what(values)}", hint="one number a row, such as 12.5")
     wrong = ~(np.abs(values.astype(np.float64)) <= _FURTHEST_NS / factor)  # That of NaN is wrong, too.
@@ -132,6 +135,14 @@ def _times_ns(columns: Mapping[str, Any], which: str) -> npt.NDArray[np.int64]:
     return np.rint(values.astype(np.float64) * factor).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64) * factor
 
 
+def _array(values: Any) -> npt.NDArray[Any]:
+    """Return a column as an array; one of objects where some of its values are lists."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.asarray([None, *values], object)[1:]
+
+
 def _what(values: npt.NDArray[Any]) -> str:
     return f"{values.ndim} dimensions" if values.ndim != 1 else f"{values.dtype}, as {shown(values.flat[0])}" if values.size else "nothing"
 
@@ -139,15 +150,18 @@ def _what(values: npt.NDArray[Any]) -> str:
 def _coded(name: str, values: Any, text: Callable[[str, int, Any], str]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     """Return the different texts of a column in the order in which they come, and for each row which one it has."""
     codes: dict[Any, int] = {}
-    try:
-        code = np.array(
-            [codes.setdefault(each, len(codes)) for each in (values.tolist() if hasattr(values, "tolist") else values)], np.int64
-        )
-    except TypeError:
-        raise TraceError(f"column {name!r} must hold texts, not {shown(values[0])}") from None
+    found: list[int] = []
+    for row, each in enumerate(values.tolist() if hasattr(values, "tolist") else values):
+        try:
+            found.append(codes.setdefault(each, len(codes)))
+        except TypeError:  # A list, for example.
+            raise TraceError(f"row {row} of {name!r} is {shown(each)}, not a text") from None
+    code = np.array(found, np.int64)
     first = np.full(len(codes), 0)
     first[code[::-1]] = np.arange(len(code))[::-1]
-    return tuple(text(name, row, each) for row, each in zip(first.tolist(), codes, strict=True)), code
+    texts: dict[str, int] = {}  # Different values may read alike, as 1 and "1".
+    again = [texts.setdefault(text(name, row, each), len(texts)) for row, each in zip(first.tolist(), codes, strict=True)]
+    return tuple(texts), np.array(again, np.int64)[code]
 
 
 def _text(name: str, row: int, value: Any) -> str:
@@ -162,7 +176,7 @@ def _place(name: str, row: int, value: Any) -> str:
         return value
     try:
         return str(index(int(value) if isinstance(value, float) and value.is_integer() else value))
-    except TypeError:
+    except (TypeError, ValueError):  # Python prints no whole number of more than 4,300 digits.
         raise TraceError(f"row {row} of {name!r} is {shown(value)}, neither a text nor a whole number") from None
 
 
@@ -174,7 +188,7 @@ def _kinds(values: Any) -> npt.NDArray[np.uint8]:
 
 
 def _numbers(name: str, values: Any, least: int) -> npt.NDArray[np.int64]:
-    found = np.asarray(values)
+    found = _array(values)
     if found.dtype.kind not in "iu" or found.ndim != 1:
         raise TraceError(f"column {name!r} must hold whole numbers, not {_what(found)}", hint=f"{least} where it is not known")
     most = int(np.iinfo(COLUMN_DTYPES[name]).max)
