@@ -478,6 +478,22 @@ def predictions() -> str:
     return f"{first}\nMedians of all hosts: {halves}.\n\n{second}{measured_on(found)}"
 
 
+def common_code() -> str:
+    """Return what becomes of code as many people write it."""
+    found = data("common_code")
+    results = found["results"]
+    faster = [one["speedup"] for one in results.values() if one.get("speedup")]
+    refused = [name for name, one in results.items() if "refused" in one]
+    proven = [one["proven"] for one in results.values() if one.get("speedup")]
+    assert all(proven)
+    assert not any("failed" in one for one in results.values())
+    return (
+        f"Of {len(results)} functions, {len(faster)} run faster than captured: {statistics.median(faster):.2f}× in the median and "
+        f"{max(faster):.2f}× at most. {len(results) - len(faster) - len(refused)} gain nothing, and run as captured. "
+        f"{len(refused)} are refused, with the line and the reason: {'; '.join(f'*{name}*' for name in refused)}.\n{measured_on(found)}"
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
     "stretched-graphs": stretched_graphs,
@@ -490,6 +506,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "host-costs": host_costs,
     "captured": captured,
     "true-order": true_order,
+    "common-code": common_code,
     "compiled-order": compiled_order,
     "kernels": kernels,
     "compilation": compilation,

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamscope.capturing.arguments import Parameter, parameters_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, regions_of, united
-from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
+from streamscope.devices.cuda.graph_nodes import described, kernel_function, make_room, node_handles, predecessors
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import DeviceError, EngineError
 from streamscope.kernels.library.libraries import checked, libraries
@@ -143,19 +143,12 @@ def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
 
 
 def _with_room(launch: Call, function: Any, shared_bytes: int) -> None:
-    """Launch a kernel with dynamic shared memory, and raise the function's limit where it is lower.
-
-    A library sets that limit before each of its launches, to what this one takes. So the limit is that of the last launch, and another
-    node of the same function may need more.
-    """
+    """Launch a kernel with dynamic shared memory, whose limit may be too low by now."""
     try:
         launch()
     except (DeviceError, libraries().driver.CUDADriverError):
-        cuda = libraries().cuda
-        limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        if int(checked(cuda.cuFuncGetAttribute(limit, function))) >= shared_bytes:
+        if not make_room(function, shared_bytes):
             raise
-        checked(cuda.cuFuncSetAttribute(function, limit, shared_bytes))
         launch()
 
 

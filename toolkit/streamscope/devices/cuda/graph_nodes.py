@@ -85,6 +85,26 @@ def kernel_function(p: Any) -> tuple[Any, str]:
     return checked(cuda.cuKernelGetFunction(p.kern)), checked(cuda.cuKernelGetName(p.kern)).decode()
 
 
+def make_room(function: Any, shared_bytes: int) -> bool:
+    """Let a kernel have so much dynamic shared memory; tell whether it was allowed less before.
+
+    A library sets that limit before each of its launches, to what this one takes. So the limit is that of the last launch, and another
+    node of the same function may need more.
+    """
+    cuda = libraries().cuda
+    limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    lower = int(checked(cuda.cuFuncGetAttribute(limit, function))) < shared_bytes
+    if lower:
+        checked(cuda.cuFuncSetAttribute(function, limit, shared_bytes))
+    return lower
+
+
+def make_room_for(node: int) -> bool:
+    """Do the same for a kernel node."""
+    p = checked(libraries().cuda.cuGraphKernelNodeGetParams(libraries().cuda.CUgraphNode(node)))
+    return make_room(kernel_function(p)[0], int(p.sharedMemBytes))
+
+
 def _kernel(p: Any) -> GraphNode:
     cuda = libraries().cuda
     function, name = kernel_function(p)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.graph_nodes import make_room_for
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
 from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
@@ -410,7 +411,13 @@ def _copy(node: int, graph: int) -> int:
         context = ctypes.c_void_p()
         _call("cuCtxGetCurrent", ctypes.byref(context))
         arguments.append(context)
-    _call(f"{name.replace('cuGraph', 'cuGraphAdd')}{version}", *arguments)
+    add = partial(_call, f"{name.replace('cuGraph', 'cuGraphAdd')}{version}", *arguments)
+    try:
+        add()
+    except DeviceError:
+        if kind != _KERNEL or not make_room_for(node):
+            raise
+        add()
     if kind == _KERNEL:
         _call("cuGraphKernelNodeCopyAttributes", copy, ctypes.c_void_p(node))
     return int(copy.value or 0)
