@@ -87,10 +87,11 @@ def test_every_format_that_is_written_is_read(trace, path, tmp_path, capsys):
 
 
 def test_formats_for_others(trace, path, tmp_path):
-    for name in ("t.pftrace", "t.perfetto-trace", "t.csv", "t.md", "t.jsonl"):
+    for name in ("t.pftrace", "t.perfetto-trace", "t.csv", "t.html", "t.md", "t.jsonl"):
         assert main(["convert", str(path), str(tmp_path / name)]) == 0
     assert (tmp_path / "t.pftrace").read_bytes() == trace.to_perfetto(tmp_path / "again.pftrace").read_bytes()
     assert (tmp_path / "t.csv").read_bytes() == trace.to_csv(tmp_path / "again.csv").read_bytes()
+    assert (tmp_path / "t.html").read_bytes() == trace.report(tmp_path / "again.html").read_bytes()
     assert (tmp_path / "t.md").read_text(encoding="utf-8") == summary(trace).to_markdown()
     assert (tmp_path / "t.jsonl").read_text(encoding="utf-8") == ss.analysis.json_lines(trace)
 
@@ -121,7 +122,7 @@ def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsy
     assert main(["convert", str(path), str(tmp_path / "t.xlsx")]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert "its name ends with '.xlsx'" in first
-    assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .md or .jsonl"
+    assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .html, .pdf, .md or .jsonl"
 
 
 def test_a_gpu_is_a_whole_number(path, capsys):
@@ -299,7 +300,7 @@ def test_reading_says_how_many_bytes_it_has_read(trace, tmp_path, ending):
     assert told[-1] == (size, size)
 
 
-@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".md", ".jsonl"])
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".html", ".md", ".jsonl"])
 def test_ctrl_c_leaves_no_half_file(path, tmp_path, ending, monkeypatch, capsys):
     """It comes as the file gets its name, when all of it has been written."""
 

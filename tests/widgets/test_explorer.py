@@ -21,7 +21,7 @@ from streamscope.recording.recorders import recorder_of
 from streamscope.trace import SpanKind
 from streamscope_widgets import exports
 from streamscope_widgets.exploring import words
-from streamscope_widgets.exploring.subjects import NamedProgram, subjects
+from streamscope_widgets.exploring.subjects import NamedProgram, OwnProgram, subjects
 from streamscope_widgets.payload import encode
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -415,6 +415,18 @@ def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
     assert (tmp_path / f"{name}.csv").read_text().startswith('"engine","device",')
     assert ss.load_comparison(tmp_path / name).settings["length"] == 8
+
+
+def test_no_name_of_a_program_leads_out_of_the_folder(explorer, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    finish(explorer)
+    (past,) = explorer.past
+    explorer.past[0] = replace(past, asked=replace(past.asked, subject=OwnProgram("../../x/<y>", None)))
+    explorer.kind.value = "spans, CSV"
+    explorer.write.click()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["streamscope-x-y-1.csv"]
+    assert (tmp_path / "here" / "streamscope-x-y-1.csv").exists()
 
 
 def test_an_export_that_cannot_be_written_says_why(explorer, tmp_path, monkeypatch):

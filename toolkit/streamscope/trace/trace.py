@@ -78,6 +78,30 @@ class Trace(display.Shown):
             )
         return display.timeline(self, by)
 
+    def report(self, path: str | Path) -> Path:
+        """Write one file with what was found, the metrics, the notes, the longest kernels and the live timeline; return its path.
+
+        It works offline. Of more than a million spans, the timeline is a still picture.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its ending says the format: ``.html``, ``.pdf`` or ``.md``, which has no timeline.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.report("step.html").name
+        'step.html'
+        """
+        return display.report(self, given_path(path, error=OutputError))
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:

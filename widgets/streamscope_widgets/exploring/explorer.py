@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -303,8 +304,9 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         assert self._shown is not None
         past = self.past[self.one.value - 1]
         self.written.value = "Writing …"  # A PDF takes two seconds.
+        name = re.sub(r"[^\w.-]+", "-", past.asked.subject.name).strip("-.")  # Captured code may come from a file, with any name.
         try:
-            paths = EXPORTS[self.kind.value](self._shown, f"streamscope-{past.asked.subject.name.strip('<>')}-{past.number}")
+            paths = EXPORTS[self.kind.value](self._shown, f"streamscope-{name}-{past.number}")
         except StreamscopeError as error:
             self.written.value = fill("{}", mistake(error))
         else:
