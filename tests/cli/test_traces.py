@@ -16,6 +16,7 @@ import pytest
 import streamscope as ss
 from streamscope import display
 from streamscope.analysis import summary
+from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.read import read_trace
@@ -57,7 +58,7 @@ def test_the_metrics_as_json(trace, path, capsys):
     assert set(found["idle_us"]) == {"total", "host_wait", "kernel_wait", "other"}
     assert set(found["launch_latency_us"]) == {"median", "p95"}
     assert [stream["name"] for stream in found["streams"]] == ["stream 7", "stream 20"]
-    assert found["warnings"] == ["one GPU of two"]
+    assert found["warnings"] == [PROFILED, "one GPU of two"]
     assert (found["span_us"], found["gpu_busy_us"], found["overlap"]) == (30.0, 25.0, 0.4)  # 10 µs of 25 side by side
 
 
@@ -69,7 +70,7 @@ def test_the_metrics_as_a_table(path, capsys):
     assert [line.split() for line in lines if line.startswith("overlap")] == [["overlap", "40", "%"]]
     (row,) = (line.split() for line in lines if line.startswith("stream 20"))
     assert row[2:4] == ["1", "15.0"]
-    assert lines[-1] == "[1] one GPU of two"
+    assert lines[-2:] == [f"[1] {PROFILED}", "[2] one GPU of two"]
     assert captured.err == ""
 
 

@@ -93,6 +93,12 @@ def test_what_the_device_waits_for_most_is_said_first():
     assert finding_of(trace) == "The GPU is busy 25 % of 325 µs, with 4 kernels. It waits for the host 75 % of the time."
 
 
+def test_where_no_launch_call_tells_why_the_device_waits_the_sentence_says_so():
+    trace = Trace.from_spans([("a", 1, 0, 1_000), ("b", 1, 3_000, 4_000)])
+    told = "It is idle, and the trace does not tell why, 50 % of the time."
+    assert finding_of(trace) == f"The GPU is busy 50 % of 4.00 µs, with 2 kernels. {told}"
+
+
 def test_in_text_a_trace_is_one_line():
     said = repr(any_trace(program="x" * 100_000))
     assert len(said) < 200

@@ -108,6 +108,8 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
         "copies or sets memory, with no kernel beside it,": found.copy_us,
         "is idle for other reasons": found.idle.other_ns / 1000,
     }
+    if not found.idle.host_wait_ns + found.idle.kernel_wait_ns and found.launch_latency is None:
+        causes = {"is idle, and the trace does not tell why,": causes.popitem()[1], **causes}
     words, most_us = max(causes.items(), key=lambda cause: cause[1])
     if most_us < WORTH_SAYING * found.span_us:
         return f"{busy}, with {counted(found.kernel_count, 'kernel')}."

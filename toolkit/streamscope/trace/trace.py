@@ -250,7 +250,7 @@ class Trace(display.Shown):
             Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
             use several, and up to 12 of captured code.
         measured_us : float, optional
-            How long the run takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
+            How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
 
         Raises
         ------
@@ -288,6 +288,7 @@ class Trace(display.Shown):
             - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
             - ``correlation``, optional: a number that a launch has in common with what it put on the device; -1 for none.
             - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
+            - Others are left out, and ``info.notes`` name them.
         program : str
             What the trace is called.
         device : str or DeviceInfo
@@ -302,7 +303,8 @@ class Trace(display.Shown):
         Raises
         ------
         TraceError
-            A column is missing, not known, or holds something else, such as NaN; a span ends before it starts; or nothing ran on a GPU.
+            A column is missing, nearly has one of these names, or holds something else, such as NaN or dates; a span ends before it
+            starts; or nothing ran on a GPU.
 
         Examples
         --------
