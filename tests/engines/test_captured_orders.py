@@ -160,10 +160,11 @@ def test_of_orders_that_are_nearly_the_fastest_the_one_is_taken_that_the_host_wa
     raw = Raw(times_us, waits_us)
     plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4, streams=8)
     taken = graph_dual.fastest(plan, GPU)
-    assert raw.once_more == [one for one in sorted(times_us) if one <= 1.05 * min(times_us)]
+    near = [one for one in sorted(times_us) if one <= 1.05 * min(times_us)]
+    assert raw.once_more == (near if len(near) > 1 else [])  # One alone is not measured again.
     number = next(number for number, one in enumerate((plan, *plan.others)) if replay_of(one) == replay_of(taken))
-    assert times_us[number] in raw.once_more
-    assert waits_us[number] == min(wait for wait, one in zip(waits_us, times_us, strict=True) if one in raw.once_more)
+    assert times_us[number] in near
+    assert waits_us[number] == min(wait for wait, one in zip(waits_us, times_us, strict=True) if one in near)
 
 
 def test_what_was_taken_is_said():

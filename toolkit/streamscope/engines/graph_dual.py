@@ -74,9 +74,10 @@ def fastest(made: Plan, device: Device) -> Plan:
     if raw is not None:
         orders, added = [_edges(one) for one in plans], [_replay(one).by_lanes for one in plans]
         times_us: list[float] = raw.times_us(orders, added)
-        likely = _likely(times_us)
-        waits_us: list[float] = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
-        best = likely[waits_us.index(min(waits_us))]
+        best, *_ = likely = _likely(times_us)
+        if len(likely) > 1:
+            waits_us: list[float] = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
+            best = likely[waits_us.index(min(waits_us))]
         how = ", by how long the host waits" if times_us[best] > min(times_us) else ""
     else:
         times_us, how = _simulated_us(plans, device), ", as predicted"
