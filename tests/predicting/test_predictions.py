@@ -123,6 +123,23 @@ def test_what_recording_added_and_a_slow_moment_of_the_host_are_not_predicted(sl
         assert seen.what_if(engine=engine).predicted_ns == pytest.approx(source.what_if(engine=engine).predicted_ns, rel=0.002)
 
 
+def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
+    function, inputs = ss.workload("branches").build()
+    source = recorded(function.trace(*inputs))
+    usual_ns = source.info.ledger["unrecorded_ns"]
+
+    def predicted(share):
+        ledger = {**source.info.ledger, "unrecorded_ns": share * usual_ns}
+        return replace(source, info=replace(source.info, ledger=ledger)).what_if(engine="async")
+
+    found = [predicted(share) for share in (0.3, 0.6, 0.7, 0.8, 1.0, 1.2, 3.0)]
+    paces = [each.supposition.host.pace for each in found]
+    assert paces == sorted(paces)
+    assert (paces[0], paces[4], paces[-1]) == (0.25, pytest.approx(1, abs=0.01), 2)
+    assert [each.predicted_ns for each in found] == sorted(each.predicted_ns for each in found)
+    assert [any("moment of its host" in note for note in each.notes) for each in found] == [True] * 4 + [False] + [True] * 2
+
+
 def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
     seen = as_recorded_by_events(recorded(program), 2, 0, 0)

@@ -197,6 +197,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
+    for one in inputs:
+        if is_tensor(one) and (why := unsupported(one)) is not None:
+            raise ProgramError(f"{title} was given {why[0]}", hint=f"give it {why[1]}")
     note_sources()
     before = [(one, copy_of(one)) for one in inputs if on_device(one)]
     casting = casting_each_time(function)

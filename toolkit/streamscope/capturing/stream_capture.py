@@ -189,7 +189,8 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                     with log.listening():
                         result = function(*inputs)
             except BaseException:
-                _mend_torch(graph, lent, workspaces.generators)
+                with contextlib.suppress(RuntimeError):  # Where the device is lost, the user's error says why.
+                    _mend_torch(graph, lent, workspaces.generators)
                 raise
             finally:
                 CAPTURES.ended(side.cuda_stream)

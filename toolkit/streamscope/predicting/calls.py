@@ -24,6 +24,8 @@ LONGER_NODE_GAP_NS, LONGER_KERNEL_GAP_NS = 200.0, 450.0
 ResNet-50, CUPTI has 0.43 µs between kernels, and 0.24 between the shortest; on streams, from chains of additions of 1 and 16 million."""
 FEWEST_WAITS = 8
 """Launches from which a run tells whether its host was slower than usual; of fewer, one call that met something decides."""
+PACES = 0.25, 2.0
+"""The least and the most that calls are stretched: what lies beyond is not the host's pace, but kernels or waits that were slower, too."""
 LONGEST_WAIT = 1.2
 """How much longer than in the cost model a wait is taken to be: a longer one met something, or began late behind an event that was slow.
 Waiting is the device's: of five traces each of 26 programs on one host, calls took up to 1.9 times as long in some, and waits did not."""
@@ -65,8 +67,8 @@ def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float]) -
     if len(waits) != len(tasks) or len(waits) < FEWEST_WAITS:
         return 1.0
     other_ns = sum(task.alone_ns for task in tasks) + sum(waits.values()) + _last_wait_ns(trace)
-    usual_ns, calls_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)) - other_ns, sum(task.call_ns for task in tasks)
-    return usual_ns / calls_ns if min(usual_ns, calls_ns) > 0 else 1.0
+    unrecorded_ns, calls_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)), sum(task.call_ns for task in tasks)
+    return float(np.clip((unrecorded_ns - other_ns) / calls_ns, *PACES)) if min(unrecorded_ns, calls_ns) > 0 else 1.0
 
 
 def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel) -> Host:

@@ -37,7 +37,7 @@ _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 
 STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
 AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
-SLOW = "the recorded run lies in a slow moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
+OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
 
 
 @dataclass(frozen=True)
@@ -426,11 +426,11 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
     api = f", of {counted(calls, 'call')}" if calls else ""
     order = "the order on its streams" if is_foreign(source) else "what depends on what"
     beside = _beside_neighbours(source)
-    of = f"{source.info.engine} on {source.info.device.name}"
+    of, pace = f"{source.info.engine} on {source.info.device.name}", supposed.host.pace
     return (
         f"predicted from a trace of {of}: {taken}{api} and {order} are the trace's, all else is the cost model's",
         *supposed.notes,
-        *([SLOW.format(supposed.host.pace)] if supposed.host.pace < 0.95 else []),
+        *([OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
         *([STRETCHED] if supposed.stretched else [AS_THEY_ARE] if _from_table(source) and math.isnan(supposed.measured_ns) else []),
         *source.info.notes,
