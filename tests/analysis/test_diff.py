@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.analysis import kernel_time_ns, median_interval, span_ns
 from streamscope.analysis.joining import join
+from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.statistics import median_intervals
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
@@ -18,8 +20,8 @@ from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trac
 LAUNCH, KERNEL, COPY = SpanKind.LAUNCH, SpanKind.KERNEL, SpanKind.COPY
 
 
-def trace_of(spans, program="step", engine="kineto", card="card"):
-    return Trace(spans, TraceInfo(engine, program, DeviceInfo("cuda", card), "kineto"))
+def trace_of(spans, program="step", engine="kineto", card="card", recorder="spans"):
+    return Trace(spans, TraceInfo(engine, program, DeviceInfo("cuda", card), recorder))
 
 
 def sequence(*kernels, gap_ns=1_000, symbols=None, **info):
@@ -239,6 +241,18 @@ def test_its_texts():
     odd = ss.diff(sequence(("<b>|\x1b[1m", 3)), sequence(("<b>|\x1b[1m", 4)))
     assert "\\<b\\>\\|" in odd.to_markdown()
     assert "\x1b" not in odd.to_markdown() + repr(odd)
+
+
+def test_times_with_a_profiler_on_are_told_as_such():
+    profiled, table = (trace_of(sequence(("gemm", 20)).spans, engine=name, recorder=name) for name in ("kineto", "spans"))
+    slower = trace_of(sequence(("gemm", 40)).spans, engine="nsys", recorder="nsys")
+    assert "40.0 → 20.0 µs, both with a profiler on)" in ss.diff(slower, profiled).answer
+    assert [text for text in ss.diff(slower, profiled).warnings if "profiler" in text] == [f"both: {PROFILED}"]
+    assert "40.0 → 20.0 µs, nsys with a profiler on)" in ss.diff(slower, table).answer
+    assert f"nsys: {PROFILED}" in ss.diff(slower, table).warnings
+    assert "profiler" not in repr(ss.diff(table, replace(table, info=replace(table.info, engine="x"))))
+    known = replace(slower, info=replace(slower.info, ledger={"unrecorded_ns": 30_000.0}))
+    assert "profiler" not in ss.diff(known, table).answer
 
 
 def test_warnings():

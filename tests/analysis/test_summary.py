@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamscope as ss
 from streamscope.analysis import incomplete_replays, span_ns, summary
+from streamscope.analysis.metrics import PROFILED
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
@@ -21,7 +23,7 @@ KEYS = [
 IDLE = ["total", "host_wait", "kernel_wait", "other"]
 
 
-def foreign(*rows, recorder="kineto", device="cuda", ledger=None, notes=(), basis=Basis.MEASURED):
+def foreign(*rows, recorder="spans", device="cuda", ledger=None, notes=(), basis=Basis.MEASURED):
     """A trace as readers of other tools' files make it, from rows of (kind, lane, start, end, correlation)."""
     builder = SpanBuilder(["thread 1", "thread 1 ranges", "thread 2", "stream 7", "stream 20"])
     for kind, lane, start_ns, end_ns, correlation in rows:
@@ -90,6 +92,20 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
     assert span_ns(only_ranges.spans) == 0
     assert summary(only_ranges).to_dict() == found
+
+
+def test_what_a_profiler_recorded_says_so():
+    rows = (LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1)
+    for recorder, warnings in (("kineto", (PROFILED,)), ("cupti", (PROFILED,)), ("spans", ()), ("events", ())):
+        assert summary(foreign(*rows, recorder=recorder)).warnings == warnings
+    assert summary(foreign(*rows, recorder="cupti", ledger={"recorded_ns": 12, "unrecorded_ns": 10})).warnings == ()
+
+
+def test_that_launch_calls_are_missing_is_said_once():
+    found = summary(ss.Trace.from_spans([("a", 1, 0, 10), ("b", 1, 20, 30)]))
+    assert [text for text in found.warnings if "launch call" in text] == [
+        "kernels or copies without a launch call: 2; latency and idle causes leave them out"
+    ]
 
 
 def test_lost_records_mark_the_numbers():
@@ -170,7 +186,7 @@ def test_replays_of_one_graph_must_have_the_same_kernels(nodes, incomplete):
 def test_replays_with_lost_kernels_mark_the_numbers():
     found = summary(replays((1, 2, 3), (1, 3)))
     told = "replays of a graph with fewer kernels than its other replays: 1; GPU busy and overlap are lower bounds"
-    assert found.warnings == (told,)
+    assert found.warnings == (PROFILED, told)
     assert "gpu_busy_us" in found.at_least
 
 

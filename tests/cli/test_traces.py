@@ -16,6 +16,7 @@ import pytest
 import streamscope as ss
 from streamscope import display
 from streamscope.analysis import summary
+from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.read import read_trace
@@ -57,7 +58,7 @@ def test_the_metrics_as_json(trace, path, capsys):
     assert set(found["idle_us"]) == {"total", "host_wait", "kernel_wait", "other"}
     assert set(found["launch_latency_us"]) == {"median", "p95"}
     assert [stream["name"] for stream in found["streams"]] == ["stream 7", "stream 20"]
-    assert found["warnings"] == ["one GPU of two"]
+    assert found["warnings"] == [PROFILED, "one GPU of two"]
     assert (found["span_us"], found["gpu_busy_us"], found["overlap"]) == (30.0, 25.0, 0.4)  # 10 µs of 25 side by side
 
 
@@ -69,7 +70,7 @@ def test_the_metrics_as_a_table(path, capsys):
     assert [line.split() for line in lines if line.startswith("overlap")] == [["overlap", "40", "%"]]
     (row,) = (line.split() for line in lines if line.startswith("stream 20"))
     assert row[2:4] == ["1", "15.0"]
-    assert lines[-1] == "[1] one GPU of two"
+    assert lines[-2:] == [f"[1] {PROFILED}", "[2] one GPU of two"]
     assert captured.err == ""
 
 
@@ -86,10 +87,11 @@ def test_every_format_that_is_written_is_read(trace, path, tmp_path, capsys):
 
 
 def test_formats_for_others(trace, path, tmp_path):
-    for name in ("t.pftrace", "t.perfetto-trace", "t.csv", "t.md", "t.jsonl"):
+    for name in ("t.pftrace", "t.perfetto-trace", "t.csv", "t.html", "t.md", "t.jsonl"):
         assert main(["convert", str(path), str(tmp_path / name)]) == 0
     assert (tmp_path / "t.pftrace").read_bytes() == trace.to_perfetto(tmp_path / "again.pftrace").read_bytes()
     assert (tmp_path / "t.csv").read_bytes() == trace.to_csv(tmp_path / "again.csv").read_bytes()
+    assert (tmp_path / "t.html").read_bytes() == trace.report(tmp_path / "again.html").read_bytes()
     assert (tmp_path / "t.md").read_text(encoding="utf-8") == summary(trace).to_markdown()
     assert (tmp_path / "t.jsonl").read_text(encoding="utf-8") == ss.analysis.json_lines(trace)
 
@@ -120,7 +122,7 @@ def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsy
     assert main(["convert", str(path), str(tmp_path / "t.xlsx")]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert "its name ends with '.xlsx'" in first
-    assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .md or .jsonl"
+    assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .html, .pdf, .md or .jsonl"
 
 
 def test_a_gpu_is_a_whole_number(path, capsys):
@@ -298,7 +300,7 @@ def test_reading_says_how_many_bytes_it_has_read(trace, tmp_path, ending):
     assert told[-1] == (size, size)
 
 
-@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".md", ".jsonl"])
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".html", ".md", ".jsonl"])
 def test_ctrl_c_leaves_no_half_file(path, tmp_path, ending, monkeypatch, capsys):
     """It comes as the file gets its name, when all of it has been written."""
 

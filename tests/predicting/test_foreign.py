@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
+from streamscope.predicting.foreign import GAPS_STAY
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -207,7 +210,7 @@ def test_a_recording_that_a_profiler_stretched_is_told_and_not_compared(reposito
     notes = ("the profiler itself took 1.2 µs of host time within the span", "5 records were dropped, so all numbers are lower bounds")
     noted = replace(trace, info=replace(trace.info, notes=notes))
     assert set(notes) <= set(noted.what_if(engine="graph").notes)
-    assert "the trace holds 2 ranges 'step': all of them are predicted as one run" in graph.notes
+    assert "the trace holds 2 ranges 'step': all of them are predicted as one run, and measured_us is the time of all" in graph.notes
     measured = trace.what_if(engine="graph", measured_us=2 * 3118)
     assert measured.speedup == pytest.approx(6_236_000 / graph.predicted_ns)
     assert "was measured at 6.24 ms: 3.6" in str(measured)
@@ -234,3 +237,54 @@ def test_what_is_changed_is_counted_by_its_kind():
     with pytest.raises(TraceError) as error:
         trace.what_if().kernel("emcpy*")
     assert "'*emcpy*'" in error.value.hint
+
+
+def table_of_spans():
+    """Return kernels of 5 µs on two streams, 10 µs apart, without launch calls: by hand, 4 of them, and 35 µs in all."""
+    return ss.Trace.from_spans(
+        [("gemm", 1, 0, 5_000), ("relu", 2, 10_000, 15_000), ("gemm", 1, 20_000, 25_000), ("relu", 2, 30_000, 35_000)]
+    )
+
+
+def test_a_table_without_a_profiler_is_compared_and_says_nothing_of_one():
+    trace = table_of_spans()
+    prediction = trace.what_if()
+    assert prediction.speedup == pytest.approx(1, rel=0.15)
+    assert "profiler on" not in str(prediction)
+    assert not any(note.startswith("a profiler stretched") for note in prediction.notes)
+    assert any(note.startswith("the times of the table are taken as they are") for note in prediction.notes)
+    simulated = replace(trace, info=replace(trace.info, device=DeviceInfo("simulated", "a model")))
+    assert "profiler" not in str(simulated.what_if(engine="graph"))
+
+
+@pytest.mark.parametrize("engine", ["async", "graph", "sync"])
+def test_gaps_that_no_launch_call_explains_stay_under_every_engine(engine):
+    """Two streams take turns, so each kernel comes 5 µs after the one that had ended; half of gemm is 2.5 µs less, twice."""
+    trace = table_of_spans()
+    prediction = trace.what_if(engine=engine)
+    starts = [start for start, _ in sorted(zip(prediction.spans.of_kind([SpanKind.KERNEL]).start_ns.tolist(), range(4), strict=True))]
+    assert min(np.diff(starts)) >= 10_000
+    assert prediction.predicted_ns >= 35_000
+    assert GAPS_STAY in prediction.notes
+    assert "of 4 calls" not in prediction.notes[0]
+    assert prediction.kernel("gemm").scale(0.5).predicted_ns == pytest.approx(prediction.predicted_ns - 5_000, abs=4)
+    assert np.diff(prediction.fused("gemm", "relu").spans.of_kind([SpanKind.KERNEL]).start_ns).min() >= 10_000
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9_000), st.integers(1, 9_000)), min_size=1, max_size=12))
+def test_without_a_change_a_table_without_launch_calls_is_never_faster(rows):
+    """Each row begins so long after the one before it had begun."""
+    starts = np.cumsum([after for _, after, _ in rows]).tolist()
+    trace = ss.Trace.from_spans([("k", stream, at, at + length) for (stream, _, length), at in zip(rows, starts, strict=True)])
+    for engine in ("async", "graph"):
+        assert trace.what_if(engine=engine).predicted_ns >= span_ns(trace.spans)
+
+
+def test_a_name_of_a_range_is_answered_with_what_ran(repository):
+    graph = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz").what_if(engine="graph")
+    for pattern, named in (("aten::batch_norm", "'aten::batch_norm' is a range"), ("*conv2d*", "'aten::conv2d' is a range")):
+        with pytest.raises(TraceError) as error:
+            graph.kernel(pattern)
+        assert f"{named}, and ranges do not match" in error.value.hint
+        assert "what takes longest is" in error.value.hint

@@ -87,6 +87,24 @@ def test_it_is_shown_measured_exported_and_read_like_any_trace(tmp_path):
     assert trace.what_if(engine="graph").info.recorder == "prediction"
 
 
+def test_columns_of_others_are_left_out_and_named():
+    trace = ss.Trace.from_spans({**GOOD, "request_id": ["x"], 1: [2]})
+    assert table(trace) == table(ss.Trace.from_spans(GOOD))
+    assert trace.info.notes[0] == "columns left out: 'request_id' and 1"
+
+
+def test_the_hint_for_dates_makes_numbers_of_them():
+    t = pd.Series(pd.to_datetime(["2026-11-23T01:00:00.000002", "2026-11-23T01:00:00.000007"]))
+    start_us = (t - t.min()) / np.timedelta64(1, "us")
+    trace = ss.Trace.from_spans({"name": ["a", "b"], "stream": [1, 1], "start_us": start_us, "duration_us": [1, 1]})
+    assert trace.spans.start_ns.tolist() == [0, 5_000]
+
+
+def test_streams_stand_in_their_own_order_however_the_rows_do():
+    trace = ss.Trace.from_spans([("a", 10, 0, 1), ("a", 2, 1, 2), ("a", "main", 2, 3), ("a", 0, 3, 4)])
+    assert trace.spans.lanes == ("stream 0", "stream 2", "stream 10", "stream main")
+
+
 def test_what_overlaps_on_one_stream_is_kept_and_noted():
     trace = ss.Trace.from_spans([("a", 1, 0, 10), ("b", 1, 5, 15)])
     assert trace.spans.lanes == ("stream 1", "stream 1 · 2")
@@ -110,7 +128,6 @@ def test_streams_that_read_alike_are_one():
         ([("a", 1, 2)], r"row 0 is \('a', 1, 2\), not"),
         ([("a", 1, 2, 3), None], "row 1 is None, not"),
         ([{"name": "a"}, {"nam": "a"}], "row 1 has other columns than row 0"),
-        ({**GOOD, 1: [2]}, "column 1 is not known"),
         ({name: GOOD[name] for name in ("name", "start_us", "end_us")}, "no column 'stream', but 'name', 'start_us' and 'end_us'"),
         ({**GOOD, "stream": [1, 2]}, "'stream' has 2 rows, and 'name' has 1"),
         ({**GOOD, "stream": 7}, "'stream' is 7, not a value for each row"),
@@ -125,7 +142,8 @@ def test_streams_that_read_alike_are_one():
         ({**{key: 2 * GOOD[key] for key in GOOD}, "blocks": [1, [2]]}, "'blocks' must hold whole numbers, not object"),
         ({**GOOD, "name": [float("nan")]}, "row 0 of 'name' is nan, not a text"),
         ({**GOOD, "start": [1]}, r"'start' has no unit \(call it start_ns, start_us"),
-        ({**GOOD, "who": [1]}, "column 'who' is not known"),
+        ({**GOOD, "corelation": [1]}, "column 'corelation' is not known .call it 'correlation'"),
+        ({**GOOD, "End_us": [1]}, "column 'End_us' is not known .call it 'end_us'"),
         ({**GOOD, "start_ns": [1]}, "both 'start_ns' and 'start_us'"),
         ({**GOOD, "duration_us": [1]}, "say twice when they end"),
         ({name: GOOD[name] for name in ("name", "stream", "start_us")}, "do not say when they end"),
@@ -135,10 +153,16 @@ def test_streams_that_read_alike_are_one():
         ({**GOOD, "end_us": [2**62]}, "row 0 has end_us"),
         ({**GOOD, "end_us": [2**70]}, "'end_us' must hold numbers, not object"),
         ({**GOOD, "end_us": ["2"]}, "'end_us' must hold numbers, not <U1"),
-        ({**GOOD, "end_us": np.array([5], "datetime64[us]")}, "'end_us' must hold numbers, not datetime64"),
+        (
+            {**GOOD, "end_us": np.array([5], "datetime64[us]")},
+            r"'end_us' must hold numbers, not dates \(for example .*timedelta64\(1, 'us'\)",
+        ),
         ({**GOOD, "end_us": [True]}, "'end_us' must hold numbers, not bool"),
         ({**GOOD, "start_us": [2.5]}, "row 0 ends 500 ns before it starts"),
-        ({**GOOD, "kind": ["kernal"]}, "of the kind 'kernal', which is not known"),
+        (
+            {key: 2 * values for key, values in GOOD.items()} | {"kind": ["set", "kernal"]},
+            "row 1 is of the kind 'kernal', which is not known",
+        ),
         ({**GOOD, "kind": ["range"]}, "no span is of a kernel, copy or set"),
         ({**GOOD, "blocks": [-1]}, "row 0 has blocks -1, which must be from 0 to"),
         ({**GOOD, "correlation": [0.5]}, "'correlation' must hold whole numbers, not float64"),

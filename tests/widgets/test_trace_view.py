@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from html import escape
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -13,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamscope as ss
 from streamscope.analysis.summary import summary
+from streamscope.errors import OutputError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.read import read
 from streamscope.trace.spans import COLUMN_DTYPES
+from streamscope_widgets import tiles, trace_view
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.still_lanes import MOST_DEPTH, MOST_STREAMS, MOST_THREADS
 from streamscope_widgets.still_timeline import MOST_BYTES, timeline_svg
@@ -87,6 +91,12 @@ def test_what_the_device_waits_for_most_is_said_first():
         builder.add(SpanKind.KERNEL, "a", "main", number * 100_000 + 5_000, number * 100_000 + 25_000, correlation=number)
     trace = Trace(builder.build(), TraceInfo("recorded", "step", H200, "cupti"))
     assert finding_of(trace) == "The GPU is busy 25 % of 325 µs, with 4 kernels. It waits for the host 75 % of the time."
+
+
+def test_where_no_launch_call_tells_why_the_device_waits_the_sentence_says_so():
+    trace = Trace.from_spans([("a", 1, 0, 1_000), ("b", 1, 3_000, 4_000)])
+    told = "It is idle, and the trace does not tell why, 50 % of the time."
+    assert finding_of(trace) == f"The GPU is busy 50 % of 4.00 µs, with 2 kernels. {told}"
 
 
 def test_in_text_a_trace_is_one_line():
@@ -194,3 +204,73 @@ def test_the_timeline_of_a_foreign_trace_has_the_length_that_its_finding_tells(r
     (group,) = encode(as_groups([trace])).header["groups"]
     assert finding_of(trace).startswith(f"The GPU is busy 21 % of {group['makespan_text']}, ")
     assert group["extent_ns"] > summary(trace).span_us * 1e3
+
+
+def own_spans():
+    return Trace.from_spans([("load", "copies", 0, 4_000), ("gemm", "compute", 3_000, 9_000)], program="my pipeline")
+
+
+def foreign():
+    return read(Path(__file__).parents[1] / "data/kineto/streams_graph.json.gz")
+
+
+def of_a_run():
+    function, inputs = ss.workload("branches").build(length=4)
+    return ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
+
+
+@pytest.mark.usefixtures("bundle")
+@pytest.mark.parametrize("make", [own_spans, foreign, of_a_run])
+def test_a_report_is_one_file_with_all_that_was_found(make, tmp_path):
+    trace = make()
+    page = trace.report(tmp_path / "t.html").read_text(encoding="utf-8")
+    found = summary(trace)
+    told = [finding_of(trace), *(value for _, value, _ in found.rows()), *(kernel.cells()[1] for kernel in found.kernels)]
+    assert [words for words in told if escape(words) not in page] == []
+    assert page.count("\u26a0") == len(found.warnings)  # none is folded away
+    header = re.search('id="timeline-header">(.*?)</script>', page)[1]
+    assert json.loads(header) == json.loads(json.dumps(encode(as_groups([trace]), paths=True).header))
+    markup = re.sub(r"(<script\b[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
+    assert not re.search(r"(src|href|url)\s*[=(](?!.?data:)", markup, re.IGNORECASE)
+
+
+@pytest.mark.usefixtures("bundle")
+def test_the_report_of_a_prediction_has_the_trace_that_it_was_made_from(tmp_path):
+    page = of_a_run().what_if(engine="graph").report(tmp_path / "p.html").read_text(encoding="utf-8")
+    header = json.loads(re.search('id="timeline-header">(.*?)</script>', page)[1])
+    assert [group["label"] for group in header["groups"]] == ["sync", "graph, predicted"]
+    assert "Predicted, not measured: " in page
+
+
+def test_the_ending_says_the_format(tmp_path):
+    trace = any_trace(notes=("31 kernels of GPU 1 are left out",))
+    assert trace.report(tmp_path / "t.md").read_text(encoding="utf-8") == summary(trace).to_markdown()
+    with pytest.raises(OutputError, match=r"its name ends with '\.txt'"):
+        trace.report(tmp_path / "t.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.md"]
+
+
+@pytest.mark.usefixtures("bundle")
+def test_too_many_spans_for_a_file_are_a_picture_that_says_so(tmp_path, monkeypatch):
+    for module in (tiles, trace_view):
+        monkeypatch.setattr(module, "MOST_WHOLE", 6)
+    trace = any_trace(name=HOSTILE, program=HOSTILE, notes=(HOSTILE,))
+    page = trace.report(tmp_path / "t.html").read_text(encoding="utf-8")
+    assert "these are 7 spans, and a file holds the live timeline of 6 at most" in page
+    assert escape(finding_of(trace)) in page
+    assert HOSTILE in texts(picture_of(page))
+    assert "<img src=x" not in page
+    assert "<script" not in page
+    monkeypatch.setattr(tiles, "MOST_WHOLE", 7)
+    assert "<script" in trace.report(tmp_path / "t.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("bundle")
+def test_a_report_of_hostile_names_is_drawn_and_runs_none(open_page, tmp_path):
+    trace = any_trace(name=HOSTILE, program=HOSTILE, notes=(HOSTILE,))
+    page = open_page(trace.report(tmp_path / "t.html"))
+    assert page.evaluate("document.querySelector('#timeline').timeline.model.count") == 7
+    assert page.locator("h1").inner_text() == f"{HOSTILE} \u00b7 kineto \u00b7 NVIDIA H200"
+    assert page.get_by_text(HOSTILE).count() > 2
+    assert page.locator("img").count() == 0

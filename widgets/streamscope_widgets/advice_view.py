@@ -12,24 +12,11 @@ from streamscope.advising.sentences import basis, device_sentences, fitted_words
 from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
-from streamscope.files import written_whole
 from streamscope_widgets.advice_charts import captures_chart, regions_chart
-from streamscope_widgets.report import STYLE
+from streamscope_widgets.report import still_page
 from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
 from streamscope_widgets.show.still_chart import plane_svg
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>{style} details, div {{ max-width: none !important; }}</style>
-</head>
-<body>{body}</body>
-</html>
-"""
 RULED = "border-bottom:1px solid #80808055"
 MOST_LINES = 8
 """Source lines that are told of one finding."""
@@ -59,10 +46,7 @@ def advice_html(advice: Advice) -> Html:
 
 def advice_page(advice: Advice, path: Path) -> Path:
     """Write an advice to one HTML file that needs no network and has no scripts, and return its path."""
-    page = fill(PAGE, title=f"What pays · {device_words(advice.costs.device)}", style=Html(STYLE), body=advice_html(advice))
-    with written_whole(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return path
+    return still_page(path, title=f"What pays · {device_words(advice.costs.device)}", body=advice_html(advice))
 
 
 def choice_html(choice: Choice) -> Html:

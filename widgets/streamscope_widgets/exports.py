@@ -1,4 +1,4 @@
-"""A comparison as files for others: the report as HTML, PDF or Markdown, and pictures as SVG or PNG. The name's ending says which."""
+"""Comparisons and traces as files for others: reports as HTML, PDF or Markdown, pictures as SVG or PNG. The name's ending says which."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from streamscope.analysis.summary import summary
 from streamscope.analysis.table import metrics_markdown
 from streamscope.errors import OutputError
 from streamscope.files import suffix_of, written_whole
 from streamscope_widgets import charts
 from streamscope_widgets.comparison_view import comparison_report
+from streamscope_widgets.payload import as_groups
+from streamscope_widgets.prediction_view import predicted_words, prediction_groups
 from streamscope_widgets.show.chart import RowChart
 from streamscope_widgets.show.html import fill
 from streamscope_widgets.show.still_chart import row_document
 from streamscope_widgets.still_timeline import timeline_svg
+from streamscope_widgets.trace_view import finding_of, trace_report
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
+    from streamscope.predicting.prediction import Prediction
+    from streamscope.trace import Trace
 
 CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
     "makespans": lambda comparison: charts.makespans(comparison.metrics),
@@ -61,12 +67,29 @@ PICTURE = '<!doctype html><meta charset="utf-8"><style>body{{margin:0}}img{{disp
 
 
 def write_report(comparison: Comparison, path: Path) -> Path:
-    """Write the report as HTML, PDF or Markdown, and return the path."""
+    """Write the report of a comparison, and return the path."""
+    return _write(path, lambda page: comparison_report(comparison, page), lambda: _markdown(comparison))
+
+
+def write_trace(trace: Trace, path: Path) -> Path:
+    """Write the report of a trace, and return the path."""
+    groups = as_groups([trace])
+    return _write(path, lambda page: trace_report(trace, groups, finding_of(trace), page), lambda: summary(trace).to_markdown())
+
+
+def write_prediction(prediction: Prediction, path: Path) -> Path:
+    """Write the report of a prediction, beside the trace that it was made from, and return the path."""
+    groups, finding = prediction_groups(prediction), predicted_words(prediction)
+    return _write(path, lambda page: trace_report(prediction, groups, finding, page), lambda: summary(prediction).to_markdown())
+
+
+def _write(path: Path, page: Callable[[Path], Path], markdown: Callable[[], str]) -> Path:
+    """Write a report as HTML, PDF or Markdown."""
     kind = suffix_of(path, ".html", ".pdf", ".md", other=".html")
     if kind == ".html":
-        return comparison_report(comparison, path)
+        return page(path)
     with written_whole(path) as unfinished:
-        unfinished.write_bytes(_pdf(comparison) if kind == ".pdf" else _markdown(comparison).encode())
+        unfinished.write_bytes(_pdf(page) if kind == ".pdf" else markdown().encode())
     return path
 
 
@@ -94,9 +117,9 @@ def _markdown(comparison: Comparison) -> str:
     return metrics_markdown(comparison.program, comparison.device, comparison.metrics, found)
 
 
-def _pdf(comparison: Comparison) -> bytes:
+def _pdf(page: Callable[[Path], Path]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="streamscope-") as folder:
-        return pdf_of(comparison_report(comparison, Path(folder, "report.html")))
+        return pdf_of(page(Path(folder, "report.html")))
 
 
 def _png(svg: str) -> bytes:

@@ -11,7 +11,6 @@ from streamscope.words import shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
 from streamscope_widgets.still_timeline import timeline_image
-from streamscope_widgets.timeline import TimelineWidget, trace_timeline
 from streamscope_widgets.trace_view import head
 
 if TYPE_CHECKING:
@@ -28,13 +27,6 @@ def prediction_html(prediction: Prediction) -> Html:
         timeline_image(prediction_groups(prediction), finding),
         a_picture("prediction"),
     )
-
-
-def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
-    """Return the trace and what was predicted from it, live on one axis."""
-    if by != "stream":
-        return trace_timeline(prediction, by)
-    return TimelineWidget(prediction_groups(prediction), predicted_words(prediction))
 
 
 def prediction_groups(prediction: Prediction) -> tuple[TimelineGroup, ...]:

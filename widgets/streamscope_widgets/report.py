@@ -54,7 +54,7 @@ section table { border-collapse: collapse; font: inherit; }
 section :is(th, td) { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); }
 section th { font-weight: 400; color: var(--soft); }
 section td { white-space: nowrap; }
-section :is(th, td):first-child { text-align: left; padding-left: 0; }
+section :is(th, td):first-child { text-align: left; padding-left: 0 !important; }
 section img, noscript svg { max-width: 100%; height: auto; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }
 #timeline { margin: 6px 0 24px; min-height: 120px; }
@@ -94,6 +94,20 @@ PAGE = """<!doctype html>
 <script type="text/plain" id="timeline-block" data-packing="{packing}">{block}</script>
 <script type="module">{script}</script>
 </body>
+</html>
+"""
+
+
+STILL_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>{style} details, div {{ max-width: none !important; }}</style>
+</head>
+<body>{body}</body>
 </html>
 """
 
@@ -145,11 +159,14 @@ def report(
         packing="gzip" if packed is not payload.block else "none",
         block=Html(base64.b64encode(packed).decode("ascii")),
         script=Html(script),
-        provenance=_provenance(groups),
+        provenance=provenance(groups),
     )
-    with written_whole(Path(path)) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return Path(path)
+    return _written(page, Path(path))
+
+
+def still_page(path: Path, *, title: str, body: Html) -> Path:
+    """Write HTML to one self-contained file that has no scripts, and return its path."""
+    return _written(fill(STILL_PAGE, title=title, style=Html(STYLE), body=Html(printable(body))), path)
 
 
 def fit(groups: Sequence[TimelineGroup], budget_bytes: int) -> tuple[Payload, bytes]:
@@ -181,6 +198,12 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def _written(page: Html, path: Path) -> Path:
+    with written_whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
 def _script() -> str:
     """Return the one script that the page's policy lets run: what else gets into the page does nothing."""
     bundle = bundle_source(REPORT_BUNDLE).replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -202,7 +225,7 @@ def _missing(payload: Payload) -> Html:
     return fill('<p class="missing">{}</p>', words)
 
 
-def _provenance(groups: Sequence[TimelineGroup]) -> str:
+def provenance(groups: Sequence[TimelineGroup]) -> str:
     """Say where the times come from: device, recorder, versions."""
     infos = [group.trace.info for group in groups]
     devices = sorted({f"{info.device.name}{' (simulated time)' if info.device.simulated else ''}" for info in infos})

@@ -15,6 +15,7 @@ from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
+from streamscope_widgets.prediction_view import predicted_words, prediction_groups
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
 from streamscope_widgets.tile_questions import QUESTIONS, answer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
     from streamscope.compiling.compare_compilation import CompilationComparison
     from streamscope.kernels.compile.compilation_log import CompilationLog
+    from streamscope.predicting.prediction import Prediction
 
 
 SHOWS = ("overlap", "critical path")
@@ -231,6 +233,13 @@ def trace_timeline(trace: Trace, by: str) -> TimelineWidget:
         return timeline([trace], finding_of(trace))
     blocks = block_group(trace)
     return timeline([TimelineGroup(trace), blocks], f"{NATURE_WORDS[nature_of(trace.info)]}{capitalised(blocks.note)}.")
+
+
+def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
+    """Return the trace and what was predicted from it, live on one axis."""
+    if by != "stream":
+        return trace_timeline(prediction, by)
+    return TimelineWidget(prediction_groups(prediction), predicted_words(prediction))
 
 
 def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:

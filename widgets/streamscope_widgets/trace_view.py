@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 
 from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
-from streamscope.trace import Trace
+from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import counted, percent, shortened, time_text
+from streamscope_widgets import comparison_view
 from streamscope_widgets.payload import as_groups, nature_of
-from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, folded, joined, lead, small, still, table, warned
+from streamscope_widgets.report import provenance, report, still_page
+from streamscope_widgets.show.html import (
+    Column,
+    Html,
+    Row,
+    a_picture,
+    above,
+    block,
+    fill,
+    folded,
+    joined,
+    lead,
+    small,
+    still,
+    table,
+    warned,
+)
 from streamscope_widgets.still_timeline import timeline_image
+from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
+KERNELS = "Kernels that take most time"
 LONGEST_NAME = 80
 MOST_WARNINGS, MOST_STREAMS = 3, 50
 """More warnings unfold; more streams are counted."""
@@ -46,8 +67,25 @@ def show_with_timeline(trace: Trace) -> None:
 
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return what stands above the picture: the finding, the numbers, the warnings."""
+    kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return above(trace_title(trace)), lead(finding), _numbers(found), _kernels(found), warnings
+    return above(trace_title(trace)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, warnings
+
+
+def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, path: Path) -> Path:
+    """Write a trace with its live timeline to one self-contained HTML file; with a still one, where it has too many spans for a file."""
+    found, title = summary(trace), trace_title(trace)
+    warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
+    sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
+    below = [fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html(), _all_numbers(found)]
+    if not needs_tiles(groups):
+        return report(groups, path, title=title, sections=sections, below=below)
+    spans = sum(len(group.trace.spans) for group in groups)
+    said = f"This is a picture: these are {spans:,} spans, and a file holds the live timeline of {MOST_WHOLE:,} at most."
+    picture = fill('<p class="missing">{} In a notebook, timeline() shows all of them.</p>{}', said, timeline_image(groups, finding))
+    parts = [fill("<section>{}</section>", Html(part)) for part in (*sections, picture, *below) if part]
+    body = fill("<h1>{}</h1>{}<footer>{}</footer>", title, parts, provenance(groups))
+    return still_page(path, title=title, body=body)
 
 
 def trace_title(trace: Trace) -> str:
@@ -70,36 +108,39 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
         "copies or sets memory, with no kernel beside it,": found.copy_us,
         "is idle for other reasons": found.idle.other_ns / 1000,
     }
+    if not found.idle.host_wait_ns + found.idle.kernel_wait_ns and found.launch_latency is None:
+        causes = {"is idle, and the trace does not tell why,": causes.popitem()[1], **causes}
     words, most_us = max(causes.items(), key=lambda cause: cause[1])
     if most_us < WORTH_SAYING * found.span_us:
         return f"{busy}, with {counted(found.kernel_count, 'kernel')}."
     return f"{busy}, with {counted(found.kernel_count, 'kernel')}. It {words} {percent(most_us / found.span_us)} of the time."
 
 
-def _numbers(found: Summary) -> Html:
-    rows = list(found.rows())
+def _first_numbers(found: Summary) -> Html:
+    rows = [row for row in found.rows() if row[0] in FIRST]
     spreads = {"launch latency": found.launch_latency, "queue time": found.queue_time, "API time": found.api_time}
     told = [
         (f"{label}, median", time_text(spread.median_us * 1000)) if (spread := spreads.get(label)) else (label, value)
         for label, value, _ in rows
     ]
-    columns = [Column(label, meaning) for (label, _), (*_, meaning) in zip(told, rows, strict=True)]
-    whole = table([Column(kind="text"), Column(), Column(kind="prose")], map(Row, rows))
-    first = [number for number, (label, *_) in enumerate(rows) if label in FIRST]
-    shown = table([columns[number] for number in first], [Row([told[number][1] for number in first])])
-    return joined([shown, folded("What the numbers mean, and each stream", whole, _streams(found))])
+    return table(
+        [Column(label, meaning) for (label, _), (*_, meaning) in zip(told, rows, strict=True)], [Row([value for _, value in told])]
+    )
+
+
+def _all_numbers(found: Summary) -> Html:
+    whole = table([Column(kind="text"), Column(), Column(kind="prose")], map(Row, found.rows()))
+    return folded("What the numbers mean, and each stream", whole, _streams(found))
 
 
 def _kernels(found: Summary) -> Html:
     """Return the kernels that take most time; the whole name stands in the tooltip."""
-    if not found.kernels:
-        return Html()
     rows = []
     for kernel in found.kernels:
         name, *numbers = kernel.cells()
         rows.append(Row((shortened(name, LONGEST_NAME), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
     columns = [Column(KERNEL_HEADS[0], kind="text"), *map(Column, KERNEL_HEADS[1:])]
-    return folded("Kernels that take most time", table(columns, rows))
+    return table(columns, rows)
 
 
 def _streams(found: Summary) -> Html:

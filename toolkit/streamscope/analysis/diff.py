@@ -116,20 +116,29 @@ class TraceDiff(display.Shown):
         kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
         devices = {each.info.device.name for each in self.summaries}
         both = self.in_both
+        alike = [text for text in self.summaries[0].warnings if text in self.summaries[1].warnings]
         apart = f"{percent(both)} of the kernel time is in both: these look like different programs"
         return (
             *([apart] if both < SAME_PROGRAM_FROM else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(sorted(devices))}"] if len(devices) > 1 else []),
             "one run each: the difference of the whole has no interval",
-            *(f"{name}: {text}" for name, each in zip(self.names, self.summaries, strict=True) for text in each.warnings),
+            *(f"both: {text}" for text in alike),
+            *(
+                f"{name}: {text}"
+                for name, each in zip(self.names, self.summaries, strict=True)
+                for text in each.warnings
+                if text not in alike
+            ),
         )
 
     @cached_property
     def answer(self) -> str:
         """One sentence: how the two compare, and why."""
         (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
-        spans = f"{format_us(first_us)} → {format_us(second_us)} µs"
+        profiled = [name for name, each in zip(self.names, self.summaries, strict=True) if each.info.profiled]
+        watched = ", both with a profiler on" if len(profiled) > 1 else f", {profiled[0]} with a profiler on" if profiled else ""
+        spans = f"{format_us(first_us)} → {format_us(second_us)} µs{watched}"
         if not first_us or not second_us:
             return f"{first if second_us else second} has no spans, so there is nothing to compare."
         if abs(second_us - first_us) <= SAME_WITHIN * max(first_us, second_us):

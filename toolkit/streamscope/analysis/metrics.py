@@ -23,6 +23,7 @@ from streamscope.analysis.overlap import (
     overlap_ns,
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
@@ -31,6 +32,7 @@ WIDE_SPREAD = 0.1
 """An interval wider than this share of its median is flagged."""
 COSTLY_RECORDING = 1.25
 """Recording that makes a run longer than this many times is flagged."""
+PROFILED = "a profiler stretched the recorded run, its calls most: time a run without it"
 
 
 @dataclass(frozen=True, repr=False)
@@ -291,6 +293,11 @@ def clock_flags(latency_ns: IntArray) -> list[str]:
     """Say how many launches seem to run before they were called."""
     early = int((latency_ns < 0).sum())
     return [f"{early} of {len(latency_ns)} launches seem to run before they were called: the two clocks do not agree"] if early else []
+
+
+def profiler_flags(info: TraceInfo) -> list[str]:
+    """Say that a profiler stretched the run, where it did and nothing tells by how much."""
+    return [PROFILED] if info.profiled else []
 
 
 def cost_flags(cost: float | None) -> list[str]:

@@ -21,7 +21,7 @@ from streamscope.analysis.launches import (
     missing_records,
     queue_time_ns,
 )
-from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost, replay_flags
+from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, profiler_flags, recording_cost, replay_flags
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
@@ -38,6 +38,7 @@ from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
 from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
 from streamscope.errors import printable
+from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name
@@ -336,6 +337,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     ------  -----  ---------  --------
     gemm        1       20.0      20.0
     relu        1       4.00      4.00
+    [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
     spans = run_of(trace.spans)
     work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
@@ -365,12 +367,13 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
         at_most=frozenset(("idle",) if lost else ()),
         warnings=(
             *_model_warnings(trace.info),
+            *profiler_flags(trace.info),
             *incomplete_flags(missing),
             *replay_flags(replays),
             *clock_flags(launches.latency_ns),
             *estimated,
             *cost_flags(recording_cost(trace.info.ledger)),
-            *trace.info.notes,
+            *(note for note in trace.info.notes if not (missing.device and UNCALLED in note)),  # The flag says it already.
         ),
         kernels=_kernels(spans),
     )

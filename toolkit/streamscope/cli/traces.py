@@ -61,7 +61,8 @@ def convert(
         typer.Argument(
             metavar="OUT",
             parser=given_path,
-            help="Ends with .json or .json.gz (Kineto), .pftrace (Perfetto), .parquet, .csv (the spans), .md or .jsonl (the metrics).",
+            help="Ends with .json or .json.gz (Kineto), .pftrace (Perfetto), .parquet, .csv (the spans), "
+            ".html, .pdf or .md (a report), or .jsonl (the metrics).",
             show_default=False,
         ),
     ],
@@ -183,7 +184,7 @@ def _factor(text: str) -> tuple[str, float]:
 
 def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
     """Return what writes each format, by the ending of its files."""
-    from streamscope.analysis import json_lines, summary
+    from streamscope.analysis import json_lines
     from streamscope.trace import Trace
 
     return {
@@ -193,7 +194,7 @@ def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
         ".perfetto-trace": Trace.to_perfetto,
         ".parquet": Trace.to_parquet,
         ".csv": Trace.to_csv,
-        ".md": lambda trace, path: _write_text(summary(trace).to_markdown(), path),
+        **dict.fromkeys((".html", ".pdf", ".md"), Trace.report),
         ".jsonl": lambda trace, path: _write_text(json_lines(trace), path),
     }
 

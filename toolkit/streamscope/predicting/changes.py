@@ -51,18 +51,21 @@ def _by_name(task: Task, pattern: str) -> bool:
 
 
 def _instead(tasks: Sequence[Task], source: SpanTable, names: Sequence[set[str]], pattern: str) -> str:
-    """Return a hint: the pattern with stars around it where that is found, else near names, and those that take most time."""
+    """Return a hint: that ranges do not match, the pattern with stars where that is found, else near names, and the longest."""
     within = f"*{pattern.strip('*?')}*"
     known = sorted({name for each in names for name in each})
+    ranges = sorted({source.names[code] for code in set(source.name[source.is_kind([SpanKind.RANGE])].tolist())})
+    meant = next((name for name in ranges if name == pattern or fnmatchcase(name, pattern)), None)
     if within.strip("*") and any(fnmatchcase(name, within) for name in known):
         return f"for example {within!r}"
+    alone = f"{meant!r} is a range, and ranges do not match: name what ran; " if meant is not None else ""
     takes_ns: Counter[str] = Counter()
     for task in tasks:
         symbols = [] if task.on_host else _own_names(task, source)
         takes_ns[readable_name(symbols[0]) if len(symbols) == 1 else task.name] += round(task.alone_ns)
     near, longest = get_close_matches(pattern, known, 3, 0.5), [name for name, _ in takes_ns.most_common(3)]
     said = [f"{words} {', '.join(map(repr, some))}" for words, some in (("for example", near), ("what takes longest is", longest)) if some]
-    return "; ".join(said) or "the trace has no kernels"
+    return alone + ("; ".join(said) or "the trace has no kernels")
 
 
 def _own_names(task: Task, source: SpanTable) -> list[str]:
@@ -173,4 +176,6 @@ def _merged(chain: Sequence[Task], least_ns: float) -> Task:
     )
     calls = np.array([task.call_ns for task in chain])
     call_ns = float("nan") if np.isnan(calls).all() else float(np.nanmax(calls))
-    return replace(chain[-1], name="+".join(task.name for task in chain), pieces=(Piece(alone_ns, cost),), call_ns=call_ns)
+    return replace(
+        chain[-1], name="+".join(task.name for task in chain), pieces=(Piece(alone_ns, cost),), call_ns=call_ns, gap_ns=chain[0].gap_ns
+    )

@@ -1,7 +1,7 @@
 """Tasks of traces of code that is not ours: the order of its streams, its event waits, and where its host waited. Nothing is guessed.
 
 What would make a prediction too fast is not taken as known: where event waits are missing, and between the nodes of a graph, whatever had
-ended before a kernel began stays before it.
+ended before a kernel began stays before it. What has no launch call waits as long as it did: the host, or the device, may have been why.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from streamscope.words import counted
 
 _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
 """By which way a copy goes."""
+GAPS_STAY = (
+    "what has no launch call stays as long after what came before it: why the device waited is not known, so no engine makes it shorter"
+)
 
 
 def is_foreign(trace: Trace) -> bool:
@@ -50,6 +53,7 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
     blocking = _blocking(spans, rows, call_rows)
     breaks = _breaks(spans, rows, call_rows, blocking)
     launching_ns = _usual_launch_ns(spans, call_rows, blocking)
+    gaps_ns = _unexplained_ns(spans, rows, call_rows, before)
     tasks: list[Task] = []
     number: dict[int, int] = {}
     previous_ns = float(run_of(spans).start_ns.min()) if len(rows) else 0.0
@@ -70,15 +74,17 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
         if index in breaks:
             tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, _newest(tasks), call_ns=breaks[index]))
             previous_ns = begin_ns
-        call_ns = math.nan
+        call_ns = 0.0 if call_rows[index] < 0 else math.nan  # The gap before it has whatever the call took.
         if is_launch:
             # What the host does between two calls is the caller's way to the next one: a graph has none of it.
             call_ns = begin_ns - min(previous_ns, begin_ns) + call_took_ns
             previous_ns = end_ns
         number[index] = len(tasks)
         after = tuple(sorted(number[earlier] for earlier in before[index]))
-        tasks.append(Task((-1, 0), spans.names[name], _TRAITS[trait], after, (row,), (piece,), call_ns=call_ns))
+        tasks.append(Task((-1, 0), spans.names[name], _TRAITS[trait], after, (row,), (piece,), call_ns=call_ns, gap_ns=gaps_ns[index]))
     notes = [] if known else ["event waits are not known, so what had ended before a kernel began stays before it"]
+    if (call_rows < 0).any():
+        notes.append(GAPS_STAY)
     if breaks:
         notes.append(
             f"the host waits {counted(len(breaks), 'time')} in the middle, so there are {len(breaks) + 1} graphs with its work between"
@@ -95,7 +101,8 @@ def _repeated(spans: SpanTable) -> list[str]:
         within = np.searchsorted(spans.start_ns[rows], launches_ns, side="right") - 1
         apart = (spans.start_ns[rows[1:]] >= spans.end_ns[rows[:-1]]).all()
         if count > 1 and apart and len(launches_ns) and (within >= 0).all() and (launches_ns < spans.end_ns[rows[within]]).all():
-            return [f"the trace holds {count} ranges {spans.names[name]!r}: all of them are predicted as one run"]
+            steps = f"the trace holds {count} ranges {spans.names[name]!r}"
+            return [f"{steps}: all of them are predicted as one run, and measured_us is the time of all"]
     return []
 
 
@@ -127,6 +134,16 @@ def _orders(trace: Trace, rows: IntArray) -> list[set[int]]:
             if not known or in_graph[index]:
                 before[index] = seen | (set() if in_graph[index] else before[index])
     return before
+
+
+def _unexplained_ns(spans: SpanTable, rows: IntArray, call_rows: IntArray, before: list[set[int]]) -> list[float]:
+    """Return for each task how long it began after what it comes after had ended, or after the first began; 0 where its call is known."""
+    first_ns = int(spans.start_ns[rows].min(initial=np.iinfo(np.int64).max))
+    start_ns, end_ns = spans.start_ns[rows].tolist(), spans.end_ns[rows].tolist()
+    return [
+        float(max(0, start_ns[index] - max((end_ns[one] for one in earlier), default=first_ns))) if call_rows[index] < 0 else 0.0
+        for index, earlier in enumerate(before)
+    ]
 
 
 def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
@@ -34,7 +35,8 @@ MOST_LAUNCHES = 1_000_000
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 """The engine that spreads over several streams what this one does on one."""
 
-STRETCHED = "a profiler stretched the recorded run, its calls most: time a run without it, and give measured_us to compare with that"
+STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
+AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
 SLOW = "the recorded run lies in a slow moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
 
 
@@ -75,7 +77,7 @@ class Supposition:
     @property
     def stretched(self) -> bool:
         """Whether all that is known of the run is how long it took while a profiler watched its host."""
-        return is_foreign(self.source) and math.isnan(self.measured_ns)
+        return self.source.info.profiled and is_foreign(self.source) and math.isnan(self.measured_ns)
 
     def picked(self, *patterns: str) -> list[bool]:
         """Tell of each task whether one of the patterns names it; each names some."""
@@ -417,7 +419,7 @@ def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
 def _notes(supposed: Supposition) -> tuple[str, ...]:
     """Say what is predicted from what."""
     source, tasks = supposed.source, supposed.tasks
-    calls = sum(not math.isnan(task.call_ns) for task in tasks)
+    calls = sum(task.call_ns > 0 for task in tasks)
     kinds = Counter(SpanKind(int(source.spans.kind[row])) for task in tasks for row in task.rows)
     words = ((SpanKind.KERNEL, "kernel", "kernels"), (SpanKind.COPY, "copy", "copies"), (SpanKind.SET, "set", "sets"))
     taken = f"durations of {listed([counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]])}"
@@ -430,10 +432,14 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         *supposed.notes,
         *([SLOW.format(supposed.host.pace)] if supposed.host.pace < 0.95 else []),
         *([beside] if beside else []),
-        *([STRETCHED] if supposed.stretched else []),
+        *([STRETCHED] if supposed.stretched else [AS_THEY_ARE] if _from_table(source) and math.isnan(supposed.measured_ns) else []),
         *source.info.notes,
         *(f"{CHANGED}{change}" for change in supposed.changes),
     )
+
+
+def _from_table(source: Trace) -> bool:
+    return source.info.recorder == "spans" and not source.info.device.simulated
 
 
 def _beside_neighbours(source: Trace) -> str:

@@ -123,7 +123,12 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
         return prices.task(launch).planned_ns
 
     plan = _own_streams(program) if engine == "async" and is_foreign(source) else PLANNERS[engine](program, planned_ns, streams=streams)
-    device = SimulatedDevice(host.model, prices=prices)
+    usual_ns = host.model.graph_node_gap_ns if engine == "graph" else host.model.kernel_gap_ns
+
+    def waits(launch: Launch, _: str) -> tuple[float, float]:
+        return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
+
+    device = SimulatedDevice(host.model, prices=prices, delays=waits)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded, info = DeviceLogRecorder(device, device.log).recorded(prepared)

@@ -42,6 +42,8 @@ class Task:
         How long the engine took it to run when it planned; NaN where that is not known.
     call_ns : float
         Host: the call that launches it, or the host function. NaN where the trace has none.
+    gap_ns : float
+        How long the device waits before it, at least, after what it comes after: where nothing in the trace says why it waited.
     """
 
     place: Place
@@ -52,6 +54,7 @@ class Task:
     pieces: tuple[Piece, ...] = ()
     expected_ns: float = float("nan")
     call_ns: float = float("nan")
+    gap_ns: float = 0.0
 
     @property
     def kind(self) -> LaunchKind:

@@ -29,6 +29,7 @@ MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
+UNCALLED = "without a launch call: launch latency unknown"
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
 _LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
@@ -208,7 +209,7 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     unjoined = int((on_device & ~np.isin(correlation, launchers)).sum())
     if unjoined:
         all_of_them = counted(int(on_device.sum()), "device span")
-        said.append(f"{unjoined:,} of {all_of_them} without a launch call: launch latency unknown")
+        said.append(f"{unjoined:,} of {all_of_them} {UNCALLED}")
     if len(correlation) and (correlation.min() < -1 or correlation.max() > np.iinfo(np.int32).max):
         known = correlation != -1
         correlation[known] = np.unique(correlation[known], return_inverse=True)[1]

@@ -15,6 +15,9 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
 
+PROFILERS = frozenset({"kineto", "nsys", "rocpd", "cupti"})
+"""Recorders that watch the calls of the host while it runs, and so stretch them."""
+
 
 def library_versions() -> dict[str, str]:
     """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
@@ -124,6 +127,11 @@ class TraceInfo:
 
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
+
+    @property
+    def profiled(self) -> bool:
+        """Whether all that is known of the run is how long it took while a profiler watched its host; a table does not tell."""
+        return self.recorder in PROFILERS and not self.device.simulated and "unrecorded_ns" not in self.ledger
 
     @classmethod
     def from_dict(cls, stored: Any) -> TraceInfo:

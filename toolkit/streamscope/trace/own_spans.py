@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from operator import index
 from typing import Any
 
@@ -44,6 +45,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     """
     check_kinds("Trace.from_spans", _NAMED, program, device, error=TraceError)
     columns = _columns(spans)
+    columns, extra = _known_columns(columns)
     _check_columns(columns)
     start_ns = _times_ns(columns, "start")
     ended = [_times_ns(columns, which) for which in ("end", "duration") if any(name.startswith(which) for name in columns)]
@@ -55,7 +57,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         row = int(np.argmax(end_ns < start_ns))
         raise TraceError(f"row {row} ends {int(start_ns[row] - end_ns[row]):,} ns before it starts")
     names, name = _coded("name", columns["name"], _text)
-    streams, place = _coded("stream", columns["stream"], _place)
+    streams, place = _in_order(*_coded("stream", columns["stream"], _place))
     kind = _kinds(columns["kind"]) if "kind" in columns else np.full(len(start_ns), SpanKind.KERNEL, np.uint8)
     numbers = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
     on_device = np.isin(kind, list(map(int, ON_DEVICE)))
@@ -67,7 +69,8 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, 0, -1), names=names, places=dict(enumerate(streams))
     )
     info = device if isinstance(device, DeviceInfo) else DeviceInfo("cuda", device)
-    return foreign_trace(found, engine="spans", program=program, device=info, recorder="spans", symbols=False)
+    notes = [f"columns left out: {listed(list(map(shown, extra)))}"] if extra else []
+    return foreign_trace(found, engine="spans", program=program, device=info, recorder="spans", symbols=False, notes=notes)
 
 
 def _columns(spans: Any) -> dict[str, Any]:
@@ -100,13 +103,21 @@ def _columns_of_rows(rows: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(TUPLES, zip(*rows, strict=True), strict=True))
 
 
+def _known_columns(columns: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Return the columns that say something here, and the names of the others; a name that is nearly one of ours is an error."""
+    for name in (one for one in columns if one in TIMES):
+        raise TraceError(f"column {name!r} has no unit", hint=f"call it {name}_ns, {name}_us, {name}_ms or {name}_s")
+    extra = [name for name in columns if name not in COLUMNS]
+    for name in extra:
+        if near := get_close_matches(str(name).lower(), COLUMNS, 1, 0.8):
+            raise TraceError(f"column {shown(name)} is not known", hint=f"call it {near[0]!r}, or leave it out")
+    return {name: values for name, values in columns.items() if name in COLUMNS}, extra
+
+
 def _check_columns(columns: Mapping[str, Any]) -> None:
-    """Check that a table has the columns that it must have and no others, all of one length."""
+    """Check that a table has the columns that it must have, all of one length."""
     for name in (one for one in ("name", "stream") if one not in columns):
         raise TraceError(f"spans have no column {name!r}, but {listed(list(map(repr, columns)))}", hint=_HELP)
-    for name in (one for one in columns if one not in COLUMNS):
-        units = f"call it {name}_ns, {name}_us, {name}_ms or {name}_s" if name in TIMES else f"leave it out; columns are {listed(COLUMNS)}"
-        raise TraceError(f"column {name!r} {'has no unit' if name in TIMES else 'is not known'}", hint=units)
     for name, values in columns.items():
         if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
             raise TraceError(f"column {name!r} is {shown(values)}, not a value for each row")
@@ -127,7 +138,9 @@ def _times_ns(columns: Mapping[str, Any], which: str) -> npt.NDArray[np.int64]:
     (name, factor), *_ = found
     values = _array(columns[name])
     if values.dtype.kind not in "iuf" or values.ndim != 1:
-        raise TraceError(f"column {name!r} must hold numbers, not {_what(values)}", hint="one number a row, such as 12.5")
+        dates = values.dtype.kind in "mM" and values.ndim == 1
+        hint = f"for example (t - t.min()) / np.timedelta64(1, {name.rpartition('_')[2]!r})" if dates else "one number a row, such as 12.5"
+        raise TraceError(f"column {name!r} must hold numbers, not {'dates' if dates else _what(values)}", hint=hint)
     wrong = ~(np.abs(values.astype(np.float64)) <= _FURTHEST_NS / factor)  # That of NaN is wrong, too.
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -180,10 +193,19 @@ def _place(name: str, row: int, value: Any) -> str:
         raise TraceError(f"row {row} of {name!r} is {shown(value)}, neither a text nor a whole number") from None
 
 
+def _in_order(streams: tuple[str, ...], place: npt.NDArray[np.int64]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return streams in the order of their numbers, then of their names, and for each row which one it has."""
+    order = sorted(
+        range(len(streams)), key=lambda one: (not streams[one].isdecimal(), len(streams[one]) * streams[one].isdecimal(), streams[one])
+    )
+    return [streams[one] for one in order], np.argsort(order)[place]
+
+
 def _kinds(values: Any) -> npt.NDArray[np.uint8]:
     texts, code = _coded("kind", values, _text)
     if wrong := [text for text in texts if text.lower() not in KINDS]:
-        raise TraceError(f"a span is of the kind {wrong[0]!r}, which is not known", hint=f"one of {listed(KINDS)}")
+        row = int(np.argmax(code == texts.index(wrong[0])))
+        raise TraceError(f"row {row} is of the kind {wrong[0]!r}, which is not known", hint=f"one of {listed(KINDS)}")
     return np.array([KINDS.index(text.lower()) for text in texts], np.uint8)[code]
 
 

@@ -78,6 +78,30 @@ class Trace(display.Shown):
             )
         return display.timeline(self, by)
 
+    def report(self, path: str | Path) -> Path:
+        """Write one file with what was found, the metrics, the notes, the longest kernels and the live timeline; return its path.
+
+        It works offline. Of more than a million spans, the timeline is a still picture.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its ending says the format: ``.html``, ``.pdf`` or ``.md``, which has no timeline.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.report("step.html").name
+        'step.html'
+        """
+        return display.report(self, given_path(path, error=OutputError))
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -226,7 +250,7 @@ class Trace(display.Shown):
             Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
             use several, and up to 12 of captured code.
         measured_us : float, optional
-            How long the run takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
+            How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
 
         Raises
         ------
@@ -264,6 +288,7 @@ class Trace(display.Shown):
             - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
             - ``correlation``, optional: a number that a launch has in common with what it put on the device; -1 for none.
             - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
+            - Others are left out, and ``info.notes`` name them.
         program : str
             What the trace is called.
         device : str or DeviceInfo
@@ -278,7 +303,8 @@ class Trace(display.Shown):
         Raises
         ------
         TraceError
-            A column is missing, not known, or holds something else, such as NaN; a span ends before it starts; or nothing ran on a GPU.
+            A column is missing, nearly has one of these names, or holds something else, such as NaN or dates; a span ends before it
+            starts; or nothing ran on a GPU.
 
         Examples
         --------
