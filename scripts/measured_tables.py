@@ -339,7 +339,8 @@ def simulated_captures(results: Mapping[str, Any]) -> str:
         for engine, errors in off.items():
             errors.append(abs(runs[engine].metrics.makespan_us / batches["1"]["us"][engine] - 1))
     told = [f"{100 * statistics.median(errors):.0f} % in the median and {100 * max(errors):.0f} % at most" for errors in off.values()]
-    return f"\nTheir recordings on the simulated device are off: the captured order by {told[0]}, the true order by {told[1]}.\n"
+    said = f"the captured order by {told[0]}, the true order by {told[1]}"
+    return f"\nTheir recordings on the simulated device are off: {said}. That is against `graph` and `graph-dual` of the file of results.\n"
 
 
 def compiled_order() -> str:

@@ -216,3 +216,14 @@ def test_compare_takes_more_rounds_where_the_choice_needs_them(monkeypatch):
 def test_a_limit_without_auto_is_refused():
     with pytest.raises(EngineError, match="for choosing an engine"):
         ss.compare(chain, X, device="simulated", memory_limit=5)
+
+
+def test_a_column_of_intervals_stands_only_where_a_time_has_one():
+    choice = ss.best(chain, X, device="simulated", engines="sync,async", progress=False)
+    assert "low to high" not in str(choice) + choice._repr_html_()
+    assert [len(row) for row in choice.rows()] == [6] * 3
+    best, *others = choice.candidates
+    varied = replace(choice, candidates=(replace(best, makespan_ns=replace(best.makespan_ns, low=1.0)), *others))
+    assert "low to high" in str(varied)
+    assert "low to high" in varied._repr_html_()
+    assert [len(row) for row in varied.rows()] == [7] * 3

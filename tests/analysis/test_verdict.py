@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
-from streamscope.analysis.verdict import TRAITS, difference, fastest, shares_of, streams_words, what_differs
+from streamscope.analysis.verdict import NOTHING, TRAITS, difference, fastest, shares_of, streams_words, what_differs
 from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
@@ -218,6 +218,9 @@ def test_what_was_checked_and_chosen_is_told_where_it_belongs():
     assert replace(judged, checked=False).text.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
     captured = replace(judged, checked=False, checked_against="a plain call")
     assert captured.text.endswith("Results were not checked: the function returns none.")
+    elsewhere = replace(judged, checked=False, checked_against=NOTHING).text
+    assert "Fastest: graph. None of these times is that of a plain call: every engine, also async, launches the captured" in elsewhere
+    assert "plain call" not in judged.text
 
 
 def test_copies_and_host_functions_beside_other_work_are_told():

@@ -37,8 +37,8 @@ def test_a_capture_that_orders_what_shares_nothing_is_said_once(engine):
     (found,) = audited(*(NodeMemory((own(number),)) for number in range(4)), engine=engine).findings
     assert (found.kind, found.severity, found.cost_ns) == (Kind.FALSE_SERIALISATION, Severity.WARNING, 3000)
     assert found.message == (
-        "The capture orders 6 pairs of nodes, of which 0 share memory or are not understood; it has 3 of 3 edges without need, and costs "
-        "at most 3.00 µs of 4.00 µs (estimated)."
+        "The capture orders 6 pairs of nodes, of which 0 share memory or are not understood; it has 3 of 3 edges without need, "
+        "such as one to node 1, kernel, and costs at most 3.00 µs of 4.00 µs (estimated)."
     )
 
 

@@ -342,7 +342,11 @@ DIVISOR = "give a number that divides the axis, or where the parts begin: [2, 5]
             r"item assignment to 'x' at test_views\.py:\d+",
             "join the parts of a new array with ss.ops.concatenate",
         ),
-        (lambda x: ss.ops.transpose(X), "transpose: it takes variables, got a ndarray", "make it an input, by position or by the name"),
+        (
+            lambda x: ss.ops.transpose(X),
+            "transpose: it takes variables, got a ndarray",
+            "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, ",
+        ),
         (lambda x: np.take(x, [1, 0]), r"take at test_views\.py:\d+ got a list instead of a variable", "make it an input, by position or"),
         (lambda x: np.concatenate(x, 0), r"concatenate: it takes a list of variables, not x:float32\[2, 3, 4\]", "give a list: [a, b]"),
     ],

@@ -213,7 +213,7 @@ def test_a_recording_that_a_profiler_stretched_is_told_and_not_compared(reposito
     assert "the trace holds 2 ranges 'step': all of them are predicted as one run, and measured_us is the time of all" in graph.notes
     measured = trace.what_if(engine="graph", measured_us=2 * 3118)
     assert measured.speedup == pytest.approx(6_236_000 / graph.predicted_ns)
-    assert "was measured at 6.24 ms: 3.6" in str(measured)
+    assert "the run of all steps was measured at 6.24 ms: 3.6" in str(measured)
     with pytest.raises(TraceError, match="measured_us=-1"):
         trace.what_if(measured_us=-1)
 

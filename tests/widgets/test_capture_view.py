@@ -142,3 +142,7 @@ def test_amounts_of_memory_that_read_alike_share_a_bar():
     assert memory_chart(facts.curve).rows == ("0.1 MiB", "0.5 MiB")
     assert "3.10×" in capture_section(facts)
     assert "3.00×" not in capture_section(facts)
+
+
+def test_a_report_says_that_no_engine_is_a_plain_call(runs, tmp_path):
+    assert runs.report(tmp_path / "experts.html").read_text(encoding="utf-8").count("None of these times is that of a plain call") == 1

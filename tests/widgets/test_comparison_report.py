@@ -190,7 +190,7 @@ def test_what_neighbours_cost_is_marked(make_trace, tmp_path):
 def test_only_the_longest_operations_are_kept(make_trace, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_OPERATIONS", 4)
     page = written(comparison_of(make_trace, hindered(count=9)), tmp_path)
-    assert "The 4 longest of 9." in page
+    assert "The 4 longest of 9, in the order of the program." in page
     assert re.findall(r"<td>(\d) slow</td>", page) == ["5", "6", "7", "8"]
 
 

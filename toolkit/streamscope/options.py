@@ -68,7 +68,14 @@ REPEATS = Option(
     least=1,
     most=200_000,
 )
-STREAMS = Option("--streams", None, "Compute streams that dual and graph-dual may use, 1 to 128; 2 by default.", "N", least=1, most=128)
+STREAMS = Option(
+    "--streams",
+    None,
+    "Compute streams that dual and graph-dual may use, 1 to 128; by default 2, and up to 12 of captured code.",
+    "N",
+    least=1,
+    most=128,
+)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
 RECORDER = Option(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamscope.advising.advice import Advice
-from streamscope.advising.choice import HEADINGS, Choice
+from streamscope.advising.choice import Choice
 from streamscope.advising.device_costs import COSTS
 from streamscope.advising.sentences import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
 from streamscope.analysis.table import device_words
@@ -51,8 +51,9 @@ def advice_page(advice: Advice, path: Path) -> Path:
 
 def choice_html(choice: Choice) -> Html:
     """Return a choice as HTML: the engine and the reason first, then the candidates."""
-    columns = [*(Column(heading, kind="text") for heading in HEADINGS[:-1]), Column(HEADINGS[-1], kind="prose")]
-    rows = [Row(each.cells, bold=each.engine == choice.engine, style=RULED) for each in choice.candidates]
+    headings, *cells = choice.rows()
+    columns = [*(Column(heading, kind="text") for heading in headings[:-1]), Column(headings[-1], kind="prose")]
+    rows = [Row(each, bold=each[0] == choice.engine, style=RULED) for each in cells]
     reason = fill("<b>{}</b>{}", choice.engine, choice.reason.removeprefix(choice.engine))
     return block(above(choice.headline), lead(reason), table(columns, rows))
 

@@ -16,7 +16,7 @@ import numpy as np
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
-from streamscope.analysis.verdict import Verdict
+from streamscope.analysis.verdict import NO_PLAIN_CALL, Verdict
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
@@ -73,7 +73,7 @@ dd {{ margin: 0; color: var(--soft); }}
 .facts td:first-child {{ white-space: nowrap; }}
 .facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 .hindered {{ color: var(--accent); }}
-.told :is(th, td):nth-child(-n+4) {{ text-align: left; }}
+.told :is(th, td):nth-child(-n+4) {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 @media print {{
   details::details-content {{ content-visibility: visible; block-size: auto; }}
   summary {{ list-style: none; font-weight: 600; color: var(--ink); }}
@@ -219,10 +219,11 @@ def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: what it is bound by and what is fastest; then what each change does."""
     found = comparison.assessment
     last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
+    replayed = "" if comparison.capture is None else NO_PLAIN_CALL
     paragraphs = (
         ("warning", [found.warning]),
         ("verdict", [found.bound, last]),
-        ("changes", [found.overlapped, found.changed, fastest, found.proviso, found.unchecked]),
+        ("changes", [found.overlapped, found.changed, fastest, replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])
@@ -290,7 +291,7 @@ def _operations(comparison: Comparison) -> Html:
     words, symbols = first.origins.words() if comparison.capture is not None else [], _symbols(first)
     said = [name for name in ("operator", "module", "line") if any(name in each for each in words)]
     columns = [Column("operation"), *map(Column, said), *(Column(f"{engine}, µs") for engine in table.engines)]
-    shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
+    shown = f"The {MOST_OPERATIONS} longest of {total:,}, in the order of the program. " if total > MOST_OPERATIONS else ""
     hindered = table.engines and (slowdown[_shown(table)] >= HINDERED_FROM).any()
     beside = f"In brackets: how much longer than under {_reference(table)}, which is what its neighbours cost it." if hindered else ""
     listed = _folded(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamscope import display
 from streamscope.advising.elimination import MARGIN
 from streamscope.analysis.statistics import MedianInterval
-from streamscope.analysis.table import device_words
+from streamscope.analysis.table import INTERVAL, device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
 
 
-HEADINGS = ("engine", "", "makespan, µs", "low to high", "time / chosen", "device memory, MiB", "why")
+HEADINGS = ("engine", "", "makespan, µs", INTERVAL, "time / chosen", "device memory, MiB", "why")
 WIDTH = 120
 """Characters in a line of text."""
 
@@ -130,8 +130,14 @@ class Choice(display.Shown):
         return f"<{self}>"
 
     def __str__(self) -> str:
-        rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
+        rows = [row[:-1] for row in self.rows()]
         return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return headings and a row for each candidate; simulated times have no intervals, so that column is left out."""
+        rows = [HEADINGS, *(each.cells for each in self.candidates)]
+        empty = {at for at, cells in enumerate(zip(*rows[1:], strict=True)) if HEADINGS[at] == INTERVAL and set(cells) == {"–"}}
+        return [tuple(cell for at, cell in enumerate(row) if at not in empty) for row in rows]
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -258,7 +259,7 @@ class Summary:
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
                 bound = "≥ " if name in self.at_least else "≤ " if name in self.at_most else ""
-                yield label, f"{bound}{value}", f"{meaning}."
+                yield label, f"{bound}{value}", f"{capitalised(re.sub('^(Return|Count) the ', '', meaning))}."
 
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""

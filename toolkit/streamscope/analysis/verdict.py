@@ -22,6 +22,8 @@ AS_RATIO_FROM = 1.5
 """From this factor on, a difference is told as a factor, below it in per cent."""
 NUMPY, PLAIN_CALL, NOTHING = "NumPy", "a plain call", "nothing"
 """What results may have been compared with; code that was captured elsewhere computes nothing here."""
+NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
+"""What a reader of captured code's times must know."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
 WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
@@ -188,7 +190,17 @@ class Verdict:
     @property
     def text(self) -> str:
         """The whole in plain words."""
-        parts = (self.warning, self.proviso, self.bound, self.overlapped, self.changed, self.fastest, self.choice, self.unchecked)
+        parts = (
+            self.warning,
+            self.proviso,
+            self.bound,
+            self.overlapped,
+            self.changed,
+            self.fastest,
+            self.choice,
+            self.replayed,
+            self.unchecked,
+        )
         return " ".join(filter(None, parts))
 
     def __repr__(self) -> str:
@@ -235,6 +247,11 @@ class Verdict:
         parts = [f"under {first.engine}, {shares} of their time"]
         parts += [f"under {one.engine} {one.shares('for', '')}" for one in others]
         return f"{capitalised('; '.join(parts))}."
+
+    @property
+    def replayed(self) -> str:
+        """That no engine is a plain call, of code that was captured elsewhere; empty of other code."""
+        return NO_PLAIN_CALL if self.checked_against == NOTHING else ""
 
     @property
     def changed(self) -> str:

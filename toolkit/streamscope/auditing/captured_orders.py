@@ -164,11 +164,12 @@ class _Orders:
         if not lost:
             return
         gain_ns = max(0.0, self.captured_ns - self.takes_ns)
+        numbers = [number for number, direct in enumerate(self.capture) if set(direct) - set(self.certificate.order[number])]
         message = (
             f"The capture orders {counted(pairs, 'pair')} of nodes, of which {needed:,} share memory or are not understood; "
-            f"it has {lost:,} of {counted(sum(map(len, self.capture)), 'edge')} without need"
+            f"it has {lost:,} of {counted(sum(map(len, self.capture)), 'edge')} without need, "
+            f"such as one to {self.certificate.named(numbers[0])}"
         )
-        numbers = [number for number, direct in enumerate(self.capture) if set(direct) - set(self.certificate.order[number])]
         yield self._said(Kind.FALSE_SERIALISATION, message, numbers, gain_ns, "run it in its true order: engine='graph-dual'.")
 
     def _lost(self, order: Edges, other: Edges) -> int:

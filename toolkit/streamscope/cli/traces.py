@@ -122,7 +122,12 @@ def what_if(
     ] = None,
     measured_us: Annotated[
         float | None,
-        typer.Option("--measured-us", metavar="T", help="Time of a run without a profiler, to compare with that.", show_default=False),
+        typer.Option(
+            "--measured-us",
+            metavar="T",
+            help="Time of all that is in the file without a profiler, in µs, to compare with that.",
+            show_default=False,
+        ),
     ] = None,
     gpu: Gpu = None,
     *,

@@ -23,6 +23,8 @@ from streamscope.words import counted
 
 _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
 """By which way a copy goes."""
+SEVERAL = "the trace holds"
+"""What the note begins with that says of how many steps a trace is."""
 GAPS_STAY = (
     "what has no launch call stays as long after what came before it: why the device waited is not known, so no engine makes it shorter"
 )
@@ -101,7 +103,7 @@ def _repeated(spans: SpanTable) -> list[str]:
         within = np.searchsorted(spans.start_ns[rows], launches_ns, side="right") - 1
         apart = (spans.start_ns[rows[1:]] >= spans.end_ns[rows[:-1]]).all()
         if count > 1 and apart and len(launches_ns) and (within >= 0).all() and (launches_ns < spans.end_ns[rows[within]]).all():
-            steps = f"the trace holds {count} ranges {spans.names[name]!r}"
+            steps = f"{SEVERAL} {count} ranges {spans.names[name]!r}"
             return [f"{steps}: all of them are predicted as one run, and measured_us is the time of all"]
     return []
 

@@ -20,7 +20,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.calls import Host, host_of
 from streamscope.predicting.changes import chosen, fused, scaled, without
-from streamscope.predicting.foreign import is_foreign, tasks_of_foreign
+from streamscope.predicting.foreign import SEVERAL, is_foreign, tasks_of_foreign
 from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import Task, tasks_of_program
 from streamscope.trace.info import DeviceInfo
@@ -280,9 +280,8 @@ class Prediction(Trace):
         if supposed.stretched:
             run = f"the recorded run took {before} with the profiler on"
         else:
-            run = (
-                f"{supposed.source.info.engine} took {before}" if math.isnan(supposed.measured_ns) else f"the run was measured at {before}"
-            )
+            what = "the run of all steps" if any(note.startswith(SEVERAL) for note in supposed.notes) else "the run"
+            run = f"{supposed.source.info.engine} took {before}" if math.isnan(supposed.measured_ns) else f"{what} was measured at {before}"
         faster = f"{self.speedup:.2f} times as fast"
         if supposed.changes:
             return f"{run}; {time_text(self.unchanged_ns)} predicted without the change: {faster} as that"

@@ -20,7 +20,10 @@ from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new
 from streamscope.program.widening import origin_of
 
-AN_INPUT = "make it an input, by position or by the name of a parameter before any *; ss.empty makes variables inside a program"
+AN_INPUT = (
+    "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, give each array a name of its own, "
+    "outside lists; ss.empty makes variables inside a program"
+)
 """What to do with an array, or a list, that an operator is given."""
 Attributes = Mapping[str, Any]
 Thing = TypeVar("Thing", bound=Callable[..., Any])

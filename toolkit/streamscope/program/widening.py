@@ -68,7 +68,7 @@ def origin_of(dtype: np.dtype[Any], variable: int, operations: Sequence[Operatio
 
 def _advice(operation: Operation, dtype: np.dtype[Any], spec_of: SpecOf, name_of: NameOf) -> str:
     if any(_as_wide(number.dtype, dtype) for number in _numpy_numbers(operation.attributes)):
-        return ": a number of Python's would not, float(number)"
+        return ": write float(...) around that number, since Python's numbers widen nothing"
     floats = [spec_of(each).dtype for each in operation.reads if spec_of(each).dtype.kind == "f"]
     whole = [each for each in operation.reads if spec_of(each).dtype.kind in "iu"]
     if floats and whole:

@@ -88,7 +88,10 @@ def read_trace(path: Path, gpu: int | None, said: Said | None = None) -> Trace:
         if not start:
             raise TraceError("it is empty")
         if _CAPTURED.search(start):
-            raise TraceError("it is captured code, not a trace", hint="ss.load_captured(path) reads it; ss.compare makes traces of it")
+            raise TraceError(
+                "it is captured code, not a trace",
+                hint="`streamscope compare` and ss.compare make traces of it; ss.load_captured(path) opens it in Python",
+            )
         if path.name == "comparison.json" and _COMPARISON.search(start):
             raise TraceError("it is a comparison, of several traces", hint=f"ss.load_comparison({str(path.parent)!r}) opens it")
         if start.startswith(b'{"name": "') and b'"value": ' in start:
