@@ -6,7 +6,8 @@ from itertools import combinations
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
-from streamscope.analysis.verdict import NOTHING, TRAITS, difference, fastest, shares_of, streams_words, what_differs
+from streamscope.analysis.traits import TRAITS, streams_words, what_differs
+from streamscope.analysis.verdict import NOTHING, difference, fastest, shares_of
 from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from streamscope.analysis.launches import launch_latency_ns
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, quantiles
-from streamscope.analysis.verdict import difference, fastest, rank, reference_engine
+from streamscope.analysis.traits import reference_engine
+from streamscope.analysis.verdict import difference, fastest, rank
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
 from streamscope.words import format_us

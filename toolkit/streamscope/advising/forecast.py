@@ -13,7 +13,7 @@ from streamscope.advising.elimination import paired_ratios
 from streamscope.advising.probes import launch_durations_ns
 from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.analysis.statistics import MedianInterval, median_interval
-from streamscope.analysis.verdict import streams_words
+from streamscope.analysis.traits import streams_words
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import CHECKED_RUNS, Case
 from streamscope.engines.plan import Plan

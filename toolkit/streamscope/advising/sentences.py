@@ -19,7 +19,7 @@ from streamscope.advising.break_even import (
 from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
-from streamscope.analysis.verdict import STREAM
+from streamscope.analysis.traits import STREAM
 from streamscope.words import format_us, listed
 
 ALIKE = 0.05

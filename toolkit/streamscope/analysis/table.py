@@ -17,7 +17,8 @@ from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_
 from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
 from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host_device_overlap, kernel_count, overlap_fraction
 from streamscope.analysis.statistics import median_interval
-from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
+from streamscope.analysis.traits import reference_engine
+from streamscope.analysis.verdict import Verdict, difference, fastest
 from streamscope.errors import printable
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us

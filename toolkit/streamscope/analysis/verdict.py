@@ -8,9 +8,10 @@ from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, compare_times
+from streamscope.analysis.traits import GRAPH, TRAITS, base_of, reference_engine, what_differs
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import capitalised, counted, format_mib, format_us, listed, percent
+from streamscope.words import capitalised, format_mib, format_us, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -26,19 +27,6 @@ NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also
 """What a reader of captured code's times must know."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
-WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
-TRAITS: Mapping[str, frozenset[str]] = {
-    "async": frozenset(),
-    "dual": frozenset({STREAM}),
-    "sync": frozenset({WAITING}),
-    "graph": frozenset({GRAPH}),
-    "graph-dual": frozenset({STREAM, GRAPH}),
-}
-"""What engines add to ``async``, each in words.
-
-The first that was run is the reference: its metrics classify the program. An engine is compared with the last that was run and to which it
-adds a single thing, or else with the reference. One that is not listed is told by its name.
-"""
 
 
 @dataclass(frozen=True)
@@ -343,7 +331,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
     reference, best = reference_engine(metrics), fastest(metrics)
-    bases = {engine: _base(engine, metrics, reference) for engine in metrics}
+    bases = {engine: base_of(engine, metrics, reference) for engine in metrics}
     return Verdict(
         device=device,
         reference=reference,
@@ -355,44 +343,6 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
         beside=tuple(Beside(name, metrics[name].copy_overlap, metrics[name].host_overlap) for name in dict.fromkeys((reference, best[0]))),
         streams=streams or {},
     )
-
-
-def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
-    """Return the engine that the others are compared with: async, or what comes closest to it among those that ran."""
-    return next((engine for engine in TRAITS if engine in metrics), next(iter(metrics)))
-
-
-def _base(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> str:
-    """Return the engine that one is compared with."""
-    ours = TRAITS.get(engine, frozenset())
-    near = [other for other, theirs in TRAITS.items() if other in metrics and theirs < ours and len(ours - theirs) == 1]
-    return near[-1] if near else reference
-
-
-def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = None) -> str:
-    """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``.
-
-    Where an engine put kernels on more than two streams, their number is told: ``"4 streams inside a graph"``.
-    """
-    if engine not in TRAITS or base not in TRAITS:
-        return engine
-    (ours, more), (theirs, others) = ((TRAITS[one], (streams or {}).get(one, STREAM)) for one in (engine, base))
-    added = ours - theirs | ({STREAM} if STREAM in ours & theirs and more != others else frozenset())
-    if added == {STREAM}:
-        words = f"{more} inside a graph" if GRAPH in ours else f"{more} alone" if not theirs else more
-    else:
-        words = " with ".join(more if trait == STREAM else trait for trait in sorted(added))
-    left = " and ".join(others if trait == STREAM else trait for trait in sorted(theirs - ours))
-    return f"{words} in place of {left}" if left else words
-
-
-def streams_words(plan: Mapping[str, int]) -> str:
-    """Return what a plan's counts say of its streams: ``"a second stream"``, or ``"4 streams"`` if they are more.
-
-    A graph that CUDA places by itself is on no streams: of it, ``"9 branches"`` are told.
-    """
-    streams = plan.get("streams", 0)
-    return counted(streams, *(("branch", "branches") if "branches" in plan else ("stream",))) if streams > 2 else STREAM
 
 
 def shares_of(metrics: EngineMetrics) -> Shares:

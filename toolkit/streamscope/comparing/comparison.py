@@ -17,7 +17,8 @@ from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import EngineTable, metrics_text
-from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference, reference_engine, streams_words
+from streamscope.analysis.traits import reference_engine, streams_words
+from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -407,12 +407,8 @@ def _check_streams(trace: Trace, streams: int | None) -> None:
 
 
 def _device(source: DeviceInfo) -> DeviceInfo:
-    name = source.name.removeprefix("simulated ")
-    return DeviceInfo("simulated", f"simulated {name}", {**_plain(source.details), "predicted_from": source.kind})
-
-
-def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: details[key] for key in ("multiprocessors", "driver", "cost_model") if key in details}
+    details = {key: source.details[key] for key in ("multiprocessors", "driver", "cost_model") if key in source.details}
+    return DeviceInfo("simulated", f"simulated {source.name.removeprefix('simulated ')}", {**details, "predicted_from": source.kind})
 
 
 def _notes(supposed: Supposition) -> tuple[str, ...]:

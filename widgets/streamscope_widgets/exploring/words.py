@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking
-from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of, streams_words
+from streamscope.analysis.traits import streams_words
+from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
