@@ -57,20 +57,13 @@ VARIED = (
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted cost.
-
-    Attributes
-    ----------
-    value_ns : float
-    margin_ns : float
-        Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it.
-    refits_ns : tuple of float
-        Its value in each of `REFITS` fits to the same times with random weights.
-    """
+    """A fitted cost."""
 
     value_ns: float
     margin_ns: float
+    """Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it."""
     refits_ns: tuple[float, ...] = ()
+    """Its value in each of `REFITS` fits to the same times with random weights."""
 
 
 @dataclass(frozen=True)

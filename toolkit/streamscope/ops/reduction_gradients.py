@@ -29,31 +29,21 @@ Formula = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Gradient:
-    """How the gradient of a reduction is computed.
-
-    Attributes
-    ----------
-    expression : str
-        CUDA expression over the element ``x``, the gradient ``dy``, the helping reductions and ``lets``, all by name; ``T`` is the type of
-        arithmetic.
-    reference : callable
-        The same in NumPy: ``reference(dy, x, *helping)``.
-    helping : tuple of (str, Reduction)
-        Reductions of ``x`` that it needs; exact, since nobody sees them rounded.
-    numbers : mapping of str to NumPy number
-        Numbers that the expression takes by name, so that others need no other kernel.
-    lets : tuple of (str, str)
-        Names with the expressions that they stand for, computed first; of type ``T``.
-    double : bool
-        ``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only what the expression gives is rounded to that.
-    """
+    """How the gradient of a reduction is computed."""
 
     expression: str
+    """CUDA expression over the element ``x``, the gradient ``dy``, the helping reductions and ``lets``, all by name; ``T`` is the type of
+    arithmetic."""
     reference: Formula
+    """The same in NumPy: ``reference(dy, x, *helping)``."""
     helping: tuple[tuple[str, Reduction], ...] = ()
+    """Reductions of ``x`` that it needs; exact, since nobody sees them rounded."""
     numbers: Mapping[str, np.generic] = field(default_factory=dict)
+    """Numbers that the expression takes by name, so that others need no other kernel."""
     lets: tuple[tuple[str, str], ...] = ()
+    """Names with the expressions that they stand for, computed first; of type ``T``."""
     double: bool = False
+    """``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only what the expression gives is rounded to that."""
 
 
 _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"

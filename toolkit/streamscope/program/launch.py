@@ -89,25 +89,18 @@ class _WithFunctions:
 
 @dataclass(frozen=True)
 class Product:
-    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows.
-
-    Attributes
-    ----------
-    kind : str
-        ``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
-        filter is a single pixel, so that nothing overlaps.
-    dtype : str
-        Of the operands.
-    count, rows, inner, columns : int
-        So many times (rows, inner) by (inner, columns).
-    """
+    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows."""
 
     kind: str
+    """``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
+    filter is a single pixel, so that nothing overlaps."""
     dtype: str
+    """Of the operands."""
     count: int
     rows: int
     inner: int
     columns: int
+    """So many times (rows, inner) by (inner, columns)."""
 
 
 @dataclass(frozen=True)

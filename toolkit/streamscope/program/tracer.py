@@ -125,22 +125,13 @@ class Operator:
 
 @dataclass
 class Tracer:
-    """Collects the operations that a function applies while it is traced.
-
-    Attributes
-    ----------
-    name : str
-    symbols : list of Symbol
-    operations : list of Operation
-    label : str
-        What `label` calls the operations that are made now; empty outside it.
-    lines : UserLines
-    """
+    """Collects the operations that a function applies while it is traced."""
 
     name: str
     symbols: list[Symbol] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     label: str = ""
+    """What `label` calls the operations that are made now; empty outside it."""
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""

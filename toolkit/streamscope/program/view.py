@@ -122,20 +122,13 @@ def like_new(view: View) -> bool:
 
 @dataclass(frozen=True)
 class Viewing:
-    """A function of variables' values, given one that wants them as they are seen: `Launch.reference`, or `HostCall.function`.
-
-    Attributes
-    ----------
-    function : callable
-    views : tuple of View or None
-        For each of its arguments.
-    listed : bool
-        It takes them as one list.
-    """
+    """A function of variables' values, given one that wants them as they are seen: `Launch.reference`, or `HostCall.function`."""
 
     function: Callable[..., Any]
     views: tuple[View | None, ...]
+    """For each of its arguments."""
     listed: bool = True
+    """It takes them as one list."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function with what is seen."""

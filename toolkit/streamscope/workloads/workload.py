@@ -19,17 +19,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input of a ready program: what it is like, and how its values are drawn.
-
-    Attributes
-    ----------
-    spec : ArraySpec
-    draw : callable
-        ``draw(random)`` returns values of that shape, in any dtype.
-    """
+    """An input of a ready program: what it is like, and how its values are drawn."""
 
     spec: ArraySpec
     draw: Callable[[np.random.Generator], Array]
+    """``draw(random)`` returns values of that shape, in any dtype."""
 
 
 Made = tuple[ProgramFunction, tuple[Array, ...]]
