@@ -68,27 +68,18 @@ class Fitted:
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """What a device and its host were found to cost.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-        If it is simulated, so are the measurements.
-    fitted : dict of str to Fitted
-        Each of `COSTS`.
-    captures : pairs (nodes, ns)
-        Host: capturing and instantiating a graph of so many nodes, as measured.
-    residual : float
-        Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves.
-    runs : int
-        How many times the costs were fitted to.
-    """
+    """What a device and its host were found to cost."""
 
     device: DeviceInfo
+    """If it is simulated, so are the measurements."""
     fitted: dict[str, Fitted]
+    """Each of `COSTS`."""
     captures: Points
+    """Host: capturing and instantiating a graph of so many nodes, as measured."""
     residual: float
+    """Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves."""
     runs: int
+    """How many times the costs were fitted to."""
 
     @property
     def run_ns(self) -> float:

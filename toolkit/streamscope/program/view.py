@@ -25,24 +25,16 @@ _ORIGIN = np.zeros(1, np.int8)
 
 @dataclass(frozen=True)
 class View:
-    """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps.
-
-    Attributes
-    ----------
-    spec : ArraySpec
-        Shape and dtype of what is seen.
-    strides : tuple of int
-        For each axis, in elements; 0 where it repeats.
-    offset : int
-        The element of the variable that comes first.
-    how : str
-        As it is written behind the variable's name, for example ``[1:3].T``; views that are the same may have come about otherwise.
-    """
+    """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps."""
 
     spec: ArraySpec
+    """Shape and dtype of what is seen."""
     strides: tuple[int, ...]
+    """For each axis, in elements; 0 where it repeats."""
     offset: int = 0
+    """The element of the variable that comes first."""
     how: str = field(default="", compare=False)
+    """As it is written behind the variable's name, for example ``[1:3].T``; views that are the same may have come about otherwise."""
 
     @property
     def contiguous(self) -> bool:

@@ -34,13 +34,7 @@ Described = tuple[ProgramFunction, tuple[Drawn, ...]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A whole number that a user can set.
-
-    Attributes
-    ----------
-    default, least, most : int
-    meaning : str
-    """
+    """A whole number that a user can set."""
 
     default: int
     least: int
@@ -50,20 +44,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Workload:
-    """A ready program.
-
-    Attributes
-    ----------
-    name, description : str
-    settings : mapping of str to Setting
-    make : callable
-        ``make(**settings) -> (program, inputs)``, the inputs as `Drawn`.
-    """
+    """A ready program."""
 
     name: str
     description: str
     settings: Mapping[str, Setting]
     make: Callable[..., Described]
+    """``make(**settings) -> (program, inputs)``, the inputs as `Drawn`."""
 
     def build(self, **values: int | str) -> Made:
         """Return the program and its inputs, the same each time for the same settings.
