@@ -136,13 +136,7 @@ class Selection:
             self.admit(engine, checked)
 
     def admit(self, engine: str, checked: Checked) -> None:
-        """Admit an engine that is prepared, or rule it out; simpler engines must have been admitted before.
-
-        Raises
-        ------
-        EngineError
-            There is a memory limit, and the memory that the program holds is not known.
-        """
+        """Admit an engine that is prepared, or rule it out; simpler engines must have been admitted before."""
         held = device_memory_bytes(checked.prepared.memory)
         if held is None and self.memory_limit is not None:
             raise EngineError(
