@@ -35,6 +35,7 @@ COLOURS = {
     CompileStage.LOOK_UP: palette.KERNELS[4],
     CompileStage.COMPILE: palette.KERNELS[0],
     CompileStage.STORE: palette.KERNELS[1],
+    CompileStage.WAIT: palette.SYNC,
     CompileStage.LOAD: palette.KERNELS[3],
 }
 
@@ -43,6 +44,7 @@ STAGES = {
     CompileStage.LOOK_UP: "Kernels are looked up in the cache, in memory and on disk.",
     CompileStage.COMPILE: "NVRTC compiles translation units to machine code; nothing is left to link.",
     CompileStage.STORE: "Machine code is written to the cache on disk.",
+    CompileStage.WAIT: "Another thread or process compiles what is needed here.",
     CompileStage.LOAD: "The driver loads machine code onto the device.",
 }
 SHARES = (

@@ -10,8 +10,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from streamscope.kernels.compile import batch as module
 from streamscope.kernels.compile.batch import compile_batch, compile_kernel
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
 from streamscope.kernels.compile.cubin import resources_of, unpacked
-from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_key
+from streamscope.kernels.compile.kernel_cache import Claims, KernelCache, Origin, kernel_key
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
@@ -291,7 +292,7 @@ def test_a_kernel_copied_from_another_architecture_is_compiled_again(cache):
     assert unpacked(ours.read_bytes()).image == found.image == unpacked(whole).image
 
 
-def test_threads_that_ask_for_the_same_all_get_it(cache):
+def test_threads_that_ask_for_the_same_compile_it_once(cache):
     results, barrier = [], threading.Barrier(4)
 
     def ask():
@@ -303,16 +304,19 @@ def test_threads_that_ask_for_the_same_all_get_it(cache):
         thread.start()
     for thread in threads:
         thread.join()
+    assert sum(result.log.counts.get(Origin.COMPILED, 0) for result in results) == 12
     assert all(works(result, kernels(12)) for result in results)
 
 
 def _ask(path, barrier, answers):
     barrier.wait()
-    shares = [kernels(6, start) for start in (0, 3, 6)]  # which overlap
-    answers.put([works(compile_batch(share, SM, workers=1, cache=KernelCache(path)), share) for share in shares])
+    log = CompilationLog()
+    for start in (0, 3, 6):  # overlapping shares
+        compile_batch(kernels(6, start), SM, workers=1, cache=KernelCache(path), log=log).check()
+    answers.put([record.name for record in log.kernels if record.origin is Origin.COMPILED])
 
 
-def test_processes_that_ask_for_the_same_all_get_it(cache, monkeypatch):
+def test_processes_that_ask_for_the_same_compile_it_once(cache, monkeypatch):
     # What new processes run again: an IPython shell of another test leaves one there that they cannot take.
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     context = multiprocessing.get_context("spawn")
@@ -320,10 +324,46 @@ def test_processes_that_ask_for_the_same_all_get_it(cache, monkeypatch):
     processes = [context.Process(target=_ask, args=(cache.folder.path, barrier, answers)) for _ in range(2)]
     for process in processes:
         process.start()
-    assert [answers.get(timeout=60) for _ in processes] == [[True] * 3] * 2
+    compiled = [*answers.get(timeout=60), *answers.get(timeout=60)]
     for process in processes:
         process.join(30)
-    assert compile_batch(kernels(12), SM, cache=KernelCache(cache.folder.path)).log.counts == {Origin.DISK: 12}
+    assert sorted(compiled) == sorted(source.name for source in kernels(12))
+
+
+def test_who_never_delivers_is_waited_for_a_while(cache, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    other = Claims(cache.claims.path)
+    assert other.take(kernel_key(kernels(1)[0], SM))
+    result = compile_batch(kernels(2), SM, cache=cache)
+    assert works(result, kernels(2))
+    assert CompileStage.WAIT in result.log.stage_ns
+
+
+def test_patience_begins_when_the_waiting_does(cache, monkeypatch):
+    """Not before the batch's own kernels are compiled, which may take longer than anybody's patience. The clock is the test's own."""
+    monkeypatch.setattr(module, "PATIENCE_S", 2.0)
+    other, (slow, theirs) = KernelCache(cache.folder.path), kernels(2)
+    key = kernel_key(theirs, SM)
+    assert other.claims.take(key)
+
+    cubin = compile_kernel(theirs, SM, cache=KernelCache(cache.folder.path.with_name("apart")))
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s, perf_counter_ns=time.perf_counter_ns)
+
+    def sleep(seconds):
+        before, clock.now_s = clock.now_s, clock.now_s + seconds
+        if before < 2.8 <= clock.now_s:
+            other.keep([key], cubin)
+
+    def late(code, name, architecture):
+        clock.now_s += 2.2
+        return compile_unit(code, name, architecture)
+
+    clock.sleep = sleep
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "compile_unit", late)
+    result = compile_batch([slow, theirs], SM, cache=cache)
+    assert result.log.counts == {Origin.COMPILED: 1, Origin.DISK: 1}
+    assert 2.8 <= clock.now_s < 3
 
 
 INTERRUPTED = """
@@ -331,6 +371,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_batch import SM, compile_batch, kernels, module, works
+from streamscope.kernels.compile.compilation_log import CompileStage
 from streamscope.kernels.compile.kernel_cache import KernelCache
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit
@@ -345,15 +386,15 @@ module.compile_unit = told
 try:
     compile_batch(sources, SM, workers=2, cache=cache)
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    print("interrupted", len(cache.claims._held), flush=True)
 module.compile_unit = compile_unit
 result = compile_batch(sources, SM, workers=2, cache=cache)
-print("works", works(result, sources), flush=True)
+print("works", works(result, sources), "waited", CompileStage.WAIT in result.log.stage_ns, flush=True)
 """
 
 
 def test_ctrl_c_in_the_middle(cache):
-    """Nothing is half written, and the next call works."""
+    """Nothing is half written, no claim is left, and the next call works."""
     script = INTERRUPTED.format(here=str(Path(__file__).parent), path=str(cache.folder.path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -361,19 +402,20 @@ def test_ctrl_c_in_the_middle(cache):
         process.send_signal(signal.SIGINT)
         said = process.stdout.read().split("\n")
         assert process.wait(60) == 0
-    assert "interrupted" in said
-    assert "works True" in said
+    assert "interrupted 0" in said
+    assert "works True waited False" in said
     assert not list(cache.folder.path.glob("*.partial"))
     assert all(file.header() for file in cache.folder.files())
 
 
-def test_an_error_of_the_progress_stops_the_batch(cache):
+def test_an_error_of_the_progress_stops_the_batch_and_leaves_no_claim(cache):
     def stop(done, count):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         compile_batch(kernels(4), SM, cache=cache, progress=stop)
-    assert works(compile_batch(kernels(4), SM, cache=cache), kernels(4))
+    other = Claims(cache.claims.path)
+    assert all(other.take(kernel_key(source, SM)) for source in kernels(4))
 
 
 def test_names_of_keys_are_digests():

@@ -54,6 +54,7 @@ def test_nvrtc_its_options_and_the_format_are_part_of_the_key(monkeypatch):
 def test_first_in_memory_then_on_disk_then_nowhere(tmp_path):
     cache = KernelCache(tmp_path)
     assert cache.find(KEYS[0]) is None
+    assert cache.find_or_claim(KEYS[:2]) == ({}, KEYS[:2])
     cache.keep(KEYS[:2], cubin())
     assert cache.find(KEYS[1]) == (cubin(), Origin.MEMORY)
     assert KernelCache(tmp_path).find(KEYS[1]) == (cubin(), Origin.DISK)
@@ -61,14 +62,62 @@ def test_first_in_memory_then_on_disk_then_nowhere(tmp_path):
     assert [cache.find(KEYS[1])[1] for _ in range(2)] == [Origin.DISK, Origin.MEMORY]
 
 
+def test_a_claim_ends_with_keeping_or_giving_up(tmp_path):
+    cache, other = KernelCache(tmp_path), KernelCache(tmp_path)
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+    assert other.find_or_claim(KEYS[:3]) == ({}, [])
+    cache.keep(KEYS[:1], cubin())
+    cache.give_up(KEYS[:2])
+    assert other.find_or_claim(KEYS[:3]) == ({KEYS[0]: (cubin(), Origin.DISK)}, [KEYS[1]])
+
+
+def test_what_came_between_looking_and_claiming_is_taken(tmp_path, monkeypatch):
+    cache, other = KernelCache(tmp_path), KernelCache(tmp_path)
+    take = cache.claims.take
+
+    def slow(key):
+        other.keep([key], cubin())
+        return take(key)
+
+    monkeypatch.setattr(cache.claims, "take", slow)
+    assert cache.find_or_claim(KEYS[:1]) == ({KEYS[0]: (cubin(), Origin.DISK)}, [])
+    assert other.claims.take(KEYS[0])
+
+
+def test_an_error_in_the_middle_leaves_no_claim(tmp_path, monkeypatch):
+    cache, find = KernelCache(tmp_path), KernelCache.find
+
+    def interrupted(self, key, *_):
+        if key == KEYS[2]:
+            raise KeyboardInterrupt
+        return find(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelCache, "find", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.find_or_claim(KEYS[:3])
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+
+
+def test_warnings_that_are_errors_leave_no_claim(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    cache = KernelCache(tmp_path / "file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)
+        with pytest.raises(CacheWarning):
+            cache.find_or_claim(KEYS[:3])
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+
+
 def test_memory_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_IN_MEMORY", 3)
     cache = KernelCache(tmp_path)
     for number in range(3):
         cache.keep([KEYS[number]], cubin(number))
+    cache.find(KEYS[0])
     cache.keep([KEYS[3]], cubin(3))
     cache.folder.clear()
-    assert [cache.find(key) is not None for key in KEYS[:4]] == [False, True, True, True]
+    assert [cache.find(key) is not None for key in KEYS[:4]] == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +149,8 @@ def test_without_a_home_folder_it_is_in_memory(monkeypatch, given):
     cache = kernel_cache()
     assert cache is kernel_cache()
     assert cache.folder.problem() == f"there is no home folder for {given or '~/.cache'}"
-    assert cache.find(KEYS[0]) is None
+    assert cache.find_or_claim(KEYS[:1]) == ({}, KEYS[:1])
+    assert cache.find_or_claim(KEYS[:1]) == ({}, [])
     with pytest.warns(CacheWarning, match="there is no home folder"):
         KernelCache(None, why_none=cache.folder.why_none).keep(KEYS[:1], cubin())
     with warnings.catch_warnings():
@@ -128,16 +178,12 @@ def test_a_file_under_another_kernels_name_is_missing_and_is_replaced(tmp_path):
     KernelCache(tmp_path).keep(KEYS[:2], whole)
     names = {KEYS[0]: "right", KEYS[1]: "wrong"}
     with pytest.warns(CacheWarning, match=f"cannot use .*{KEYS[1]}"):
-        assert found_of(tmp_path, names) == [whole, None]
-    replaced = Cubin(elf("wrong"), "sm_90", "13.0", 1, 1)
-    KernelCache(tmp_path).keep(KEYS[1:2], replaced)
-    assert found_of(tmp_path, names) == [whole, replaced]
-
-
-def found_of(folder, names):
-    """Return what another process finds in a folder."""
-    cache = KernelCache(folder)
-    return [found and found[0] for found in (cache.find(key, name, "sm_90") for key, name in names.items())]
+        found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names, "sm_90")
+    assert (list(found), claimed) == (KEYS[:1], KEYS[1:2])
+    other = KernelCache(tmp_path)
+    other.keep(KEYS[1:2], Cubin(elf("wrong"), "sm_90", "13.0", 1, 1))
+    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names, "sm_90")
+    assert (list(found), claimed) == (KEYS[:2], [])
 
 
 GOOD = Cubin(elf("k"), "sm_90", "13.0", 1, 1)
@@ -196,10 +242,10 @@ def test_a_file_of_eight_gigabytes_takes_no_memory(tmp_path, start):
 
 def found_again(folder):
     """Look for three kernels, find none, and find all once they were compiled."""
+    names = dict.fromkeys(KEYS[:3], "k")
     cache = KernelCache(folder)
     with pytest.warns(CacheWarning, match=r"cannot use .*cubin.*compiled again") as warned:
-        assert [cache.find(key, "k", "sm_90") for key in KEYS[:3]] == [None] * 3
+        assert cache.find_or_claim(KEYS[:3], names, "sm_90") == ({}, KEYS[:3])
     assert len(warned) == 1
     cache.keep(KEYS[:3], GOOD)
-    other = KernelCache(folder)
-    assert [other.find(key, "k", "sm_90") for key in KEYS[:3]] == [(GOOD, Origin.DISK)] * 3
+    assert KernelCache(folder).find_or_claim(KEYS[:3], names, "sm_90") == (dict.fromkeys(KEYS[:3], (GOOD, Origin.DISK)), [])

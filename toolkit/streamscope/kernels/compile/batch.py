@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from streamscope.errors import CompilationError
+from streamscope.interrupts import deferred
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, compilations, several
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
@@ -22,7 +23,10 @@ from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version, rejected
 from streamscope.kernels.source import KernelSource
 
+POLL_S = 0.005
 NOTICE_S = 0.1
+PATIENCE_S = 120.0
+"""How long nothing may come of somebody else's claims; then the kernels are compiled here, too."""
 MOST_IN_GROUP = 64
 """So that the progress shows, and Ctrl-C, which no group notices, need not wait long."""
 
@@ -94,22 +98,38 @@ class _Batch:
     sources: dict[str, KernelSource] = field(default_factory=dict)
     cubins: dict[KernelSource, Cubin] = field(default_factory=dict)
     failures: dict[KernelSource, CompilationError] = field(default_factory=dict)
+    claimed: list[str] = field(default_factory=list)
     stopped: bool = False
 
     def run(self) -> None:
-        if not self.sources:
-            return
-        missing = []
-        with self.log.stage(CompileStage.LOOK_UP, several([source.name for source in self.sources.values()])):
-            for key, source in self.sources.items():
-                hit = self.cache.find(key, source.name, self.architecture)
-                if hit is None:
-                    missing.append(key)
-                else:
-                    self._deliver(source, *hit)
-        self._report()
-        if missing:
-            self._compile(missing)
+        stage = CompileStage.LOOK_UP
+        while waiting := [key for key, source in self.sources.items() if source not in self.cubins and source not in self.failures]:
+            try:
+                with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
+                    found, mine = self._looked_up(waiting, PATIENCE_S if stage is CompileStage.WAIT else 0)
+                for key, (cubin, origin) in found.items():
+                    self._deliver(self.sources[key], cubin, origin)
+                self._report()
+                if mine:
+                    self._compile(mine)
+            finally:
+                with deferred():
+                    self.cache.give_up(self.claimed)
+                    self.claimed = []
+            stage = CompileStage.WAIT
+
+    def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return what is in the cache, and what is to be compiled here; for a time, look again as long as neither is anything."""
+        names = {key: self.sources[key].name for key in keys}
+        until_s = time.monotonic() + patience_s
+        while True:
+            with deferred():  # so that Ctrl-C leaves no claim that nobody knows of
+                found, self.claimed = self.cache.find_or_claim(keys, names, self.architecture)
+            if found or self.claimed or not patience_s:
+                return found, self.claimed
+            if time.monotonic() > until_s:
+                return found, list(keys)
+            time.sleep(POLL_S)
 
     def _compile(self, keys: Sequence[str]) -> None:
         keys_of = {self.sources[key]: key for key in keys}

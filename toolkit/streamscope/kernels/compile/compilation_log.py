@@ -38,6 +38,8 @@ class CompileStage(StrEnum):
     """NVRTC compiles a translation unit."""
     STORE = "store"
     """A cubin is written to the cache."""
+    WAIT = "wait"
+    """Another thread or process compiles what is needed."""
     LOAD = "load"
     """The driver loads a cubin onto the device."""
 

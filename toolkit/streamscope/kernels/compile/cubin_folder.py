@@ -27,7 +27,7 @@ KEPT_SHARE = 0.8
 """What is left of the most when cubins are evicted, so that it does not happen at every write."""
 STALE_S = 3600
 """Age from which a file that is not whole is nobody's any more."""
-SUFFIX, PARTIAL = ".cubin", ".partial"
+SUFFIX, PARTIAL, LOCK = ".cubin", ".partial", "lock"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
 _OURS = re.compile(r"[0-9a-f]{64}\.cubin")
 _OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
@@ -238,7 +238,7 @@ def _check_private(folder: Path) -> None:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    named = _OURS.fullmatch(entry.name) or _OURS_UNFINISHED.fullmatch(entry.name)
+    named = _OURS.fullmatch(entry.name) or _OURS_UNFINISHED.fullmatch(entry.name) or entry.name == LOCK
     return bool(named) and entry.is_file(follow_symlinks=False)
 
 

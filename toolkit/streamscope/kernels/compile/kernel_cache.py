@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 
 from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
+from streamscope.interrupts import Alive, Finaliser, when_gone
 from streamscope.kernels.compile.cubin import FORMAT, Cubin
-from streamscope.kernels.compile.cubin_folder import MOST_BYTES, CubinFolder
+from streamscope.kernels.compile.cubin_folder import LOCK, MOST_BYTES, CubinFolder
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
 from streamscope.kernels.source import KernelSource
 
 MOST_IN_MEMORY = 4096
-"""The oldest go first."""
 
 
 class Origin(StrEnum):
@@ -37,23 +42,110 @@ def kernel_key(source: KernelSource, architecture: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-class KernelCache:
-    """Compiled kernels by their keys: in memory, and in a folder; see `CubinFolder`.
+class Claims:
+    """Who compiles what: a key is claimed by one thread of one process at a time.
 
-    Nothing is locked while anything is compiled. Two that need the same kernel at the same time both compile it, and either's code will do.
+    Other processes are told by locks on single bytes of a file: the byte's position is made of the key. The locks are those of an *open
+    file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a crash blocks nobody and
+    nothing piles up.
+
+    Two keys whose positions agree keep each other waiting, no more. Where the file cannot be made or locked, claims count in this process
+    only, and another one may compile the same.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file; its content does not matter. Without one, claims count in this process only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._held: set[str] = set()
+        self._mutex = threading.Lock()
+        self._file: int | None = None
+        self._closing: Finaliser | None = None
+
+    def take(self, key: str) -> bool:
+        """Claim a key, a hexadecimal digest; return whether it was free. Never waits."""
+        with self._mutex:
+            if key in self._held or not self._lock(fcntl.F_WRLCK, key):
+                return False
+            self._held.add(key)
+            return True
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Free keys; those that this process does not hold are left as they are."""
+        with self._mutex:
+            for key in self._held.intersection(keys):
+                self._held.discard(key)
+                self._lock(fcntl.F_UNLCK, key)
+
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent what it holds.
+
+        The open file is shared: its locks would be taken for the child's, and would outlive the parent for as long as the child has it.
+        """
+        self._mutex = threading.Lock()  # a thread of the parent may have held it
+        self._held = set()
+        if self._closing is not None:
+            self._closing.now()
+        self._file = self._closing = None
+
+    def _lock(self, kind: int, key: str) -> bool:
+        """Lock or unlock the byte of a key; return whether nobody else has it."""
+        file = self._opened()
+        if file is None:
+            return True
+        try:
+            position = int(key[:15], 16)  # 60 bits: a file offset has 63
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, position, 1, 0))
+        except OSError as error:
+            # A file system without locks costs a compilation done twice, and nothing else.
+            return error.errno not in (errno.EAGAIN, errno.EACCES)
+        return True
+
+    def _opened(self) -> int | None:
+        if self._file is None and self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._closing = when_gone(self, partial(os.close, self._file))
+            except OSError:
+                return None
+        return self._file
+
+
+class KernelCache:
+    """Compiled kernels by their keys.
+
+    No lock is held while anything is compiled: who compiles a kernel has a claim on its key, others look again until it is there.
+
+    Parameters
+    ----------
+    path : Path or None
+        Folder of the part on disk; None where there can be none.
+    most_bytes : int
+        Size of that part.
+    why_none : str
+        Why there can be none.
     """
 
     def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
         self.folder = CubinFolder(path, most_bytes, why_none)
-        self._memory: dict[str, Cubin] = {}
+        self.claims = Claims(None if path is None else path / LOCK)
+        self._memory: OrderedDict[str, Cubin] = OrderedDict()
+        self._mutex = threading.Lock()
+        _ALL[id(self)] = self
 
     def find(self, key: str, name: str = "", architecture: str = "") -> tuple[Cubin, Origin] | None:
         """Return a compiled kernel and where it was; None where it is nowhere.
 
         With a ``name``, a file without that kernel for the ``architecture`` counts as missing: somebody may have copied it to this place.
         """
-        if (known := self._memory.get(key)) is not None:
-            return known, Origin.MEMORY
+        with self._mutex:
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key], Origin.MEMORY
         cubin = self.folder.read(key)
         if cubin is None:
             return None
@@ -63,20 +155,71 @@ class KernelCache:
         self._remember([key], cubin)
         return cubin, Origin.DISK
 
+    def find_or_claim(
+        self, keys: Iterable[str], names: Mapping[str, str] = MappingProxyType({}), architecture: str = ""
+    ) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return which kernels are there, and which the caller has claimed and must `keep` or `give_up`.
+
+        The others are claimed by other threads or processes; look again later. If those give up, they are free.
+        """
+        found: dict[str, tuple[Cubin, Origin]] = {}
+        claimed: list[str] = []
+        try:
+            for key in keys:
+                hit = self.find(key, names.get(key, ""), architecture)
+                if hit is None and self.claims.take(key):
+                    claimed.append(key)
+                    hit = self.find(key, names.get(key, ""), architecture)  # it may have come in between
+                    if hit is not None:
+                        self.claims.give_back([claimed.pop()])
+                if hit is not None:
+                    found[key] = hit
+        except BaseException:  # warnings may be errors
+            self.claims.give_back(claimed)
+            raise
+        return found, claimed
+
     def keep(self, keys: Sequence[str], cubin: Cubin) -> None:
-        """Keep kernels that were compiled together."""
+        """Keep kernels that were compiled together, and free their keys."""
         self._remember(keys, cubin)
-        self.folder.write(keys, cubin)
+        try:
+            self.folder.write(keys, cubin)
+        finally:
+            self.claims.give_back(keys)
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Free keys that are still claimed: their kernels were not compiled."""
+        self.claims.give_back(keys)
 
     def forget(self) -> None:
         """Forget what is in memory; what is on disk stays."""
-        self._memory.clear()
+        with self._mutex:
+            self._memory.clear()
 
-    def _remember(self, keys: Sequence[str], cubin: Cubin) -> None:
-        self._memory.update(dict.fromkeys(keys, cubin))
-        with suppress(StopIteration, RuntimeError):  # where another thread does the same
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent what it has claimed, and the locks that its threads may have held."""
+        self._mutex = threading.Lock()
+        self.claims.begin_again()
+
+    def _remember(self, keys: Iterable[str], cubin: Cubin) -> None:
+        with self._mutex:
+            for key in keys:
+                self._memory[key] = cubin
+                self._memory.move_to_end(key)
             while len(self._memory) > MOST_IN_MEMORY:
-                self._memory.pop(next(iter(self._memory)), None)
+                self._memory.popitem(last=False)
+
+
+_ALL = Alive[int, KernelCache]()
+"""By address."""
+
+
+def _after_fork() -> None:
+    for cache in _ALL.values():
+        cache.begin_again()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:
