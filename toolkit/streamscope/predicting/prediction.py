@@ -107,6 +107,8 @@ class Prediction(Trace):
 
     Attributes
     ----------
+    spans, info, origins, blocks
+        As of any trace; there are no blocks.
     supposition : Supposition
         What it was made of.
 
