@@ -124,7 +124,6 @@ def summary_html(
         If it is simulated, title, verdict and picture say so.
     groups : sequence of TimelineGroup
         For the picture; may be empty.
-    metrics : mapping of str to EngineMetrics
     verdict : Verdict or str
         With a `Verdict`, its evidence is there too, folded.
     capture : CaptureFacts, optional

@@ -113,25 +113,16 @@ def best(
 
 @dataclass
 class Selection:
-    """The engines among which one is chosen for a program.
-
-    Attributes
-    ----------
-    case : Case
-    device : Device
-    memory_limit : int, optional
-        Device memory that an engine may hold, in bytes.
-    admitted : dict of str to Checked
-        Engines that take part.
-    ruled_out : dict of str to Candidate
-        Those that do not.
-    """
+    """The engines among which one is chosen for a program."""
 
     case: Case
     device: Device
     memory_limit: int | None = None
+    """Device memory that an engine may hold, in bytes."""
     admitted: dict[str, Checked] = field(default_factory=dict)
+    """Engines that take part."""
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
+    """Those that do not."""
 
     def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps) -> None:
         """Prepare engines and admit each, unless something speaks against it."""

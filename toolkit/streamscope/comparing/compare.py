@@ -134,20 +134,13 @@ def compare(
 
 @dataclass(frozen=True)
 class Compared:
-    """Which engines are compared.
-
-    Attributes
-    ----------
-    names : tuple of str
-    choosing : bool
-        Whether one of them is to be chosen.
-    memory_limit : int, optional
-        What the chosen one may hold of device memory, in bytes.
-    """
+    """Which engines are compared."""
 
     names: tuple[str, ...]
     choosing: bool
+    """Whether one of them is to be chosen."""
     memory_limit: int | None
+    """What the chosen one may hold of device memory, in bytes."""
 
 
 def compared_engines(
@@ -165,11 +158,6 @@ def compared_engines(
         In bytes, or a size.
     spelled : callable
         How errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
-
-    Raises
-    ------
-    EngineError
-        An engine is unknown, ``"auto"`` stands beside others, or the limit is not a size or stands without ``"auto"``.
     """
     listed = None if engines is None else listed_names(engines)
     choosing = listed == (AUTO,)

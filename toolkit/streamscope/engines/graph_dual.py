@@ -33,11 +33,6 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     see `fastest`. The last two are graphs that are on no streams, since CUDA places the branches of a graph by itself; their plans have a
     lane for each branch. Where the user gives a number of streams, the fewest edges are left out if they have more branches than that;
     the capture's own order, which is the user's, never is.
-
-    Raises
-    ------
-    EngineError
-        ``streams`` is out of range.
     """
 
     def make(operations: Sequence[Operation], stream_of: StreamOf, edges: Edges | None = None) -> Plan:
