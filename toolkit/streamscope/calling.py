@@ -50,7 +50,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             limit = keywords.get("memory_limit")
             if isinstance(program, CapturedProgram) and limit is not None:
                 raise EngineError(
-                    f"captured {program.name!r} holds the memory of its capture, the same under every engine, so memory_limit= chooses none",
+                    f"captured {program.name!r} holds the memory of its capture under every engine, so memory_limit= chooses none",
                     hint=f"limit the capture: ss.capture(function, *inputs, memory_limit={shown(limit)})",
                 )
             if isinstance(program, ProgramFunction) and keywords.keys() - own:
