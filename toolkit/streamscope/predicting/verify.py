@@ -165,7 +165,7 @@ def verify(
 
     The engines take turns, in an order that is shuffled for each repeat. Each runs twice in its turn, and the second run counts: the first
     finds the GPU's caches full of what the engine before has used, which a trace of repeated runs does not. The sync trace is recorded
-    several times in between. The predictions see one: that whose run took nearest to what runs of sync usually take.
+    several times in between. The predictions see one, that whose run took nearest to what runs of sync usually take, and how long that is.
 
     Parameters
     ----------
@@ -232,7 +232,8 @@ def verify(
             makespans = _timed(case, prepared, count, before)
         usual_ns = float(np.median(makespans[SOURCE][1]))
         source = min(sources, key=lambda trace: abs(makespan_ns(trace) - usual_ns))
-    found = {engine: Verified(engine, what_if(source, engine, _streams(engine, allowed)), *makespans[engine][::-1]) for engine in PLANNERS}
+    predicted = {engine: what_if(source, engine, _streams(engine, allowed), usual_ns / 1e3) for engine in PLANNERS}
+    found = {engine: Verified(engine, prediction, *makespans[engine][::-1]) for engine, prediction in predicted.items()}
     return Verification(case.program.name, opened.info, source, found)
 
 
