@@ -1,4 +1,4 @@
-"""Charts as data: what `plotly_chart` draws as Plotly figures and `still_chart` as SVG, with the same numbers, words and colours.
+"""Charts as data. `still_chart` draws them as SVG; `plotly_chart` draws a `RowChart` as a Plotly figure, with the same numbers and colours.
 
 A `RowChart` has categories from top to bottom and values from left to right. A `PlaneChart` has values on both axes.
 """
@@ -105,17 +105,12 @@ class Cells:
     colour : integer array, rows x columns
         Index into ``colours``.
     colours : tuple of str
-    details : object array, rows x columns x values
-        What ``hover`` names as ``%{customdata[0]}`` and so on.
-    hover : str
     """
 
     x: Array
     y: Array
     colour: npt.NDArray[np.int64]
     colours: tuple[str, ...]
-    details: npt.NDArray[np.object_]
-    hover: str
 
 
 @dataclass(frozen=True)
@@ -132,8 +127,6 @@ class Line:
         A boundary, and not a line of equal values.
     colour : str
         Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells.
-    details, hover : array, str
-        For such a line, what shows when the pointer rests on a point: ``hover`` names the columns of ``details`` as `Cells` does.
     """
 
     x: Array
@@ -142,8 +135,6 @@ class Line:
     at: int
     dashed: bool = False
     colour: str = ""
-    details: Array | None = None
-    hover: str = ""
 
 
 @dataclass(frozen=True)
