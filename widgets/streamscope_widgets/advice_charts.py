@@ -111,7 +111,8 @@ def _paid_line(costs: DeviceCosts, count: int, colour: str) -> Line | None:
     paid = np.array([(length_us, number) for length_us, number in zip(lengths_us, replays, strict=True) if number is not None])
     if not len(paid):
         return None
-    return Line(*np.log10(paid.T), f"{count:,} kernels", 0, colour=colour)
+    x, y = np.log10(paid.T)
+    return Line(x, y, f"{count:,} kernels", 0, colour=colour)
 
 
 def _paid_spot(forecast: Forecast) -> Spot:

@@ -238,27 +238,7 @@ class _Edges:
 class GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
-    __slots__ = (
-        "_core",
-        "_delays",
-        "_edges",
-        "_free_ns",
-        "_id",
-        "_missing",
-        "_nodes",
-        "_previous",
-        "_records",
-        "_stream",
-        "_unfinished",
-    )
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        edges: _Edges,
-        stream: SimulatedStream,
-        previous: Moment,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._edges = edges

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -22,31 +23,23 @@ DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
 
 
+@dataclass(eq=False)
 class HostFunction:
     """A function with the variables it is called on."""
 
-    def __init__(
-        self,
-        name: str,
-        where: str,
-        function: Callable[..., Any],
-        arguments: Sequence[VariableState],
-        writes: Sequence[VariableState],
-        attributes: Mapping[str, Any],
-        duration_ns: float = DURATION_NS,
-    ) -> None:
-        self.name = name
-        self.where = where
-        """What errors call it, and the user's line that pushed it."""
-        self.function = function
-        """``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``."""
-        self.arguments = tuple(arguments)
-        self.writes = tuple(dict.fromkeys(writes))
-        self.attributes = dict(attributes)
-        self.duration_ns = duration_ns
-        """On the simulated device."""
-        self.in_turn: Callable[[], object] = int
-        """Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`."""
+    name: str
+    where: str
+    """What errors call it, and the user's line that pushed it."""
+    function: Callable[..., Any]
+    """``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``."""
+    arguments: tuple[VariableState, ...]
+    writes: tuple[VariableState, ...]
+    """Each once."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    duration_ns: float = DURATION_NS
+    """On the simulated device."""
+    in_turn: Callable[[], object] = int
+    """Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`."""
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
