@@ -96,45 +96,30 @@ class RowChart:
 
 @dataclass(frozen=True)
 class Cells:
-    """A plane of coloured cells.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-        Middles of the columns and of the rows.
-    colour : integer array, rows x columns
-        Index into ``colours``.
-    colours : tuple of str
-    """
+    """A plane of coloured cells."""
 
     x: Array
     y: Array
+    """float64: middles of the columns and of the rows."""
     colour: npt.NDArray[np.int64]
+    """Integer array, rows x columns: index into ``colours``."""
     colours: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line with words at one of its points.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-    words : str
-    at : int
-        Index of the point that the words stand at.
-    dashed : bool
-        A boundary, and not a line of equal values.
-    colour : str
-        Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells.
-    """
+    """A line with words at one of its points."""
 
     x: Array
     y: Array
+    """float64."""
     words: str
     at: int
+    """Index of the point that the words stand at."""
     dashed: bool = False
+    """A boundary, and not a line of equal values."""
     colour: str = ""
+    """Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells."""
 
 
 @dataclass(frozen=True)

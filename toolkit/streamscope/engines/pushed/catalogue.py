@@ -136,17 +136,13 @@ class RecentlyUsed(dict[K, V | None]):
 
     Entries have two generations. When the young one is full it becomes the old one, and the old one's entries are dropped. An old entry
     that is used becomes young again. So the cache keeps the ``most`` entries that were used last, and at most twice as many.
-
-    Parameters
-    ----------
-    dropped : callable, optional
-        Called with key and value of each entry that had to make room.
     """
 
     def __init__(self, most: int, dropped: Callable[[K, V], None] | None = None) -> None:
         super().__init__()
         self._most = most
         self._dropped = dropped
+        """Called with key and value of each entry that had to make room."""
         self._old: dict[K, V | None] = {}
 
     def __missing__(self, key: K) -> V | None:

@@ -36,10 +36,7 @@ class Fault:
 
         An operation pushed later reads the values that are there. When it runs does not matter.
 
-        Parameters
-        ----------
-        pushed : int or None
-            The operation's number; None for one that runs as it is pushed.
+        ``pushed``: the operation's number; None for one that runs as it is pushed.
         """
         return self.raised is None or (pushed is not None and pushed < self.raised)
 

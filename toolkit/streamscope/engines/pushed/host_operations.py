@@ -99,23 +99,18 @@ class HostQueue:
     has waited too long lets all moves go as they come from then on.
 
     The caller holds the engine's lock, but for `wait` and `release`.
-
-    Parameters
-    ----------
-    now_ns : callable
-        Returns the device's clock.
-    ordered : bool
-        That clock is virtual. Else all moves go as they come; an attribute, too, which `release` clears.
     """
 
     def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int], *, ordered: bool = True) -> None:
         self._pools = pools
         self._now_ns = now_ns
+        """Returns the device's clock."""
         self._idle = [pool.most for pool in pools]
         self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
         self._moves: deque[Latch] = deque()
         self._awaited: list[Latch] = []
         self.ordered = ordered
+        """That clock is virtual. Else all moves go as they come; an attribute, too, which `release` clears."""
 
     def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
         """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move."""
