@@ -53,7 +53,7 @@ class Reader(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.attributes, self.text, self.open = [], [], [], []
-        self.feed(text)
+        self.feed(text.replace(THEME_OF_VS_CODE, ""))
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
