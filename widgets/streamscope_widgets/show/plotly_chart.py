@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Bars, Boxes, Dots, Note, RowChart
+from streamscope_widgets.show.still_chart import row_document
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -20,9 +21,9 @@ TEMPLATE = {"layout": {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": FO
 
 def row_figure(chart: RowChart) -> go.Figure:
     """Draw a chart with categories from top to bottom."""
-    import plotly.graph_objects as go
+    from streamscope_widgets.show.pictured_figure import PicturedFigure
 
-    figure = go.Figure()
+    figure = PicturedFigure()
     for series in chart.series:
         _ADD[type(series)](figure, chart, series)
     if chart.rule is not None:
@@ -42,7 +43,7 @@ def row_figure(chart: RowChart) -> go.Figure:
         zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
     )  # fmt: skip
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")
-    return figure
+    return figure.pictured(row_document(chart))
 
 
 def _add_bars(figure: go.Figure, chart: RowChart, bars: Bars) -> None:
