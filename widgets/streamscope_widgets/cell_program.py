@@ -14,18 +14,12 @@ from streamscope.errors import ProgramError
 
 @dataclass(frozen=True)
 class CellProgram:
-    """What a cell became.
-
-    Attributes
-    ----------
-    function : callable
-        Takes the inputs in order and returns the value of the cell's last expression.
-    inputs : tuple of str
-        Names of the arrays that the cell reads, in the order of the cell.
-    """
+    """What a cell became."""
 
     function: Callable[..., Any]
+    """Takes the inputs in order and returns the value of the cell's last expression."""
     inputs: tuple[str, ...]
+    """Names of the arrays that the cell reads, in the order of the cell."""
 
 
 def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, filename: str) -> CellProgram:
@@ -36,20 +30,12 @@ def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, file
 
     Parameters
     ----------
-    cell : ast.Module
     namespace : dict
         The user's variables: the function's globals.
     name : str
         Name of the function.
     filename : str
         Where a traceback finds the cell's lines.
-
-    Raises
-    ------
-    ProgramError
-        The cell does not end with an expression.
-    SyntaxError
-        It holds what cannot stand in a function.
     """
     if not cell.body or not isinstance(cell.body[-1], ast.Expr):
         raise ProgramError("the cell does not end with an expression, so it has no result", hint="end it with what the program returns")

@@ -97,24 +97,16 @@ def compilation_comparison_html(comparison: CompilationComparison) -> Html:
 
 @dataclass(frozen=True)
 class AskedKernel:
-    """One kernel for one architecture, however often it was asked for.
-
-    Attributes
-    ----------
-    name, architecture : str
-    origins : mapping of Origin to int
-        How often it came from where.
-    compile_ns : float
-        As `KernelRecord.compile_ns`.
-    resources : KernelResources, optional
-        None where they are not known.
-    """
+    """One kernel for one architecture, however often it was asked for."""
 
     name: str
     architecture: str
     origins: Counter[Origin]
+    """How often it came from where."""
     compile_ns: float
+    """As `KernelRecord.compile_ns`."""
     resources: KernelResources | None
+    """None where they are not known."""
 
 
 def asked_kernels(records: Iterable[KernelRecord]) -> list[AskedKernel]:
@@ -203,7 +195,6 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
 
     Parameters
     ----------
-    stages : sequence of StageTime
     axis_ns : int
         Length of the time axis, where that is more than the stages take: so that two pictures have the same.
     """

@@ -121,10 +121,6 @@ class Marks:
 class Rows:
     """The spans of a trace in the rows in which they are drawn, and their marks at every level.
 
-    Parameters
-    ----------
-    spans : SpanTable
-
     Attributes
     ----------
     places : Places

@@ -67,7 +67,6 @@ def places_of(spans: SpanTable, *, thin: bool = False) -> Places:
 
     Parameters
     ----------
-    spans : SpanTable
     thin : bool
         They are blocks, and lanes are multiprocessors.
     """

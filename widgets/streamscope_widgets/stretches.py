@@ -61,7 +61,6 @@ class StretchLevels:
 
     Parameters
     ----------
-    found : Activity
     most_direct : int
         So many stretches are merged whenever they are asked for.
     """

@@ -26,7 +26,6 @@ def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mappi
     ----------
     tiles : Tiles or None
         None where the browser has all spans: it then asks for critical paths alone.
-    groups : sequence of TimelineGroup
     question : mapping
         Its ``type`` is one of `QUESTIONS`.
     """

@@ -211,13 +211,6 @@ def timeline(traces: Traces, finding: str = "") -> TimelineWidget:
         One group each, from top to bottom.
     finding : str
         What the still picture says that a reopened notebook shows.
-
-    Raises
-    ------
-    TraceError
-        There is no trace.
-    OutputError
-        The front end was not built.
     """
     return TimelineWidget(as_groups(traces), finding)
 

@@ -47,17 +47,12 @@ ROUNDING_NS = 5.0
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Up to, or from, which kernel length something pays.
-
-    Attributes
-    ----------
-    low_ns, high_ns : float
-        It pays for kernels of at least ``low_ns`` and at most ``high_ns``: 0 and infinite where there is no such limit between
-        `SHORTEST_NS` and `LONGEST_NS`; both are NaN where it never pays.
-    """
+    """Up to, or from, which kernel length something pays."""
 
     low_ns: float
     high_ns: float
+    """It pays for kernels of at least ``low_ns`` and at most ``high_ns``: 0 and infinite where there is no such limit between
+    `SHORTEST_NS` and `LONGEST_NS`; both are NaN where it never pays."""
 
     @property
     def never(self) -> bool:
@@ -67,30 +62,21 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class Regions:
-    """Which engine wins where.
-
-    Attributes
-    ----------
-    engines : tuple of str
-        The engines that compete, the simplest first; the first is what the others are compared with.
-    lengths_us : float64 array
-        Kernel lengths, in µs: columns.
-    counts : int64 array
-        Numbers of kernels: rows.
-    winner : int64 array, counts x lengths
-        Index of the simplest engine that is within `WORTH` of the fastest.
-    speedup : float64 array, counts x lengths
-        Makespan under the first engine over that under the winner.
-    dual_from_us : float64 array, counts
-        From which length on a second stream pays with launches one by one, in µs; NaN where it never does. Empty where there is none.
-    """
+    """Which engine wins where."""
 
     engines: tuple[str, ...]
+    """The engines that compete, the simplest first; the first is what the others are compared with."""
     lengths_us: npt.NDArray[np.float64]
+    """Kernel lengths, in µs: columns."""
     counts: npt.NDArray[np.int64]
+    """Numbers of kernels: rows."""
     winner: npt.NDArray[np.int64]
+    """Of shape (counts, lengths): index of the simplest engine that is within `WORTH` of the fastest."""
     speedup: npt.NDArray[np.float64]
+    """Of the same shape: makespan under the first engine over that under the winner."""
     dual_from_us: npt.NDArray[np.float64]
+    """For each count, from which length on a second stream pays with launches one by one, in µs; NaN where it never does. Empty where
+    there is none."""
 
 
 def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | Array) -> Array:

@@ -57,45 +57,29 @@ VARIED = (
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted cost.
-
-    Attributes
-    ----------
-    value_ns : float
-    margin_ns : float
-        Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it.
-    refits_ns : tuple of float
-        Its value in each of `REFITS` fits to the same times with random weights.
-    """
+    """A fitted cost."""
 
     value_ns: float
     margin_ns: float
+    """Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it."""
     refits_ns: tuple[float, ...] = ()
+    """Its value in each of `REFITS` fits to the same times with random weights."""
 
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """What a device and its host were found to cost.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-        If it is simulated, so are the measurements.
-    fitted : dict of str to Fitted
-        Each of `COSTS`.
-    captures : pairs (nodes, ns)
-        Host: capturing and instantiating a graph of so many nodes, as measured.
-    residual : float
-        Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves.
-    runs : int
-        How many times the costs were fitted to.
-    """
+    """What a device and its host were found to cost."""
 
     device: DeviceInfo
+    """If it is simulated, so are the measurements."""
     fitted: dict[str, Fitted]
+    """Each of `COSTS`."""
     captures: Points
+    """Host: capturing and instantiating a graph of so many nodes, as measured."""
     residual: float
+    """Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves."""
     runs: int
+    """How many times the costs were fitted to."""
 
     @property
     def run_ns(self) -> float:

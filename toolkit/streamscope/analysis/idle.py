@@ -199,7 +199,6 @@ def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> in
 
     Parameters
     ----------
-    spans : SpanTable
     device, call : integer arrays
         Rows of kernels and copies, and of their calls, -1 where there is none, as `call_rows` returns them.
     """

@@ -91,7 +91,6 @@ def median_intervals(values: npt.NDArray[Any], group: npt.NDArray[Any], groups: 
         Finite.
     group : integer array
         Of each value, from 0 to ``groups - 1``.
-    groups : int
 
     Returns
     -------

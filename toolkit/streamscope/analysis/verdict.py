@@ -95,20 +95,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Beside:
-    """What runs beside something else under an engine.
-
-    Attributes
-    ----------
-    engine : str
-    copies : float or None
-        Share of the copying time with a kernel running, too; None where nothing is copied.
-    host : float or None
-        Share of the host functions' time with the device at work, too; None where there are none.
-    """
+    """What runs beside something else under an engine."""
 
     engine: str
     copies: float | None
+    """Share of the copying time with a kernel running, too; None where nothing is copied."""
     host: float | None
+    """Share of the host functions' time with the device at work, too; None where there are none."""
 
     def shares(self, *words: str) -> str:
         """Return its shares in words, each after the words for its kind."""
@@ -238,8 +231,8 @@ class Verdict:
 
     @property
     def replayed(self) -> str:
-        """That no engine is a plain call, of code that was captured elsewhere; empty of other code."""
-        return NO_PLAIN_CALL if self.checked_against == NOTHING else ""
+        """That no engine is a plain call, of captured code; empty of other code."""
+        return NO_PLAIN_CALL if self.checked_against in (NOTHING, PLAIN_CALL) else ""
 
     @property
     def changed(self) -> str:

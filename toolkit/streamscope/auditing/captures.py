@@ -12,23 +12,15 @@ from streamscope.program.launch import Launch
 
 @dataclass(frozen=True)
 class Break:
-    """Something that breaks a capture.
-
-    Attributes
-    ----------
-    launch : Launch, optional
-        The launch at which it shows; for a lane that is not joined, its last one. None if it shows at no launch.
-    lane : int
-    why : str
-        What is wrong, with ``{lane}`` and ``{main}`` for the names of the lanes.
-    advice : str
-        What to do, likewise.
-    """
+    """Something that breaks a capture."""
 
     launch: Launch | None
+    """The launch at which it shows; for a lane that is not joined, its last one. None if it shows at no launch."""
     lane: int
     why: str
+    """What is wrong, with ``{lane}`` and ``{main}`` for the names of the lanes."""
     advice: str
+    """What to do, likewise."""
 
 
 @dataclass

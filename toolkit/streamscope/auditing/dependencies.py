@@ -31,20 +31,13 @@ def hazards(earlier: Work, later: Work) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The pieces of a program's work in program order, with the dependencies inside one run.
-
-    Attributes
-    ----------
-    work : list of Launch or HostCall
-    needs : list of list of int
-        For each piece, the earlier ones that it directly needs; the others follow from these.
-    number : mapping of Key to int
-        Index in ``work`` of each piece.
-    """
+    """The pieces of a program's work in program order, with the dependencies inside one run."""
 
     work: list[Work]
     needs: list[list[int]]
+    """For each piece, the earlier ones that it directly needs; the others follow from these."""
     number: dict[Key, int] = field(init=False)
+    """Index in ``work`` of each piece."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "number", {key_of(work): index for index, work in enumerate(self.work)})

@@ -38,13 +38,7 @@ LONGEST_ENGINE = 100
 
 
 def check_engine(engine: object) -> str:
-    """Return the name of an engine that can be a part of a file's name.
-
-    Raises
-    ------
-    ValueError
-        It is empty or too long, leads to another folder, or has characters that cannot be seen or written.
-    """
+    """Return the name of an engine that can be a part of a file's name."""
     if (
         not isinstance(engine, str)
         or not engine.isprintable()
@@ -86,11 +80,6 @@ def older_traces(folder: Path) -> set[str]:
     """Return the names of the traces of the comparison in a folder, which go when another one takes its place.
 
     Only files that are what that comparison says count. Traces without a checksum, of older versions, stay.
-
-    Raises
-    ------
-    OutputError
-        The folder has a ``comparison.json`` that is not ours, was changed, or was written by a newer version.
     """
     path = folder / FILE_NAME
     check_ordinary(path)
@@ -104,13 +93,7 @@ def older_traces(folder: Path) -> set[str]:
 
 
 def older_files(folder: Path) -> set[str]:
-    """Return what `older_traces` does, for a folder that is to get a report too.
-
-    Raises
-    ------
-    OutputError
-        The folder has a ``comparison.json`` or a ``report.html`` that is not ours.
-    """
+    """Return what `older_traces` does, for a folder that is to get a report too."""
     path = folder / REPORT_NAME
     check_ordinary(path)
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -134,15 +117,7 @@ def _traces_in(content: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def read_trace(comparison: Path, engine: str, checksum: str | None, device: DeviceInfo) -> Trace:
-    """Read the trace of an engine that a ``comparison.json`` names; without a checksum, a note in it says what that means.
-
-    Raises
-    ------
-    TraceError
-        It is missing or broken, or is not the trace that was saved with the comparison.
-    ValueError
-        The engine's name or the checksum cannot be one.
-    """
+    """Read the trace of an engine that a ``comparison.json`` names; without a checksum, a note in it says what that means."""
     path = comparison.with_name(trace_name(engine, checksum))
     if not path.exists():
         raise TraceError(f"{comparison} names a trace that is not there: {path.name}", hint="copy the whole folder that save() wrote")

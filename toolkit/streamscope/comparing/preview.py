@@ -40,16 +40,8 @@ class Preview:
 
         Parameters
         ----------
-        engines : sequence of str
         streams : int, optional
             Compute streams that engines may use that take several, as ``dual`` does; see `most_streams`.
-
-        Raises
-        ------
-        EngineError
-            ``streams`` is out of range.
-        DeviceError
-            An operation cannot run on the simulated device.
         """
         allowed = checked_streams(streams)
         runs = [self._run(engine, allowed if takes_streams(engine) else 1) for engine in engines]

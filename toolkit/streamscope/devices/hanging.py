@@ -18,7 +18,6 @@ def hung(what: str, limit_s: float, names: Sequence[str] = ()) -> HungError:
 
     Parameters
     ----------
-    what : str
     limit_s : float
         How long it was waited for.
     names : sequence of str

@@ -40,19 +40,13 @@ CHECKED_RUNS = 3
 
 @dataclass(frozen=True)
 class Checked:
-    """A case prepared for one engine: graphs captured, results in its outputs and checked.
-
-    Attributes
-    ----------
-    prepared : Prepared
-    max_abs_error, tolerance : float
-        How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing
-        is expected.
-    """
+    """A case prepared for one engine: graphs captured, results in its outputs and checked."""
 
     prepared: Prepared
     max_abs_error: float
     tolerance: float
+    """How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing is
+    expected."""
 
     @property
     def correct(self) -> bool:
@@ -100,18 +94,12 @@ class Case:
         ----------
         function : object
             What the verb was given.
-        inputs : sequence of array
         caller : str
             What errors call the verb.
         attributes : mapping of str to object, optional
             The function's own.
         checked : bool
             Whether there are expected results, where the program has a reference.
-
-        Raises
-        ------
-        ProgramError
-            It is not a program, or the inputs do not fit it.
         """
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
@@ -173,15 +161,7 @@ class Case:
         return len(known.operations) + steps_of_tolerance(known)
 
     def with_reference(self, steps: Steps | None = None) -> Case:
-        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation.
-
-        Raises
-        ------
-        ProgramError
-            A reference raises, or returns what does not fit.
-        OutOfMemoryError
-            This machine has too little memory.
-        """
+        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation."""
         if self.plain is None:
             return self
         known, said = known_part(self.plain), steps or Steps(silent, self.reference_steps)

@@ -20,18 +20,12 @@ Merge = tuple[int, int]
 
 @dataclass(frozen=True)
 class Spread:
-    """Operations on streams.
-
-    Attributes
-    ----------
-    order : tuple of int
-        All operations, so that each comes behind those that it waits for.
-    edges : Edges
-        For each operation those that it comes directly after, on its own stream too.
-    """
+    """Operations on streams."""
 
     order: tuple[int, ...]
+    """All operations, so that each comes behind those that it waits for."""
     edges: Edges
+    """For each operation those that it comes directly after, on its own stream too."""
 
 
 def with_fewer_waits(
@@ -50,7 +44,6 @@ def with_fewer_waits(
         The stream of each operation.
     needed : Edges
         For each operation those that it must come after.
-    duration_ns : sequence of float
     gap_ns, wait_ns : float
         From the end of an operation to the start of the next one on its stream, and of one that waits for it on another.
 

@@ -378,21 +378,10 @@ def prepare_traced(
     ----------
     program : Program
         What ``trace`` of a program function returns.
-    engine : str
-    device : {"auto", "cuda", "simulated"} or Device
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
     progress : callable, optional
         Is told how far it is.
-
-    Raises
-    ------
-    ProgramError
-        ``program`` is not one.
-    EngineError
-        The engine is unknown, or ``streams`` is out of range.
-    DeviceError
-        An operation cannot run on the device, or its memory is too small.
     """
     (name,) = engine_names([engine])
     _check_program(program)

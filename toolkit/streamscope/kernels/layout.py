@@ -16,18 +16,12 @@ INDEX32_LIMIT = 2**31
 
 @dataclass(frozen=True)
 class StridedLayout:
-    """Extents that several arrays are walked along together, and each array's strides.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Outermost axis first; at least one axis, none of extent 1 unless it is the only one.
-    strides : tuple of tuple of int
-        For each array a stride for each axis, in elements; 0 where the array repeats.
-    """
+    """Extents that several arrays are walked along together, and each array's strides."""
 
     extents: tuple[int, ...]
+    """Outermost axis first; at least one axis, none of extent 1 unless it is the only one."""
     strides: tuple[tuple[int, ...], ...]
+    """For each array a stride for each axis, in elements; 0 where the array repeats."""
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, current_tracer
+from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, Tracer, current_tracer, tracing
 from streamscope.program.variable import ArraySpec
 
 Request = Literal["write", "add", "null"]
@@ -55,6 +55,22 @@ def apply_request(
     if request == "add":
         return cast("Symbol", tracer.apply(adding or operator, [*arrays, out], {**attributes, "request": "add"}, out))
     return cast("Symbol", tracer.apply(operator, arrays, attributes, out))
+
+
+def source_of(apply: Callable[..., object], specs: Sequence[ArraySpec], added_to: ArraySpec | None = None, tuned: Any = None) -> str:
+    """Return the sources of the generated kernels that an operator launches for variables in fresh memory, one behind the other.
+
+    ``apply(*variables, out=..., request=...)`` applies it: it adds to a variable like ``added_to``, if that is given.
+    """
+    from streamscope.kernels.compile.program_kernels import kernels_of_launches
+
+    tracer = Tracer("source")
+    given = [tracer.symbol(spec, f"operand {number}", None) for number, spec in enumerate(specs)]
+    out = None if added_to is None else tracer.symbol(added_to, "out", None)
+    with tracing(tracer):
+        apply(*given, out=out, request="write" if out is None else "add")
+    launches = [launch for operation in tracer.operations for launch in operation.launches]
+    return "\n".join(kernel.code for kernel in kernels_of_launches(launches, [symbol.spec for symbol in tracer.symbols], tuned))
 
 
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:

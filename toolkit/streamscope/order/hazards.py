@@ -19,21 +19,15 @@ Item = TypeVar("Item")
 
 
 class Accesses(Generic[Item]):
-    """Who last used a variable.
-
-    Attributes
-    ----------
-    writer : object or None
-        The last that wrote it.
-    readers : dict of int to object
-        The last of each lane that has read it since.
-    """
+    """Who last used a variable."""
 
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
         self.writer: Item | None = None
+        """The last that wrote it."""
         self.readers: dict[int, Item] = {}
+        """The last of each lane that has read it since."""
 
     @property
     def users(self) -> list[Item]:
@@ -114,7 +108,6 @@ class HazardTracker:
 
         Parameters
         ----------
-        lane : int
         reads, writes : collection of int
             Ids of variables.
         after : iterable of Stamp or None

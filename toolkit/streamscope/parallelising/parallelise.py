@@ -94,7 +94,8 @@ def parallelise(
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional
-        Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
+        Device memory that the capture may hold beyond what a plain call has in use, in bytes or for example as ``"2 GiB"``; half of
+        what is free by default. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
         What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
     outputs : {"fresh", "static"}

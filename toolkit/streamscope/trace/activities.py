@@ -92,13 +92,7 @@ def joined(parts: Sequence[Activities]) -> Activities:
 
 
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
-    """Return the number of the GPU with the most work, or the wanted one.
-
-    Raises
-    ------
-    TraceError
-        There is no work of a GPU, or not of the wanted one.
-    """
+    """Return the number of the GPU with the most work, or the wanted one."""
     rows = activities.is_kind(ON_DEVICE)
     gpus, which = distinct(activities.gpu[rows])
     if not len(gpus):

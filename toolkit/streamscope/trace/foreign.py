@@ -57,7 +57,6 @@ def foreign_trace(
 
     Parameters
     ----------
-    activities : Activities
     engine, program, device, recorder, **info
         For the `TraceInfo`.
     gpu : int, optional

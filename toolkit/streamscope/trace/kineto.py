@@ -43,13 +43,7 @@ _QUIET = frozenset({"", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trac
 
 
 def read_kineto(file: IO[bytes], program: str, gpu: int | None = None) -> Trace:
-    """Read a Kineto file, open at its start and not compressed; ``program`` is what the trace is called.
-
-    Raises
-    ------
-    TraceError, LookupError, TypeError, ValueError, ArithmeticError
-        It is not such a file, or holds no work of a GPU.
-    """
+    """Read a Kineto file, open at its start and not compressed; ``program`` is what the trace is called."""
     reader = EventsReader(file)
     found: OwnSpans | _ForeignSpans | None = None
     for events in reader.pieces():

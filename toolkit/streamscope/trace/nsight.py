@@ -45,13 +45,7 @@ def is_nsight(tables: Tables) -> bool:
 
 
 def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
-    """Read the trace of one GPU from the tables of an export.
-
-    Raises
-    ------
-    TraceError, LookupError, TypeError, ValueError
-        They do not fit together, or hold no work of a GPU.
-    """
+    """Read the trace of one GPU from the tables of an export."""
     texts = {
         number: text for number, text in tables.texts("StringIds", ("id", "value")) if isinstance(number, int) and isinstance(text, str)
     }

@@ -26,12 +26,6 @@ def checked_columns(data: bytes, most_rows: int) -> list[str]:
     ----------
     data : bytes
         The whole file.
-    most_rows : int
-
-    Raises
-    ------
-    LookupError, TypeError, ValueError
-        They contradict each other or the file's length, or there is more to read than fits.
     """
     footer = _footer(data)
     leaves = _leaves(footer[2])

@@ -61,37 +61,18 @@ def write_parquet(trace: Trace, path: Path) -> Path:
 
 
 def read_parquet(path: Path) -> Trace:
-    """Read what `write_parquet` wrote.
-
-    Raises
-    ------
-    TraceError
-        The file is missing, truncated, damaged, too large, not a trace of ours, lacks columns, or has a newer schema than this version
-        knows.
-    """
+    """Read what `write_parquet` wrote."""
     return decoded_trace(path, trace_bytes(path))
 
 
 def trace_bytes(path: Path) -> bytes:
-    """Read a whole file that should hold a trace, for `decoded_trace`.
-
-    Raises
-    ------
-    TraceError
-        The file is missing, cannot be read, or is too large.
-    """
+    """Read a whole file that should hold a trace, for `decoded_trace`."""
     with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
 
 def decoded_trace(path: Path, data: bytes) -> Trace:
-    """Return the trace that the bytes of a file hold; ``path`` is what an error names.
-
-    Raises
-    ------
-    TraceError
-        They are not a whole trace of ours that this version can read.
-    """
+    """Return the trace that the bytes of a file hold; ``path`` is what an error names."""
     with told(path, hint=HINT):
         return _read(data)
 

@@ -38,13 +38,7 @@ def is_rocpd(tables: Tables) -> bool:
 
 
 def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
-    """Read the trace of one GPU from the tables of rocprofv3.
-
-    Raises
-    ------
-    TraceError, LookupError, TypeError, ValueError
-        They do not fit together, or hold no work of a GPU.
-    """
+    """Read the trace of one GPU from the tables of rocprofv3."""
     names, streams = Names(), Streams("process")
     parts, devices = [], dict[int, str]()
     for index, name in enumerate(sorted(name for name in tables.names if name.startswith(_KERNELS))):

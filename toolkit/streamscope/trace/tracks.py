@@ -18,20 +18,13 @@ from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanTabl
 
 @dataclass(frozen=True)
 class Track:
-    """Where a writer puts some spans of one lane.
-
-    Attributes
-    ----------
-    lane : str
-    device : bool
-        Whether it is a stream's; else it is the host's.
-    level : int
-        0 for the first track of its lane.
-    """
+    """Where a writer puts some spans of one lane."""
 
     lane: str
     device: bool
+    """Whether it is a stream's; else it is the host's."""
     level: int
+    """0 for the first track of its lane."""
 
     @property
     def label(self) -> str:

@@ -35,7 +35,6 @@ class Controls:
         Those that are chosen at first.
     streams : int, optional
         Chosen at first; None lets the engines choose.
-    repeats : int
     device : str or Device
         Chosen at first.
     recorder : str

@@ -33,32 +33,20 @@ def setting_words(name: str, value: int) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is to do.
-
-    Attributes
-    ----------
-    subject : Subject
-    values : mapping of str to int
-        Of its knobs.
-    dtype : str, optional
-        Of floating-point inputs; as they are by default.
-    engines : tuple of str
-    streams : int, optional
-        None lets the engines choose.
-    repeats : int
-    device : str or Device
-    recorder : str
-        What records the run on a GPU.
-    """
+    """What a run is to do."""
 
     subject: Subject
     values: Mapping[str, int]
+    """Of its knobs."""
     dtype: str | None
+    """Of floating-point inputs; as they are by default."""
     engines: tuple[str, ...]
     streams: int | None
+    """None lets the engines choose."""
     repeats: int
     device: str | Device
     recorder: str
+    """What records the run on a GPU."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -69,17 +57,10 @@ class Asked:
 
 @dataclass(frozen=True, repr=False)
 class Past:
-    """A run that is over.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    asked : Asked
-    comparison : Comparison
-    """
+    """A run that is over."""
 
     number: int
+    """From 1."""
     asked: Asked
     comparison: Comparison
 

@@ -31,21 +31,14 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting as the explorer offers it.
-
-    Attributes
-    ----------
-    name, meaning : str
-    values : tuple of int
-        What it can be set to, in order.
-    value : int
-        What it is set to at first.
-    """
+    """A setting as the explorer offers it."""
 
     name: str
     meaning: str
     values: tuple[int, ...]
+    """What it can be set to, in order."""
     value: int
+    """What it is set to at first."""
 
 
 class Subject(Protocol):

@@ -21,18 +21,12 @@ OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
 
 @dataclass(frozen=True)
 class Answer:
-    """A question and the sentence that answers it; all empty while there is no answer.
-
-    Attributes
-    ----------
-    question, sentence : str
-    because : str
-        What explains it; may be empty.
-    """
+    """A question and the sentence that answers it; all empty while there is no answer."""
 
     question: str = ""
     sentence: str = ""
     because: str = ""
+    """What explains it; may be empty."""
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -45,7 +39,6 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
 
     Parameters
     ----------
-    comparison : Comparison
     streams : int, optional
         How many were allowed; programs may use fewer, and captured code more.
     in_a_row : bool

@@ -44,11 +44,6 @@ class Document:
         is compared on the simulated device.
     name : str
         What the reader calls it.
-
-    Raises
-    ------
-    TraceError
-        It is broken, or not ours.
     """
 
     def __init__(self, path: Path, name: str) -> None:

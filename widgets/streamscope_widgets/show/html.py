@@ -59,42 +59,27 @@ def joined(parts: Iterable[str], between: str = "") -> Html:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    heading : str
-    meaning : str
-        Shown when the pointer rests on the heading.
-    kind : {"number", "text", "code", "prose", "bar"}
-        Numbers stand on the right; only prose is wrapped.
-    """
+    """A column of a table."""
 
     heading: str = ""
     meaning: str = ""
+    """Shown when the pointer rests on the heading."""
     kind: Literal["number", "text", "code", "prose", "bar"] = "number"
+    """Numbers stand on the right; only prose is wrapped."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
-
-    Attributes
-    ----------
-    cells : sequence of str
-        As many as there are columns; `Html` is not escaped.
-    bold : bool or collection of int
-        Whether all cells are bold, or which.
-    title : str
-        Shown when the pointer rests on the first cell.
-    style : str
-        Added to the style of each cell.
-    """
+    """A row of a table."""
 
     cells: Sequence[str]
+    """As many as there are columns; `Html` is not escaped."""
     bold: bool | Collection[int] = False
+    """Whether all cells are bold, or which."""
     title: str = ""
+    """Shown when the pointer rests on the first cell."""
     style: str = ""
+    """Added to the style of each cell."""
 
 
 def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:

@@ -36,8 +36,6 @@ class CudaBench:
 
     Parameters
     ----------
-    device : CudaDevice
-    stream : CudaStream
     what : str
         Names the operator in errors.
     owner : tuple of int, optional
@@ -57,8 +55,6 @@ class CudaBench:
 
         Parameters
         ----------
-        source : KernelSource
-        blocks, threads : int
         arguments : sequence
             CuPy arrays, passed as pointers, and ctypes scalars.
         """

@@ -51,11 +51,6 @@ class CudaDevice:
     ----------
     index : int
         Which of the machine's GPUs.
-
-    Raises
-    ------
-    NoDeviceError
-        There is no usable GPU, or a library is missing.
     """
 
     def __init__(self, index: int = 0) -> None:

@@ -100,7 +100,6 @@ class CudaGraph:
     ----------
     captured : int
         Address of the captured graph, which is taken over.
-    captures : Captures
     uploads : cupy.cuda.Stream
         On which it is put on the device. The host waits for that, since CUDA does not say that a launch on another stream does.
     refused : str

@@ -54,7 +54,6 @@ def under_way(edges: Sequence[Sequence[int]], ended: Sequence[bool] | npt.NDArra
     ----------
     edges : sequence of sequence of int
         For each node those that it comes directly after.
-    ended : sequence of bool
 
     Examples
     --------

@@ -77,8 +77,6 @@ class Execution:
 
         Parameters
         ----------
-        work : Work
-        finished : callable
         stream : str
             Where it was put, for the log.
         stretch : float

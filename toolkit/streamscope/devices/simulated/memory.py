@@ -55,13 +55,7 @@ class SimulatedBlock:
 
 
 class SimulatedBuffer:
-    """Memory of one variable; `streamscope.devices.protocol.Buffer`.
-
-    Raises
-    ------
-    DeviceError
-        The block is smaller than the array.
-    """
+    """Memory of one variable; `streamscope.devices.protocol.Buffer`."""
 
     def __init__(self, block: SimulatedBlock, spec: ArraySpec) -> None:
         if block.nbytes < spec.nbytes:
@@ -152,13 +146,7 @@ class Memory:
         return 1 - self._used / self._capacity
 
     def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
-        """Return a block; its memory is free again when it is collected.
-
-        Raises
-        ------
-        OutOfMemoryError
-            More device memory than the model has, or more memory than this machine has.
-        """
+        """Return a block; its memory is free again when it is collected."""
         self._collect()
         if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
@@ -184,13 +172,7 @@ class Memory:
 
 
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:
-    """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it.
-
-    Raises
-    ------
-    DeviceError
-        There are too many or too few results, or one does not fit.
-    """
+    """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it."""
     if len(results) != len(targets):
         raise DeviceError(f"{what} returned {len(results)} arrays for {len(targets)} variables")
     for result, target in zip(results, targets, strict=True):

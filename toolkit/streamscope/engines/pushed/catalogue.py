@@ -44,19 +44,7 @@ def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
 
 
 class Part:
-    """One template with its variables.
-
-    Attributes
-    ----------
-    name : str
-    template : Template
-    inputs : tuple of VariableState
-        What it reads, each once, as the inputs of the template's program.
-    reads, writes : tuple of VariableState
-        What it only reads, and what it writes.
-    calls : dict of int to tuple of callables
-        By lane: the calls that put it on the lane's stream.
-    """
+    """One template with its variables."""
 
     __slots__ = ("_scratch", "calls", "inputs", "name", "reads", "template", "writes")
 
@@ -64,21 +52,16 @@ class Part:
         self.name = name
         self.template = template
         self.inputs = tuple(inputs)
+        """What it reads, each once, as the inputs of the template's program."""
         self.writes = tuple(writes)
         self.reads = tuple(state for state in inputs if state not in self.writes)
+        """What it only reads, and what it writes."""
         self.calls: dict[int, tuple[Call, ...]] = {}
+        """By lane: the calls that put it on the lane's stream."""
         self._scratch: list[Scratch] = []
 
     def bind(self, device: Device, memory: MemoryPool, lane: Lane) -> tuple[Call, ...]:
-        """Prepare the launches for a lane, with memory for variables that nothing has written before.
-
-        Raises
-        ------
-        OutOfMemoryError
-            The message names the operation.
-        DeviceError
-            A launch cannot run on the device.
-        """
+        """Prepare the launches for a lane, with memory for variables that nothing has written before."""
         program, stream = self.template.program, lane.stream
         for state in self.writes:
             state.allocate(memory, stream, self.name)
@@ -104,27 +87,7 @@ class Part:
 
 
 class Application:
-    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        One, but in bulk; in this order on one stream.
-    reads, writes : tuple of VariableState
-        What the parts only read, and what one of them writes; each once.
-    priority : bool
-        It goes on the stream of higher priority.
-    lines : tuple of str or None
-        The user's line of each part, where it is known already.
-    estimate_ns : float
-        About how long it runs alone.
-    lane : Lane or None
-        Where it goes always; None if that is chosen afresh each time.
-    kind : LaunchKind
-        Of the parts' launches, see `Template`.
-    launches : bool
-        There is something to put on a stream; on empty arrays there is not.
-    """
+    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there."""
 
     __slots__ = ("estimate_ns", "kind", "lane", "launches", "lines", "parts", "priority", "reads", "writes")
 
@@ -132,14 +95,22 @@ class Application:
         self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
     ) -> None:
         self.parts = tuple(parts)
+        """One, but in bulk; in this order on one stream."""
         self.priority = priority
+        """It goes on the stream of higher priority."""
         self.lines = tuple(lines)
+        """The user's line of each part, where it is known already."""
         self.estimate_ns = estimate_ns
+        """About how long it runs alone."""
         self.lane = lane
+        """Where it goes always; None if that is chosen afresh each time."""
         self.kind: LaunchKind = self.parts[0].template.kind
+        """Of the parts' launches, see `Template`."""
         self.launches = any(part.template.launches for part in self.parts)
+        """There is something to put on a stream; on empty arrays there is not."""
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
+        """What the parts only read, and what one of them writes; each once."""
 
     @property
     def states(self) -> tuple[VariableState, ...]:
@@ -164,7 +135,6 @@ class RecentlyUsed(dict[K, V | None]):
 
     Parameters
     ----------
-    most : int
     dropped : callable, optional
         Called with key and value of each entry that had to make room.
     """
@@ -215,18 +185,13 @@ class Catalogue:
     """Templates and applications of one engine.
 
     Keys hold the numbers of variables, so that a variable can go while applications of it are kept; `forget` drops those.
-
-    Attributes
-    ----------
-    applications : RecentlyUsed
-        By key; the caller holds the lock.
-    misses : int
-        Applications that were not kept, and so were made.
     """
 
     def __init__(self, issuer: Issuer) -> None:
         self.misses = 0
+        """Applications that were not kept, and so were made."""
         self.applications: RecentlyUsed[Key, Application] = RecentlyUsed(APPLICATIONS, self._unlink)
+        """By key; the caller holds the lock."""
         self._templates: RecentlyUsed[Key, Template] = RecentlyUsed(TEMPLATES)
         self._keys: defaultdict[int, set[Key]] = defaultdict(set)
         self._issuer = issuer
@@ -261,13 +226,7 @@ class Catalogue:
         writes: Sequence[VariableState],
         attributes: Mapping[str, Any],
     ) -> Template:
-        """Return the template of a function for variables like these, traced if it is not kept, with no lock held.
-
-        Raises
-        ------
-        TracingError
-        ProgramError
-        """
+        """Return the template of a function for variables like these, traced if it is not kept, with no lock held."""
         key = template_key(function, arguments, writes, attributes)
         with self._issuer.lock:
             found = self._templates[key]

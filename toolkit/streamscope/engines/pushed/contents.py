@@ -31,19 +31,13 @@ _NUMBERS = count()
 
 
 class Lifetimes:
-    """The variables of one engine.
-
-    Attributes
-    ----------
-    live : dict of int to VariableState
-        Those that have not been deleted.
-    dropped : deque of Handle
-        Those that Python has let go; see `collect`.
-    """
+    """The variables of one engine."""
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue) -> None:
         self.live: dict[int, VariableState] = {}
+        """Those that have not been deleted."""
         self.dropped: deque[Handle] = deque()
+        """Those that Python has let go; see `collect`."""
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue

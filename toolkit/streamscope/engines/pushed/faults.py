@@ -13,28 +13,20 @@ KEPT = 100
 
 
 class Fault:
-    """Why an operation did not do what it was asked for.
-
-    Attributes
-    ----------
-    name, where : str
-        The operation, and the user's line that pushed it.
-    cause : BaseException or None
-        As `kept` leaves it; once it was raised, the error has it.
-    pushed : int or None
-        The operation's number, see `FaultLog.number`; None until the fault is kept.
-    raised : int or None
-        The number of the wait that has raised it.
-    """
+    """Why an operation did not do what it was asked for."""
 
     __slots__ = ("__weakref__", "cause", "name", "pushed", "raised", "where")
 
     def __init__(self, name: str, where: str, cause: BaseException, pushed: int | None = None) -> None:
         self.name = name
         self.where = where
+        """The operation, and the user's line that pushed it."""
         self.cause: BaseException | None = kept(cause)
+        """As `kept` leaves it; once it was raised, the error has it."""
         self.pushed = pushed
+        """The operation's number, see `FaultLog.number`; None until the fault is kept."""
         self.raised: int | None = None
+        """The number of the wait that has raised it."""
 
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
@@ -71,18 +63,14 @@ class FaultLog:
 
     Each is raised once. A wait for all raises first what was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
     it is raised where its variable is waited for, and a wait for all counts it.
-
-    Attributes
-    ----------
-    live : bool
-        Whether there are any, so that operations must look at what they read.
-    number : callable
-        Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of all.
     """
 
     def __init__(self) -> None:
         self.live = False
+        """Whether there are any, so that operations must look at what they read."""
         self.number = count(1).__next__
+        """Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of
+        all."""
         self._faults: list[Fault] = []
         self._later = Alive[int, Fault]()  # by address
         self._more = 0

@@ -23,21 +23,7 @@ DURATION_NS = 20_000.0
 
 
 class HostFunction:
-    """A function with the variables it is called on.
-
-    Attributes
-    ----------
-    name, where : str
-        What errors call it, and the user's line that pushed it.
-    function : callable
-        ``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``.
-    arguments, writes : sequence of VariableState
-    attributes : mapping
-    duration_ns : float
-        On the simulated device.
-    in_turn : callable
-        Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`.
-    """
+    """A function with the variables it is called on."""
 
     def __init__(
         self,
@@ -51,12 +37,16 @@ class HostFunction:
     ) -> None:
         self.name = name
         self.where = where
+        """What errors call it, and the user's line that pushed it."""
         self.function = function
+        """``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``."""
         self.arguments = tuple(arguments)
         self.writes = tuple(dict.fromkeys(writes))
         self.attributes = dict(attributes)
         self.duration_ns = duration_ns
+        """On the simulated device."""
         self.in_turn: Callable[[], object] = int
+        """Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`."""
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
@@ -119,7 +109,6 @@ class HostQueue:
 
     Parameters
     ----------
-    pools : sequence of Workers
     now_ns : callable
         Returns the device's clock.
     ordered : bool

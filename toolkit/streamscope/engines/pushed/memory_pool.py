@@ -47,28 +47,19 @@ def size_class(nbytes: int) -> int:
 
 @dataclass
 class MemoryStatistics:
-    """What a pool holds of one kind of memory, and what it has done.
-
-    Attributes
-    ----------
-    in_use_bytes : int
-        Size of the blocks that are handed out.
-    high_water_bytes : int
-        The most that ``in_use_bytes`` has been.
-    reserved_bytes : int
-        Size of all blocks taken from the device and not given back, in use or free.
-    allocations, reuses : int
-        Requests served with memory new from the device, and with a block that was there.
-    waits : int
-        Waits put on streams before a block could be used again.
-    """
+    """What a pool holds of one kind of memory, and what it has done."""
 
     in_use_bytes: int = 0
+    """Size of the blocks that are handed out."""
     high_water_bytes: int = 0
+    """The most that ``in_use_bytes`` has been."""
     reserved_bytes: int = 0
+    """Size of all blocks taken from the device and not given back, in use or free."""
     allocations: int = 0
     reuses: int = 0
+    """Requests served with memory new from the device, and with a block that was there."""
     waits: int = 0
+    """Waits put on streams before a block could be used again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,15 +142,12 @@ class MemoryPool:
     ----------
     device : Device
         Where the memory comes from.
-
-    Attributes
-    ----------
-    reclaim : callable
-        Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make again.
     """
 
     def __init__(self, device: Device) -> None:
         self.reclaim: Callable[[], object] = lambda: None
+        """Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make
+        again."""
         self._device = device
         self._stores = {place: _Store() for place in Place}
         self._held: dict[int, _Held] = {}
@@ -177,7 +165,6 @@ class MemoryPool:
 
         Parameters
         ----------
-        spec : ArraySpec
         place : Place
             Device memory, or page-locked host memory.
         stream : Stream, optional
@@ -204,11 +191,6 @@ class MemoryPool:
         after : sequence of (Stream, EventStamp)
             The last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be done or
             implied may be left out.
-
-        Raises
-        ------
-        DeviceError
-            The buffer is not one of this pool's, or was freed before.
         """
         held = self._held.pop(id(buffer), None)
         if held is None:

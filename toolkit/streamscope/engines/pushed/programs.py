@@ -52,16 +52,11 @@ class _Entry:
 
 
 class KeptPrograms:
-    """The programs of one engine that are kept prepared: as many as memory allows, those used last.
-
-    Attributes
-    ----------
-    evicted : int
-        Programs that had to make room.
-    """
+    """The programs of one engine that are kept prepared: as many as memory allows, those used last."""
 
     def __init__(self, device: Device) -> None:
         self.evicted = 0
+        """Programs that had to make room."""
         self._device = device
         self._entries: OrderedDict[tuple[object, ...], _Entry] = OrderedDict()
         self._lock = Lock()
@@ -109,7 +104,6 @@ class PreparedPrograms:
 
     Parameters
     ----------
-    issuer : Issuer
     engine : str
         How programs run.
     streams : int, optional
@@ -117,7 +111,6 @@ class PreparedPrograms:
 
     Attributes
     ----------
-    kept : KeptPrograms
     runs, prepared : int
         Runs that were asked for, and programs that were prepared for them.
     """

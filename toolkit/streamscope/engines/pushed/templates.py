@@ -22,26 +22,17 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Template:
-    """A function traced for variables of certain shapes, dtypes and places.
-
-    Attributes
-    ----------
-    program : Program
-        Its inputs are the variables that are read, each once; its outputs those that are written.
-    launches : tuple of Launch
-        What it puts on a stream; empty for a host function.
-    host_call : HostCall or None
-    kind : LaunchKind
-        ``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream.
-    temporaries : tuple of int
-        Ids of the program's variables that are neither read nor written from outside.
-    """
+    """A function traced for variables of certain shapes, dtypes and places."""
 
     program: Program
+    """Its inputs are the variables that are read, each once; its outputs those that are written."""
     launches: tuple[Launch, ...]
+    """What it puts on a stream; empty for a host function."""
     host_call: HostCall | None
     kind: LaunchKind
+    """``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream."""
     temporaries: tuple[int, ...]
+    """Ids of the program's variables that are neither read nor written from outside."""
 
 
 def typed(value: object) -> object:
@@ -85,14 +76,7 @@ def trace(
 
 
 def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[VariableState]) -> Template:
-    """Check that a traced program does what the push says it does.
-
-    Raises
-    ------
-    ProgramError
-        It has more or fewer results, or others than fit ``writes``; it writes to what it should only read, or would write over it while it
-        is still read; or it mixes host functions with work for the device.
-    """
+    """Check that a traced program does what the push says it does."""
     name = program.name
     if len(program.outputs) != len(writes):
         results = f"{len(program.outputs)} result{'s' if len(program.outputs) != 1 else ''}"

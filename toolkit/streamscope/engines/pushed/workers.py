@@ -73,13 +73,7 @@ class Workers:
         self._last: Task | None = None
 
     def put(self, task: Task) -> None:
-        """Queue a task; it must not raise.
-
-        Raises
-        ------
-        EngineError
-            The system cannot start a thread for it, and none is there yet.
-        """
+        """Queue a task; it must not raise."""
         with self._lock:
             self._busy += 1
             if self._busy > len(self.threads) and len(self.threads) < self.most:

@@ -36,19 +36,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of a batch.
-
-    Attributes
-    ----------
-    cubins : mapping of KernelSource to Cubin
-        The machine code with each kernel that compiled.
-    failures : mapping of KernelSource to CompilationError
-        Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source.
-    log : CompilationLog
-    """
+    """What came of a batch."""
 
     cubins: Mapping[KernelSource, Cubin]
+    """The machine code with each kernel that compiled."""
     failures: Mapping[KernelSource, CompilationError]
+    """Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source."""
     log: CompilationLog
 
     def check(self) -> None:

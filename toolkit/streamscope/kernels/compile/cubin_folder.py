@@ -35,20 +35,13 @@ _OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
 
 @dataclass
 class CubinFile:
-    """One cubin on disk, under the keys of all its kernels.
-
-    Attributes
-    ----------
-    paths : list of Path
-        One for each key; they are hard links to one file.
-    bytes : int
-    used_s : float
-        When it was written or read last, in seconds since 1970.
-    """
+    """One cubin on disk, under the keys of all its kernels."""
 
     paths: list[Path] = field(default_factory=list)
+    """One for each key; they are hard links to one file."""
     bytes: int = 0
     used_s: float = 0.0
+    """When it was written or read last, in seconds since 1970."""
 
     def header(self) -> dict[str, object]:
         """Return what the file says about its cubin; empty where it is broken or gone."""

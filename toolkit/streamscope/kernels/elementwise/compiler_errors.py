@@ -21,27 +21,18 @@ _INDENT = 2
 
 @dataclass(frozen=True)
 class Written:
-    """An operator of one line, as its user wrote it.
-
-    Attributes
-    ----------
-    name : str
-        What the operator is called.
-    line : str
-        The whole line.
-    expressions : tuple of str
-        As they stand in generated sources: of the result, then of gradients.
-    functions : str
-        The source of the user's device functions, as it stands there.
-    place : str
-        ``file:line`` of the user's code.
-    """
+    """An operator of one line, as its user wrote it."""
 
     name: str
+    """What the operator is called."""
     line: str
+    """The whole line."""
     expressions: tuple[str, ...]
+    """As they stand in generated sources: of the result, then of gradients."""
     functions: str
+    """The source of the user's device functions, as it stands there."""
     place: str
+    """``file:line`` of the user's code."""
 
     def part_at(self, lines: list[str], number: int) -> _Part | None:
         """Return which part of it is at a line of a source; None where that line is none of it."""

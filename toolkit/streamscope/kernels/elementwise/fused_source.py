@@ -30,31 +30,20 @@ _CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
 
 @dataclass(frozen=True)
 class FusedStep:
-    """One operation in a fused kernel.
-
-    Attributes
-    ----------
-    signature : Signature
-    arguments : tuple of str
-        Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps.
-        One that accumulates has what it adds to as a last argument.
-    """
+    """One operation in a fused kernel."""
 
     signature: Signature
     arguments: tuple[str, ...]
+    """Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps. One
+    that accumulates has what it adds to as a last argument."""
 
 
 @dataclass(frozen=True)
 class FusedSignature(Signature):
-    """What the kernel of several steps computes: the last step's result.
-
-    Attributes
-    ----------
-    steps : tuple of FusedStep
-        In order.
-    """
+    """What the kernel of several steps computes: the last step's result."""
 
     steps: tuple[FusedStep, ...] = ()
+    """In order."""
 
     def device_functions(self) -> str:
         """Return the steps as functions, and one that calls them in order."""

@@ -34,30 +34,19 @@ SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
 
 
 class Arithmetic(NamedTuple):
-    """What whole numbers may overflow in, and how that is written so that they wrap.
-
-    Attributes
-    ----------
-    signs : tuple of int
-        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
-    inserted : tuple of (int, str)
-        What is inserted where.
-    """
+    """What whole numbers may overflow in, and how that is written so that they wrap."""
 
     signs: tuple[int, ...]
+    """Positions of operators of `SIGNS`, applied from left to right, or of ``abs``."""
     inserted: tuple[tuple[int, str], ...]
+    """What is inserted where."""
 
 
 class Typed(dict[str, Any]):
-    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too.
-
-    Attributes
-    ----------
-    whole : dict of int to dtype
-        By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to.
-    """
+    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too."""
 
     whole: dict[int, DType]
+    """By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to."""
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (

@@ -32,20 +32,13 @@ MOST_WRITTEN_BITS = 128
 
 @dataclass(frozen=True)
 class Promoted:
-    """Dtypes of one application.
-
-    Attributes
-    ----------
-    taken : tuple of dtype
-        That each operand is converted to.
-    result : dtype
-    first : dtype
-        What NumPy converts the first operand to: the type of arithmetic.
-    """
+    """Dtypes of one application."""
 
     taken: tuple[DType, ...]
+    """That each operand is converted to."""
     result: DType
     first: DType
+    """What NumPy converts the first operand to: the type of arithmetic."""
 
 
 def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, keep_whole: bool = False) -> Promoted:

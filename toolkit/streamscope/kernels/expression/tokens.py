@@ -36,33 +36,20 @@ _SIDE = 80
 
 
 class Token(NamedTuple):
-    """A word of an expression.
-
-    Attributes
-    ----------
-    kind : {"number", "name", "sign", "end"}
-    text : str
-    position : int
-        Index of its first character.
-    """
+    """A word of an expression."""
 
     kind: str
     text: str
     position: int
+    """Index of its first character."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """Where an expression is wrong, and why.
-
-    Attributes
-    ----------
-    position : int
-        Index of the character.
-    problem, hint : str
-    """
+    """Where an expression is wrong, and why."""
 
     position: int
+    """Index of the character."""
     problem: str
     hint: str
 
