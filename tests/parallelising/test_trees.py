@@ -275,7 +275,15 @@ def test_what_can_be_called_keeps_its_arrays_to_itself():
     assert taken_apart({"model": Module(), "rate": SimpleNamespace(value=1)}, is_array)[0] == []
 
 
-NUMBERS = [np.array([7, 5, 2]), np.array([7, 5, 3]), np.array([7, 5]), np.array([7, 5, 2], np.int32), np.array(0.0), np.array(-0.0), np.array([True])]
+NUMBERS = [
+    np.array([7, 5, 2]),
+    np.array([7, 5, 3]),
+    np.array([7, 5]),
+    np.array([7, 5, 2], np.int32),
+    np.array(0.0),
+    np.array(-0.0),
+    np.array([True]),
+]
 
 
 @pytest.mark.parametrize("number", range(len(NUMBERS)))

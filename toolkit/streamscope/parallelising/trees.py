@@ -1,8 +1,8 @@
 """What a function takes and returns, taken apart into its arrays and put together again.
 
 A tree is what is left of a value without its arrays: which tuples, lists, sets, mappings and dataclasses hold them, and the other values
-between them, which are constants. Small arrays of numbers in host memory are constants, too. Mappings have their keys in an order, as a loop over them sees it. The same array twice is one array,
-so a tree also tells which arguments were the same.
+between them, which are constants. Small arrays of numbers in host memory are constants, too. Mappings have their keys in an order, as a
+loop over them sees it. The same array twice is one array, so a tree also tells which arguments were the same.
 """
 
 from __future__ import annotations
