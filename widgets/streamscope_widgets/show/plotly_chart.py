@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Cells, Dots, Line, Note, Panel, PlaneChart, RowChart, Spot
+from streamscope_widgets.show.still_chart import plane_svg, row_document
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,9 +22,9 @@ MARKER = {"size": 13, "color": palette.SLOWER, "line": {"color": palette.CARD, "
 
 def row_figure(chart: RowChart) -> go.Figure:
     """Draw a chart with categories from top to bottom."""
-    import plotly.graph_objects as go
+    from streamscope_widgets.show.pictured_figure import PicturedFigure
 
-    figure = go.Figure()
+    figure = PicturedFigure()
     for series in chart.series:
         _ADD[type(series)](figure, chart, series)
     if chart.rule is not None:
@@ -39,22 +40,22 @@ def row_figure(chart: RowChart) -> go.Figure:
         zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
     )  # fmt: skip
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")
-    return figure
+    return figure.pictured(row_document(chart))
 
 
 def plane_figure(chart: PlaneChart, *, height: int) -> go.Figure:
     """Draw panels beside each other."""
-    from plotly.subplots import make_subplots
+    from streamscope_widgets.show.pictured_figure import PicturedFigure
 
     titles = [panel.title for panel in chart.panels]
-    figure = make_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.09)
+    figure = PicturedFigure().set_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.09)
     for column, panel in enumerate(chart.panels, 1):
         _add_panel(figure, panel, {"row": 1, "col": column})
     lay_out(figure, chart.title, below=chart.below, height=height, legend=any(panel.legend for panel in chart.panels))
     for column, panel in enumerate(chart.panels, 1):
         for update, axis in ((figure.update_xaxes, panel.x), (figure.update_yaxes, panel.y)):
             _place_ticks(update, axis, column, grid=panel.cells is None)
-    return figure
+    return figure.pictured(plane_svg(chart))
 
 
 def lay_out(figure: go.Figure, title: str, *, height: int, legend: bool = False, below: str = "") -> None:
