@@ -44,24 +44,8 @@ OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are ta
 class Supposition:
     """What a prediction is made of.
 
-    Attributes
-    ----------
-    source : Trace
-        What was recorded.
-    tasks : tuple of Task
-        What runs, with all changes.
-    host : Host
-        What the source tells of its host.
-    engine : str
-    streams : int, optional
-    changes : tuple of str
-        What was changed, in words.
-    notes : tuple of str
-        What was taken from where, in words.
-    recorded : tuple of Task
-        The tasks without the changes; empty where there are none.
-    measured_ns : float
-        How long the run takes without a profiler, if the user said so; else NaN.
+    ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
+    from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN.
     """
 
     source: Trace
@@ -290,15 +274,7 @@ class Prediction(Trace):
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of a prediction that were chosen by name.
-
-    Attributes
-    ----------
-    prediction : Prediction
-    pattern : str
-    picked : tuple of bool
-        Of each of its tasks, whether it is one of them.
-    """
+    """Kernels of a prediction that were chosen by name; ``picked`` says of each of its tasks whether it is one of them."""
 
     prediction: Prediction
     pattern: str
