@@ -106,9 +106,9 @@ def best_plan(
 
 
 def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule, Edges]]:
-    """Yield schedules of captured code on at most so many compute streams, two or more: by rank and in program order, each of them
-    with streams that begin together and with streams that begin one after another.
+    """Yield schedules of captured code on at most so many compute streams, two or more: by rank, and in program order.
 
+    Either is made with streams that may begin together, and with streams that begin one after another.
     Each comes with what it is called and with the edges of its graph, which has the fewest waits between streams that take no time.
     """
     model = reference_model()
