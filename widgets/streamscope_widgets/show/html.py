@@ -165,9 +165,16 @@ def lines(texts: Iterable[str]) -> Html:
     return joined(texts, "<br>")
 
 
+THEME_OF_VS_CODE = (
+    "<style>[data-vscode-theme-kind] .ss-picture{color-scheme:dark}[data-vscode-theme-kind$=light] .ss-picture{color-scheme:light}</style>"
+)
+"""A picture is dark in dark surroundings, for which a browser asks the page. VS Code's page does not say: it names the theme."""
+
+
 def image(svg: str, alt: str) -> Html:
     """Return an SVG document as a picture that untrusted notebooks keep."""
-    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, Html(data_uri(svg)))
+    picture = '{}<img class="ss-picture" style="max-width:100%;height:auto" alt="{}" src="{}">'
+    return fill(picture, Html(THEME_OF_VS_CODE), alt, Html(data_uri(svg)))
 
 
 def bar(length: float, colour: str) -> Html:
