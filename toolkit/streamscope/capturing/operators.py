@@ -18,7 +18,7 @@ from streamscope.capturing.memory import Region
 from streamscope.capturing.product_threads import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
-from streamscope.program.user_line import LinesOfFrames
+from streamscope.program.user_line import UserLines
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas say what they write; of others, inputs count as written too."""
@@ -181,7 +181,7 @@ class _Places:
         self._next_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001 — as above
         self._forward: dict[int, tuple[str, str]] = {}
         self._names: dict[int, tuple[Any, dict[int, str]]] = {}
-        self._lines = LinesOfFrames()
+        self._lines = UserLines()
 
     @property
     def differentiates(self) -> bool:
@@ -211,9 +211,9 @@ class _Places:
             if name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl":
                 modules.append(frame.f_locals["self"])
             if not line and name.partition(".")[0] != "torch" and not is_ours(name):
-                line = self._lines.of(frame)
+                line = self._lines.of(frame).where
             last, frame = frame, frame.f_back
-        return (self._path(modules[0], modules[-1]) if modules else ""), line or (self._lines.of(last) if last is not None else "")
+        return (self._path(modules[0], modules[-1]) if modules else ""), line or (self._lines.of(last).where if last is not None else "")
 
     def _path(self, module: Any, outermost: Any) -> str:
         known = self._names.get(id(outermost))
