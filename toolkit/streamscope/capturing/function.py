@@ -39,7 +39,7 @@ from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error, user_line
 from streamscope.trace.info import library_versions
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 Array = npt.NDArray[Any]
 
@@ -219,6 +219,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
+    if taken.constants:
+        notes += (f"{counted(taken.constants, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
         expected = [fetched(one) for one in _results(casting(*inputs), title)]
