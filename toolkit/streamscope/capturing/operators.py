@@ -204,8 +204,9 @@ class _Places:
 
     def _from_frames(self) -> tuple[str, UserLine]:
         # By frames and not by hooks on modules: those would make torch.compile compile anew.
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
-        line, modules, last = None, [], frame
+        last = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+        frame: FrameType | None = last
+        line, modules = None, []
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
             if name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl":
@@ -213,7 +214,7 @@ class _Places:
             if line is None and name.partition(".")[0] != "torch" and not is_ours(name):
                 line = self._lines.of(frame)
             last, frame = frame, frame.f_back
-        return (self._path(modules[0], modules[-1]) if modules else ""), line or (self._lines.of(last) if last is not None else UserLine("", ""))
+        return (self._path(modules[0], modules[-1]) if modules else ""), line or self._lines.of(last)
 
     def _path(self, module: Any, outermost: Any) -> str:
         known = self._names.get(id(outermost))
