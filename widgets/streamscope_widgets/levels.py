@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import SpanTable
-from streamscope_widgets.rows import SLOTS, IntArray, places_of
+from streamscope.trace.spans import IntArray, SpanTable
+from streamscope_widgets.rows import SLOTS, places_of
 
 MOST_PIXELS = 16_384
 """Pixels of the widest stretch that is asked for."""
