@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
-from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader, products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from streamscope.errors import printable
 from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
-from streamscope.trace.calls import call_kinds, call_name
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
