@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from streamscope.analysis import summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope.trace.read import read_trace
+from streamscope.trace.read import LARGE_FILE_BYTES
 
 KEYS = [
     "kernel_count",
@@ -294,10 +295,24 @@ def test_in_a_terminal_each_command_says_what_it_does(trace, path, tmp_path, cap
 def test_reading_says_how_many_bytes_it_has_read(trace, tmp_path, ending):
     file = trace.to_kineto(tmp_path / f"step.json{ending}")
     told = []
-    assert len(read_trace(file, None, lambda done, whole: told.append((done, whole))).spans) == len(trace.spans)
+    assert len(ss.read(file, progress=lambda *said: told.append(said)).spans) == len(trace.spans)
     size = file.stat().st_size
-    assert all(0 < done <= whole == size for done, whole in told)
-    assert told[-1] == (size, size)
+    assert all(0 < done <= whole == size and what == f"reading {file.name}" for what, done, whole in told)
+    assert told[-1][1:] == (size, size)
+
+
+@pytest.mark.parametrize(("ending", "large"), [(".json", True), (".json.gz", True), (".parquet", True), (".json", False)])
+def test_a_large_file_is_read_with_a_bar(trace, tmp_path, ending, large, monkeypatch):
+    file = trace.to_parquet(tmp_path / f"step{ending}") if ending == ".parquet" else trace.to_kineto(tmp_path / f"step{ending}")
+    assert file.stat().st_size < LARGE_FILE_BYTES
+    drawn = []
+    monkeypatch.setattr("streamscope.display.progress_bar", lambda title: nullcontext(lambda *said: drawn.append((title, *said))))
+    monkeypatch.setattr("streamscope.trace.read.LARGE_FILE_BYTES", file.stat().st_size - large)
+    ss.read(file)
+    assert {(title, what) for title, what, _, _ in drawn} == ({(f"reading {file.name}",) * 2} if large else set())
+    drawn.clear()
+    ss.read(file, progress=False)
+    assert not drawn
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".html", ".md", ".jsonl"])

@@ -167,12 +167,9 @@ def _showing() -> AbstractContextManager[Progress]:
 
 
 def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
-    """Read a trace, and show how much of its file has been read."""
-    from streamscope.trace.read import read_trace
+    from streamscope.trace.read import read as read_trace
 
-    what = f"reading {path.name}"
-    progress(what, 0, 1)
-    return read_trace(path, gpu, lambda done, whole: progress(what, done, whole))
+    return read_trace(path, gpu, progress=progress)
 
 
 def _factor(text: str) -> tuple[str, float]:
