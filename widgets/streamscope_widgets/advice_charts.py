@@ -6,11 +6,9 @@ Positions are logarithms to base 10 of kernel lengths in µs and of numbers of k
 from __future__ import annotations
 
 from math import isfinite, log10
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import (
     LONGEST_US,
     SHORTEST_US,
@@ -28,10 +26,6 @@ from streamscope.advising.sentences import BRANCH, range_words
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
-from streamscope_widgets.show.plotly_chart import plane_figure
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 LEVELS = (1.5, 2.0, 3.0, 4.0, 6.0)
 """Speed-ups whose lines are drawn."""
@@ -51,12 +45,6 @@ CHAIN_LENGTHS = (10, 100, 1000)
 """Kernels in the chains whose capture is drawn."""
 MOST_KERNELS, MOST_BRANCH = 1000, 32
 """Where the axes of numbers end: of kernels, and of kernels in a branch."""
-HOVER = "%{customdata[3]} × %{customdata[2]:.2f} µs: %{customdata[0]}, %{customdata[1]:.2f}× as fast as async"
-
-
-def advice_chart(advice: Advice) -> go.Figure:
-    """Draw which engine wins over kernel length and number of kernels, for chains and for independent branches."""
-    return plane_figure(regions_chart(advice.costs, advice.forecast), height=470)
 
 
 def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
@@ -66,11 +54,6 @@ def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
     left = _panel(alike[0], title, "number of kernels", chain_regions(costs), _chain_spot(forecast))
     right = _panel(alike[1], title, "kernels in each branch", branch_regions(costs), _branch_spot(forecast))
     return PlaneChart(headline(costs, forecast), _below(costs), (left, right))
-
-
-def capture_chart(advice: Advice) -> go.Figure:
-    """Draw after how many replays a graph has paid for its capture, over kernel length, for chains of several lengths."""
-    return plane_figure(captures_chart(advice.costs, advice.forecast), height=380)
 
 
 def captures_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
@@ -128,10 +111,8 @@ def _paid_line(costs: DeviceCosts, count: int, colour: str) -> Line | None:
     paid = np.array([(length_us, number) for length_us, number in zip(lengths_us, replays, strict=True) if number is not None])
     if not len(paid):
         return None
-    words = f"{count:,} kernels"
-    hover = f"{words} of %{{customdata[0]:.2f}} µs: %{{customdata[1]:.1f}} replays"
     x, y = np.log10(paid.T)
-    return Line(x, y, words, 0, colour=colour, details=paid, hover=hover)
+    return Line(x, y, f"{count:,} kernels", 0, colour=colour)
 
 
 def _paid_spot(forecast: Forecast) -> Spot:
@@ -167,16 +148,11 @@ def _axis(title: str, values: tuple[float, ...], low: float, high: float) -> Axi
 
 def _cells(regions: Regions) -> Cells:
     """Colour each cell by its winner and, in four shades, by the speed-up."""
-    engines = np.array(regions.engines, object)[regions.winner]
-    lengths_us = np.broadcast_to(regions.lengths_us, engines.shape)
-    counts = np.broadcast_to(regions.counts[:, None], engines.shape)
     return Cells(
         x=np.log10(regions.lengths_us),
         y=np.log10(regions.counts),
         colour=regions.winner * len(SHADES["async"]) + np.digitize(regions.speedup, BANDS),
         colours=tuple(colour for engine in regions.engines for colour in SHADES[engine]),
-        details=np.dstack([engines, regions.speedup, lengths_us, counts]),
-        hover=HOVER,
     )
 
 

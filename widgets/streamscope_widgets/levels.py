@@ -37,16 +37,10 @@ T = TypeVar("T", bound=Mergeable)
 def level_of(levels: dict[int, T], level: int, finest: int, whole: Callable[[int], T]) -> T:
     """Return a level of a whole trace, made of the nearest finer one, and keep it.
 
-    Parameters
-    ----------
-    levels : dict
-        Those that were made before.
-    level : int
-        Pixels are 2**level ns long.
-    finest : int
-        From `finest_level`: coarser levels are made of it, quickly.
-    whole : callable
-        ``whole(pitch_ns)`` makes a level of the trace itself.
+    ``levels``: those that were made before.
+    ``level``: pixels are 2**level ns long.
+    ``finest``: from `finest_level`: coarser levels are made of it, quickly.
+    ``whole``: ``whole(pitch_ns)`` makes a level of the trace itself.
     """
     if level not in levels:
         if level > finest:
@@ -63,32 +57,22 @@ def finest_level(length_ns: int, count: int, most_direct: int) -> int:
 
 @dataclass(frozen=True)
 class Marks:
-    """Crowds and single spans, as equally long columns, row by row and in each row by start.
-
-    Attributes
-    ----------
-    first, count : int64 arrays
-        Which positions of ``Rows.span`` are in the mark.
-    slot : int64 array
-        Place of the lane among those drawn, times `SLOTS`, and the row in it; the last one is the band.
-    start_ns, end_ns : int64 arrays
-        From the first start to the last end.
-    busy_ns : int64 array
-        Of that, the time with any span of the row that no earlier mark covers.
-    longest : int64 array
-        Position of the longest span: the mark wears its colour.
-    longest_ns : int64 array
-        Its duration.
-    """
+    """Crowds and single spans, as equally long columns, row by row and in each row by start."""
 
     first: IntArray
     count: IntArray
+    """int64: which positions of ``Rows.span`` are in the mark."""
     slot: IntArray
+    """int64: place of the lane among those drawn, times `SLOTS`, and the row in it; the last one is the band."""
     start_ns: IntArray
     end_ns: IntArray
+    """int64: from the first start to the last end."""
     busy_ns: IntArray
+    """int64: of that, the time with any span of the row that no earlier mark covers."""
     longest: IntArray
+    """int64: position of the longest span: the mark wears its colour."""
     longest_ns: IntArray
+    """int64: its duration."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -119,24 +103,17 @@ class Marks:
 
 
 class Rows:
-    """The spans of a trace in the rows in which they are drawn, and their marks at every level.
-
-    Attributes
-    ----------
-    places : Places
-        Lanes and rows.
-    span : int32 array
-        Rows of the table: those on drawn lanes, slot by slot and in each slot by start.
-    offsets : int64 array
-        Where each slot begins in ``span``; one more at the end.
-    """
+    """The spans of a trace in the rows in which they are drawn, and their marks at every level."""
 
     def __init__(self, spans: SpanTable) -> None:
         self.spans = spans
         self.places = places_of(spans)
+        """Lanes and rows."""
         slot, count = self.places.slot, len(self.places.lanes) * SLOTS
         self.span = np.argsort(slot.astype(np.int16), kind="stable").astype(np.int32)[: int((slot < count).sum())]
+        """int32: rows of the table: those on drawn lanes, slot by slot and in each slot by start."""
         self.offsets = np.append(0, np.cumsum(np.bincount(slot, minlength=count)[:count]))
+        """int64: where each slot begins in ``span``; one more at the end."""
         self.start_ns, self.end_ns = spans.start_ns[self.span], spans.end_ns[self.span]
         self.reach_ns = self.end_ns
         """The largest end so far in the slot; it ascends, so it can be searched."""
@@ -168,14 +145,9 @@ class Rows:
     def marks(self, level: int, start_ns: float, end_ns: float, most_exact: int = 0) -> tuple[Marks, bool]:
         """Return the marks that reach into a stretch of time, and whether each of them is one span.
 
-        Parameters
-        ----------
-        level : int
-            Pixels are 2**level ns long; at level 0 and below nothing is merged.
-        start_ns, end_ns : float
-            Multiples of the pixel; or infinite.
-        most_exact : int
-            So many spans are not merged at any level.
+        ``level``: pixels are 2**level ns long; at level 0 and below nothing is merged.
+        ``start_ns``, ``end_ns``: multiples of the pixel; or infinite.
+        ``most_exact``: so many spans are not merged at any level.
         """
         window = self.window(start_ns, end_ns)
         total = sum(last - first for _, first, last in window)

@@ -29,27 +29,18 @@ HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KI
 
 @dataclass(frozen=True)
 class LaneBars:
-    """One row of the picture: bars in order, with a colour each.
-
-    Attributes
-    ----------
-    label : str
-    left, right : float64 arrays
-        Pixels from the left edge of the drawing area.
-    colour : int64 array
-        Index into ``colours``.
-    colours : tuple of str
-    drop, height : float
-        How far below the top of the row the bars begin, and how tall they are, in pixels.
-    """
+    """One row of the picture: bars in order, with a colour each."""
 
     label: str
     left: Array
     right: Array
+    """float64: pixels from the left edge of the drawing area."""
     colour: Array
+    """int64: index into ``colours``."""
     colours: tuple[str, ...]
     drop: float = 0
     height: float = BAR
+    """How far below the top of the row the bars begin, and how tall they are, in pixels."""
 
 
 def lanes_of(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:

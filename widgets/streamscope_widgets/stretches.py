@@ -17,17 +17,11 @@ KERNELS, COPIES = 12, 4
 
 @dataclass(frozen=True)
 class Stretches:
-    """An activity, of which some stretches are the time that a crowd of shorter ones takes with one thing, put together.
-
-    Attributes
-    ----------
-    found : Activity
-    crowd : bool array
-        Which stretches stand for a crowd: how long one thing is done is right in sum, when it is done within a pixel.
-    """
+    """An activity, of which some stretches are the time that a crowd of shorter ones takes with one thing, put together."""
 
     found: Activity
     crowd: npt.NDArray[np.bool_]
+    """bool: which stretches stand for a crowd: how long one thing is done is right in sum, when it is done within a pixel."""
 
     def select(self, chosen: npt.NDArray[Any] | slice) -> Stretches:
         """Return the stretches that a mask or a slice picks."""
@@ -57,18 +51,13 @@ class Stretches:
 
 
 class StretchLevels:
-    """The stretches of a run at every level.
-
-    Parameters
-    ----------
-    most_direct : int
-        So many stretches are merged whenever they are asked for.
-    """
+    """The stretches of a run at every level."""
 
     def __init__(self, found: Activity, most_direct: int) -> None:
         small = {name: np.minimum(getattr(found, name), 255).astype(np.uint8) for name in ("kernels", "copies", "occupation")}
         found = replace(found, **small, fullness=found.fullness.astype(np.float32))
         self.most_direct = most_direct
+        """So many stretches are merged whenever they are asked for."""
         self._whole = Stretches(found, np.zeros(len(found.start_ns), bool))
         self._levels: dict[int, Stretches] = {}
 

@@ -22,12 +22,8 @@ BoolArray = npt.NDArray[np.bool_]
 def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:
     """Return what the browser asked for; the header has ``refused`` where it cannot be.
 
-    Parameters
-    ----------
-    tiles : Tiles or None
-        None where the browser has all spans: it then asks for critical paths alone.
-    question : mapping
-        Its ``type`` is one of `QUESTIONS`.
+    ``tiles``: None where the browser has all spans: it then asks for critical paths alone.
+    ``question``: its ``type`` is one of `QUESTIONS`.
     """
     try:
         if question["type"] == "paths":

@@ -97,12 +97,8 @@ class Part:
     def shown(self, level: int, start_ns: float, end_ns: float, hits: BoolArray | None = None) -> Shown:
         """Return what is sent of a stretch of time at a level.
 
-        Parameters
-        ----------
-        level, start_ns, end_ns
-            As of `Rows.marks`.
-        hits : bool array, optional
-            Which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
+        ``level``, ``start_ns``, ``end_ns``: as of `Rows.marks`.
+        ``hits``: which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
         """
         spans, rows = self.group.trace.spans, self.rows
         marks, exact = rows.marks(level, start_ns, end_ns, MOST_EXACT)
@@ -157,10 +153,7 @@ class Part:
 class Tiles:
     """Long timelines, of which a browser draws a part at a time.
 
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-        From `streamscope_widgets.payload.as_groups`.
+    ``groups``: from `streamscope_widgets.payload.as_groups`.
     """
 
     def __init__(self, groups: Sequence[TimelineGroup]) -> None:
@@ -191,15 +184,10 @@ class Tiles:
     def tile(self, windows: Sequence[Sequence[int] | None], hits: Sequence[BoolArray] | None = None, *, paths: bool = False) -> Payload:
         """Return the rows of each group in a stretch of its time.
 
-        Parameters
-        ----------
-        windows : sequence
-            ``[level, reach, index]`` of each group, for the stretch from ``index * 2**reach`` to ``(index + 2) * 2**reach`` ns;
-            or None where nothing is wanted.
-        hits : sequence of bool arrays, optional
-            As of `Part.shown`.
-        paths : bool
-            With the critical path.
+        ``windows``: ``[level, reach, index]`` of each group, for the stretch from ``index * 2**reach`` to ``(index + 2) * 2**reach`` ns; or
+            None where nothing is wanted.
+        ``hits``: as of `Part.shown`.
+        ``paths``: with the critical path.
         """
         block = ColumnBlock()
         headers: list[dict[str, Any] | None] = []

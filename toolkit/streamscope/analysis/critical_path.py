@@ -130,22 +130,15 @@ def critical_path(trace: Trace) -> CriticalPath:
 
 @dataclass(frozen=True)
 class _Before:
-    """For each span, what it began after.
-
-    Attributes
-    ----------
-    row : int64 array
-        The row of that span, -1 for none.
-    leave_ns, arrive_ns : int64 arrays
-        When the path leaves the span, and when it arrives at that one.
-    bound : int64 array
-        What the time between the two is spent on.
-    """
+    """For each span, what it began after."""
 
     row: IntArray
+    """int64: the row of that span, -1 for none."""
     leave_ns: IntArray
     arrive_ns: IntArray
+    """int64: when the path leaves the span, and when it arrives at that one."""
     bound: IntArray
+    """int64: what the time between the two is spent on."""
 
     @classmethod
     def of(cls, spans: SpanTable, waited: IntArray) -> _Before:

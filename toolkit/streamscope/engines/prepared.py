@@ -374,14 +374,9 @@ def prepare_traced(
 ) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
-    Parameters
-    ----------
-    program : Program
-        What ``trace`` of a program function returns.
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
-    progress : callable, optional
-        Is told how far it is.
+    ``program``: what ``trace`` of a program function returns.
+    ``streams``: compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
+    ``progress``: is told how far it is.
     """
     (name,) = engine_names([engine])
     _check_program(program)

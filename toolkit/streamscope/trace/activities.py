@@ -26,42 +26,29 @@ def _none() -> IntArray:
 
 @dataclass
 class Activities:
-    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out.
-
-    Attributes
-    ----------
-    kind : uint8 array
-        `SpanKind`; of calls, what `call_kinds` returns.
-    name : int32 array
-        Index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name.
-    start_ns, end_ns : int64 arrays
-        On one clock, whatever its zero is.
-    place : int64 array
-        Number of the thread (kinds of the host) or of the stream.
-    correlation : int64 array
-        Joins a call with what it put on the device; -1 for none.
-    graph_node, blocks, threads, bytes : int64 arrays
-        As in `SpanTable`.
-    gpu : int64 array
-        Number of the GPU; -1 for the host.
-    names : tuple of str
-    places : mapping
-        Texts for numbers of threads and streams that are not numbers in the file.
-    """
+    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out."""
 
     kind: npt.NDArray[Any]
+    """uint8: `SpanKind`; of calls, what `call_kinds` returns."""
     name: npt.NDArray[Any]
+    """int32: index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name."""
     start_ns: npt.NDArray[Any]
     end_ns: npt.NDArray[Any]
+    """int64: on one clock, whatever its zero is."""
     place: npt.NDArray[Any]
+    """int64: number of the thread (kinds of the host) or of the stream."""
     correlation: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: joins a call with what it put on the device; -1 for none."""
     graph_node: npt.NDArray[Any] = field(default_factory=_none)
     blocks: npt.NDArray[Any] = field(default_factory=_none)
     threads: npt.NDArray[Any] = field(default_factory=_none)
     bytes: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: as in `SpanTable`."""
     gpu: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: number of the GPU; -1 for the host."""
     names: tuple[str, ...] = ()
     places: Mapping[int, str] = field(default_factory=dict)
+    """Texts for numbers of threads and streams that are not numbers in the file."""
 
     def __post_init__(self) -> None:
         for column, missing in _OPTIONAL.items():

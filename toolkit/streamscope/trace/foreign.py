@@ -55,22 +55,13 @@ def foreign_trace(
     Whatever does not fit into a table of spans is left out or moved, and a note counts it. Threads become lanes ``"thread ID"``, their
     ranges ``"thread ID ranges"``, streams ``"stream ID"``. Kernels that overlap on one stream go to lanes ``"stream ID · 2"`` and so on.
 
-    Parameters
-    ----------
-    engine, program, device, recorder, **info
-        For the `TraceInfo`.
-    gpu : int, optional
-        Which GPU; the one with the most work by default.
-    zero_ns : int, optional
-        The trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
-    notes : sequence of str
-        What the reader has to say already.
-    waits : EventWaits, optional
-        Which streams waited for which, where the file says so.
-    profiler : two int64 arrays
-        When what the profiler itself did on the host began and ended.
-    symbols : bool
-        Whether kernels have the names of functions, from which readable ones are made.
+    ``engine``, ``program``, ``device``, ``recorder``, ``**info``: for the `TraceInfo`.
+    ``gpu``: which GPU; the one with the most work by default.
+    ``zero_ns``: the trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
+    ``notes``: what the reader has to say already.
+    ``waits``: which streams waited for which, where the file says so.
+    ``profiler``: when what the profiler itself did on the host began and ended.
+    ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     """
     said = list(notes)
     found = _of_one_gpu(_possible(activities, said), gpu, said)

@@ -33,10 +33,8 @@ class EventWaits:
     def rows(self, stream: IntArray, launch_ns: IntArray, row: IntArray) -> IntArray:
         """Return the rows that waits join, int32, shape (n, 2): the last one that was launched before the record, the first after the wait.
 
-        Parameters
-        ----------
-        stream, launch_ns, row : int64 arrays
-            Of each kernel, copy and set: its stream, when the host launched it, and its row. In the order of the rows.
+        ``stream``, ``launch_ns``, ``row``: of each kernel, copy and set: its stream, when the host launched it, and its row. In the order
+            of the rows.
         """
         order = np.lexsort((launch_ns, stream))
         stream, launch_ns, row = stream[order], launch_ns[order], row[order]

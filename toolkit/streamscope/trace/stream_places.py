@@ -16,16 +16,11 @@ _BITS = 40
 
 
 class Streams:
-    """Gives each stream a number of its own, its place.
-
-    Parameters
-    ----------
-    *what : str
-        What owns a stream, and tells it apart where its number does not: ``"process"``, ``"context"``.
-    """
+    """Gives each stream a number of its own, its place."""
 
     def __init__(self, *what: str) -> None:
         self._what = what
+        """What owns a stream, and tells it apart where its number does not: ``"process"``, ``"context"``."""
         self._owners: dict[tuple[int, ...], int] = {}
 
     def places(self, streams: npt.NDArray[Any], *owners: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

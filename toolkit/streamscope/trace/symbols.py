@@ -21,10 +21,7 @@ _LENGTH = re.compile(r"L?(\d{1,4})")
 def short_name(symbol: str) -> str:
     """Return a kernel's name without return type, namespaces, template arguments and parameters.
 
-    Parameters
-    ----------
-    symbol : str
-        The kernel's own name, demangled or mangled.
+    ``symbol``: the kernel's own name, demangled or mangled.
 
     Examples
     --------

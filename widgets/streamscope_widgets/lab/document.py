@@ -37,17 +37,13 @@ ALIGNED = 8
 class Document:
     """A trace, a comparison or captured code that is read, and what the browser asks of it.
 
-    Parameters
-    ----------
-    path : Path
-        A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code, which
-        is compared on the simulated device.
-    name : str
-        What the reader calls it.
+    ``name``: what the reader calls it.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
+        """A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code,
+        which is compared on the simulated device."""
         self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
         self.title, self.finding, self.warnings, self.groups = _read(path, name)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None

@@ -47,10 +47,7 @@ CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream th
 class CudaDevice:
     """One NVIDIA GPU.
 
-    Parameters
-    ----------
-    index : int
-        Which of the machine's GPUs.
+    ``index``: which of the machine's GPUs.
     """
 
     def __init__(self, index: int = 0) -> None:

@@ -40,16 +40,9 @@ class SimulatedDevice:
     Deterministic. The host's clock is virtual: each call moves it by the call's cost. Several threads may use the device; their calls take
     turns on that one clock.
 
-    Parameters
-    ----------
-    model : CostModel, optional
-        What everything costs; the built-in ``h200`` by default.
-    prices : Prices, optional
-        What each launch costs; by the model, by default.
-    delays : callable, optional
-        ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
-    measured_on : str
-        The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's.
+    ``model``: what everything costs; the built-in ``h200`` by default.
+    ``prices``: what each launch costs; by the model, by default.
+    ``delays``: ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
     """
 
     def __init__(
@@ -58,6 +51,7 @@ class SimulatedDevice:
         self._model = model or CostModel.load()
         self._prices = prices or self._model
         self._measured_on = measured_on
+        """The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's."""
         self._core = Core(self._model, delays)
         self._execution = Execution(self._core)
         self.lock = self._core.lock

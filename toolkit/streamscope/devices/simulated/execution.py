@@ -75,16 +75,10 @@ class Execution:
     def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
 
-        Parameters
-        ----------
-        stream : str
-            Where it was put, for the log.
-        stretch : float
-            Factor on its duration.
-        gap_ns : float
-            Between its pieces, if there are several.
-        replay : int
-            Which graph launch it belongs to; -1 outside graphs.
+        ``stream``: where it was put, for the log.
+        ``stretch``: factor on its duration.
+        ``gap_ns``: between its pieces, if there are several.
+        ``replay``: which graph launch it belongs to; -1 outside graphs.
         """
         _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
 

@@ -28,20 +28,13 @@ _NO_ARRAY: Array = np.empty(0)
 
 
 class SimulatedBlock:
-    """Memory without a shape; `streamscope.devices.protocol.Block`.
-
-    Attributes
-    ----------
-    nbytes : int
-    place : Place
-    memory : array, optional
-        None until something is written, and again when that was let go.
-    """
+    """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
     def __init__(self, nbytes: int, place: Place, memory: npt.NDArray[np.uint8] | None = None) -> None:
         self.nbytes = nbytes
         self.place = place
         self.memory = memory
+        """None until something is written, and again when that was let go."""
 
     def take(self) -> npt.NDArray[np.uint8]:
         """Return its memory, which it takes now if it has none."""

@@ -113,7 +113,7 @@ class Contents:
         title = f"write {state.name}"
         if state.place is Place.HOST:
             copy = array.copy()
-            self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), {}, 0.0))
+            self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), duration_ns=0.0))
         else:
             staging = self._staging(state)
             self._fill(self._pusher.state_of(staging), array)
@@ -156,7 +156,7 @@ class Contents:
 
         if not state.written:
             raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
-        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)))
+        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), duration_ns=0.0)))
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)

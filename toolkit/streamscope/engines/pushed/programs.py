@@ -102,13 +102,6 @@ class KeptPrograms:
 class PreparedPrograms:
     """Runs the programs of one engine.
 
-    Parameters
-    ----------
-    engine : str
-        How programs run.
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use.
-
     Attributes
     ----------
     runs, prepared : int
@@ -120,7 +113,9 @@ class PreparedPrograms:
         self.runs = self.prepared = 0
         self._issuer = issuer
         self._engine = engine
+        """How programs run."""
         self._streams = streams
+        """Compute streams that ``dual`` and ``graph-dual`` may use."""
         self._counting = Lock()
 
     def run(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
