@@ -348,7 +348,7 @@ class Comparison(Mapping[str, Run], display.Shown):
     __repr__ = __str__
 
 
-def _missing(result: object, name: str, start: str, places: Sequence[tuple[type, str]]) -> AttributeError:
+def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> AttributeError:
     """Return the error of an attribute that is not there; it says which part of the result has it."""
     there = [f": {start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
     return AttributeError(f"{type(result).__name__!r} object has no attribute {name!r}{''.join(there[:1])}", name=name, obj=result)
@@ -379,7 +379,8 @@ def load_comparison(folder: str | Path) -> Comparison:
     >>> ss.load_comparison(folder)["sync"].metrics.kernel_count
     1
     """
-    path = given_path(folder, error=TraceError) / FILE_NAME
+    path = given_path(folder, error=TraceError)
+    path = path if path.name == FILE_NAME else path / FILE_NAME
     text = _read(path)
     while True:
         try:

@@ -25,9 +25,11 @@ _OTHERS = {
     ".qdrep": "`nsys export --type sqlite FILE` makes what can be read of it",
     ".pftrace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
     ".perfetto-trace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
+    "-": "standard input is not read: name a file",
     "comparison.json": "ss.load_comparison reads the folder that it is in",
 }
 """What to do with other files that people have, by the end of their names."""
+_ENDINGS = (".json", ".json.gz", ".sqlite", ".db", ".parquet")
 _CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
 _COMPARISON = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
@@ -80,8 +82,8 @@ def _is_large(path: Path) -> bool:
 
 def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
     hint = next((hint for ending, hint in _OTHERS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}")
-    if (path / "comparison.json").is_file():
-        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+    with told(path, hint=hint):
+        _check_is_no_folder(path, hint)
     with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as opened_file:
         file = cast("BinaryIO", _Watched(opened_file, path, progress))
         start = file.read(64)
@@ -110,6 +112,15 @@ def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
             raise TraceError("it is none of the formats that are known")
         return read_kineto(file, program_of(path), gpu)
+
+
+def _check_is_no_folder(path: Path, hint: str) -> None:
+    """Say what of a folder can be read: TensorBoard's, for one, holds traces of PyTorch's profiler."""
+    if (path / "comparison.json").is_file():
+        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+    if path.is_dir():
+        inside = sorted(file.name for file in path.iterdir() if file.name.endswith(_ENDINGS))
+        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(path / inside[0])!r} is in it" if inside else hint)
 
 
 def is_trace(path: Path) -> bool:
