@@ -101,6 +101,13 @@ def test_memory_that_no_parameter_leads_to(before, why):
 
 
 @pytest.mark.parametrize(
+    "read", ["tex2D<float>(t, 0, 0)", "tex1Dfetch<float>(t, 0)", "surf2Dread<float>(t, 0, 0)", "texCubemap<float>(t, 0, 0, 0)"]
+)
+def test_a_texture_that_is_passed_as_a_number_leads_to_memory(read):
+    assert "textures" in roles_in_source(source("unsigned long long t, float* y", body=f"{{ y[0] = {read}; }}"), "kernel")
+
+
+@pytest.mark.parametrize(
     "before",
     [
         "__device__ float twice(float x) { return 2 * x; }",
@@ -122,6 +129,8 @@ def test_a_static_variable_of_a_function_is_memory():
 
 MAKING = [
     ("const float* x", "", "const_cast<float*>(x)[0] = 1;"),
+    ("Node n", "struct __attribute__((packed)) Node { int count; float* p; };", "n.p[0] = 1;"),
+    ("Node n", "#pragma pack(4)\nstruct Node { int count; float* p; };", "n.p[0] = 1;"),
     ("const float* x", "", "((float*)x)[0] = 1;"),
     ("const int* x", "", "atomicAdd((unsigned int* const)x, 1);"),
     ("const float* x", "", "const_cast<float&>(x[0]) = 1;"),

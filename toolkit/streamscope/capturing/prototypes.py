@@ -49,18 +49,21 @@ _DROPPED = re.compile(r"__restrict__|__restrict|\brestrict\b|\bvolatile\b|__grid
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUALIFIED = r"(?:\s|[*&]|\b(?:const|volatile|__restrict__|__restrict)\b)*"
 _MAKES_POINTERS = re.compile(
-    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|\w*pointer\w*|device_ptr)\b"
-    rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
+    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|(?:__)?packed(?:__)?|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|\w*pointer\w*|device_ptr)\b"
+    rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*pragma\s+pack|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
     re.MULTILINE,
 )
-"""What may make pointers of others, or of numbers in memory: casts to pointers and references, and what can stand for one."""
+"""What may make pointers of others, or of numbers in memory: casts to pointers and references, what can stand for one, and structures whose
+pointers lie where nobody looks for them."""
 _CUPYS_CASTS = re.compile(
     r"_type_reduce \*_?sdata = reinterpret_cast<_type_reduce\*>\(_sdata_raw\);"
     r"|using i_idx_t = decltype\(i\);|= static_cast<const type_mid_in\*>\(_raw_in0\);|= static_cast<type_mid_out\*>\(_raw_out0\);"
 )
 """What CuPy's own kernels have: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
 _CONDITIONAL = re.compile(r"^\s*#\s*(?P<word>if|ifdef|ifndef|endif)\b")
-_HIDDEN = re.compile(r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|<<<|__managed__|\b__nv_ptr|\bcudaLaunch")
+_HIDDEN = re.compile(
+    r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|\b(?:tex|surf)(?:[123]D|Cubemap)|<<<|__managed__|\b__nv_ptr|\bcudaLaunch"
+)
 _KNOWN_FOLDERS = re.compile(r"(?:cupy|cuda/std|cub|thrust|cooperative_groups)/(?!.*\.\.)[\w/.]+")
 _KNOWN_INCLUDES = {
     *("cooperative_groups.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h", "cuda_awbarrier.h"),

@@ -365,8 +365,6 @@ def write_files(comparison: Comparison, folder: Path) -> None:
 def load_comparison(folder: str | Path) -> Comparison:
     """Read what `Comparison.save` wrote, for example a recording made on a GPU elsewhere.
 
-    Folders of older versions have no checksums. They load, with a note in each trace that nothing ties it to the comparison.
-
     Raises
     ------
     TraceError
@@ -402,21 +400,20 @@ def _read(path: Path) -> bytes:
 def _loaded(path: Path, text: bytes) -> Comparison:
     try:
         content = checked_content(parsed(text))
-        workload, settings, stored, engines = content["workload"], content.get("settings") or {}, content["device"], content["engines"]
-        against, missed, traces = content.get("checked_against", NUMPY), content.get("not_checked", []), content.get(TRACES, {})
+        workload, settings, stored, engines = content["workload"], content["settings"], content["device"], content["engines"]
+        against, missed, traces = content["checked_against"], content.get("not_checked", []), content[TRACES]
         check_kinds("comparison", _DESCRIBED, workload, settings, against, missed, traces, stored, engines, error=TraceError)
         device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
         measured = {engine: _measured(content, engine) for engine in engines}
-        checksums = {engine: traces[engine] if traces else None for engine in measured}
-        for engine, checksum in checksums.items():
-            trace_name(engine, checksum)  # Neither leads to another folder.
+        for engine in measured:
+            trace_name(engine, traces[engine])  # Neither leads to another folder.
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
         capture = CaptureFacts.from_json(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
-    runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
+    runs = [Run(engine, *numbers, read_trace(path, engine, traces[engine], device)) for engine, numbers in measured.items()]
     return Comparison(
         workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed, capture=capture
     )
