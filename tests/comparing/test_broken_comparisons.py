@@ -300,3 +300,9 @@ def test_missing_files_and_folders_are_told(broken):
         ss.load_comparison(broken / "none")
     with pytest.raises(TraceError, match="Not a directory"):
         ss.load_comparison(broken / "comparison.json")
+
+
+def test_the_file_of_a_comparison_stands_for_its_folder(tmp_path):
+    runs = ss.compare(lambda x: x + x, np.ones(4, np.float32), engines="sync", device="simulated", progress=False)
+    folder = runs.save(tmp_path / "doubled")
+    assert str(ss.load_comparison(folder / "comparison.json")) == str(ss.load_comparison(folder))

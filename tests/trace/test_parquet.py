@@ -344,7 +344,7 @@ def special(kind, path):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("folder", "not an ordinary file"),
+        ("folder", "is a folder"),
         ("pipe", "not an ordinary file"),
         ("device", "not an ordinary file"),
         ("8 GiB", "8,589,934,592 bytes"),

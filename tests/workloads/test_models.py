@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -67,12 +66,6 @@ def numpy_block(x, w1, w2, w3, *affine):
     return x + h
 
 
-def attention(x, wq, wk, wv, wo, *, heads):
-    q, k, v = (models._heads(x @ w, heads) for w in (wq, wk, wv))
-    p = ss.ops.softmax(q @ k.mT / math.sqrt(q.shape[-1]))
-    return models._joined(p @ v) @ wo
-
-
 def lstm_cell_backward(x, h, c, w, u, b, dh, dc):
     gates = ss.ops.split(x @ w + h @ u + b, 4, axis=1)
     i, f, g, o = ss.ops.sigmoid(gates[0]), ss.ops.sigmoid(gates[1]), ss.ops.tanh(gates[2]), ss.ops.sigmoid(gates[3])
@@ -92,7 +85,7 @@ def residual_block(x, w1, w2, w3, *affine):
 
 MODELS = {
     "attention": (
-        partial(attention, heads=HEADS),
+        partial(models.attention, heads=HEADS),
         partial(models.attention_backward, heads=HEADS),
         numpy_attention,
         ATTENTION,

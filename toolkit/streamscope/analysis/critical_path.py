@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import shortest_launch_ns
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
 
@@ -262,12 +261,10 @@ def _last_awaited(trace: Trace, kept: IntArray) -> IntArray:
 
 def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
     """Follow what came before from the last row back; a ring, which clocks that disagree can make, ends it."""
-    chain, seen, row = [], set[int](), last
-    earlier = before.tolist()
-    while row >= 0 and row not in seen:
+    chain, earlier, row, seen = [], before.tolist(), last, -2
+    while row >= 0 and (follows := earlier[row]) != seen:
         chain.append(row)
-        seen.add(row)
-        row = earlier[row]
+        earlier[row], row = seen, follows
     return np.array(chain)
 
 

@@ -91,7 +91,7 @@ class CupyProducts:
         if graph is not None:
             why_unknown = "" if writes else f"{symbol} {_FROM_ADDRESSES}"
             launched = graph.since(before)
-            line = self._lines.of(user_frame(is_known)).where
+            line = self._lines.of(user_frame(is_known))
             self.operators.append(Operator(symbol, "", line, launched, reads, writes, range(0), why_unknown))
 
     def _warm(self) -> None:

@@ -175,7 +175,7 @@ class Prediction(Trace):
         *patterns : str
             Each a name as the timeline shows it, a kernel's own, an operator of captured code (``"*convolution*"``), or a label or
             module (``"inception4a*"``), with ``*`` and ``?``; or a kind: "kernel", "copy", "set", "host". ``"*"`` is all that runs on the
-            device.
+            device. What names nothing of that means what was launched in ranges of that name: ``"aten::conv2d"``, or your NVTX range.
 
         Raises
         ------
@@ -288,6 +288,9 @@ class Kernels:
 
     def __len__(self) -> int:
         return sum(self.picked)
+
+    def __repr__(self) -> str:
+        return f"<Kernels {self.pattern!r}: {len(self):,}>"
 
     def scale(self, factor: float) -> Prediction:
         """Predict with these taking ``factor`` times as long.

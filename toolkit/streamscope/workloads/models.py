@@ -32,10 +32,17 @@ def _joined(y: Symbol) -> Symbol:
     return y.swapaxes(1, 2).reshape(batch, length, heads * depth)
 
 
+def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, heads: int) -> Symbol:
+    """Return the self-attention of x, (batch, length, width), with weights (width, width)."""
+    q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
+    p = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
+    return _joined(p @ v) @ wo
+
+
 def attention_backward(
     x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol, *, heads: int
 ) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol]:
-    """Return the gradients of self-attention's x, (batch, length, width), and of its weights; what lies between is computed again."""
+    """Return the gradients of x and of the weights; what lies between is computed again."""
     q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
     scale = 1 / math.sqrt(q.shape[-1])
     p = softmax(q @ k.mT * scale)

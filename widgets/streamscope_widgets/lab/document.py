@@ -122,7 +122,7 @@ def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGro
         comparison = compare(captured, device="simulated", progress=False)
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
         return title, f"{captured}. {comparison.verdict}", [], as_groups(comparison.groups())
-    trace = read(path)
+    trace = read(path, progress=False)  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
     return f"{trace_title(trace)} · {name}", finding_of(trace, found), warnings, as_groups([trace])
