@@ -175,7 +175,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         mode = calls.mode()
         state, hung = KeptState(arguments), False
         try:
-            found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
@@ -201,8 +201,9 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             order=prepared.plan.chosen,
             note=note,
         )
-        call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
-        call.mode = mode
+        assert flat.returned is not None
+        call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.mode, call.given = mode, flat.given
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 
