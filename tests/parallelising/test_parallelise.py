@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tests.parallelising.like_cupy import filled
 
-from streamscope.errors import DeviceError, HungError, ProgramError
+from streamscope.errors import DeviceError, HungError, OutOfMemoryError, ProgramError
 from streamscope.parallelising import parallelise as module
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
 from streamscope.parallelising.captured_call import CapturedCall
@@ -122,3 +122,18 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
                 fast(3)
             assert "torch.no_grad()" in caught.value.hint
             assert "recapture" in caught.value.hint
+
+
+def test_memory_that_runs_out_anywhere_is_told_as_that(monkeypatch):
+    """PyTorch's error came through where state was compared, or inputs of the proof were made."""
+
+    def full(*_):
+        raise MemoryError("CUDA out of memory. Tried to allocate 16.00 MiB\nand more")
+
+    monkeypatch.setattr(module, "open_device", lambda name: None)
+    monkeypatch.setattr(module, "KeptState", full)
+    with pytest.raises(
+        OutOfMemoryError, match=r"device memory ran out, parallelising abs: CUDA out of memory\. Tried to allocate 16"
+    ) as caught:
+        module.parallelise(abs, filled(1), progress=False)
+    assert "memory_limit=" in caught.value.hint
