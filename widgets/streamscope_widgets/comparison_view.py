@@ -16,7 +16,7 @@ import numpy as np
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
-from streamscope.analysis.verdict import Verdict
+from streamscope.analysis.verdict import NO_PLAIN_CALL, Verdict
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
@@ -116,20 +116,12 @@ def summary_html(
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
 
-    Parameters
-    ----------
-    title : str
-        What was compared, for example the program's name.
-    device : DeviceInfo
-        If it is simulated, title, verdict and picture say so.
-    groups : sequence of TimelineGroup
-        For the picture; may be empty.
-    verdict : Verdict or str
-        With a `Verdict`, its evidence is there too, folded.
-    capture : CaptureFacts, optional
-        Of captured code.
-    live : bool
-        Whether live timelines follow in the next output.
+    ``title``: what was compared, for example the program's name.
+    ``device``: if it is simulated, title, verdict and picture say so.
+    ``groups``: for the picture; may be empty.
+    ``verdict``: with a `Verdict`, its evidence is there too, folded.
+    ``capture``: of captured code.
+    ``live``: whether live timelines follow in the next output.
     """
     found = metrics_table(metrics)
     picture = timeline_image(groups, str(verdict)) if groups else Html()
@@ -218,10 +210,11 @@ def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: what it is bound by and what is fastest; then what each change does."""
     found = comparison.assessment
     last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
+    replayed = "" if comparison.capture is None else NO_PLAIN_CALL
     paragraphs = (
         ("warning", [found.warning]),
         ("verdict", [found.bound, last]),
-        ("changes", [found.overlapped, found.changed, fastest, found.replayed, found.proviso, found.unchecked]),
+        ("changes", [found.overlapped, found.changed, fastest, replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])

@@ -193,10 +193,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
 
     Time in which no thread was at a stage is left out, so that batches that lie minutes apart can be seen side by side.
 
-    Parameters
-    ----------
-    axis_ns : int
-        Length of the time axis, where that is more than the stages take: so that two pictures have the same.
+    ``axis_ns``: length of the time axis, where that is more than the stages take: so that two pictures have the same.
     """
     clock = BusyClock(stages)
     if not clock.total_ns:

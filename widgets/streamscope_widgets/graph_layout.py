@@ -58,14 +58,9 @@ class Layout:
 def layout(nodes: Sequence[GraphNode], order: Sequence[str] = (), *, most_boxes: int = MOST_BOXES) -> Layout:
     """Lay a graph out.
 
-    Parameters
-    ----------
-    nodes : sequence of GraphNode
-        Each after those that it depends on.
-    order : sequence of str
-        Streams from left to right; those that it does not name come after it, as they are first used.
-    most_boxes : int
-        With more nodes, chains are folded.
+    ``nodes``: each after those that it depends on.
+    ``order``: streams from left to right; those that it does not name come after it, as they are first used.
+    ``most_boxes``: with more nodes, chains are folded.
     """
     groups = folded(nodes, most_boxes)
     box_of = {node: number for number, group in enumerate(groups) for node in group}

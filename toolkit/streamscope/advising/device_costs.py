@@ -116,13 +116,7 @@ _fitting = threading.Lock()
 
 
 def device_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
-    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured.
-
-    Raises
-    ------
-    DeviceError
-        The device failed.
-    """
+    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured."""
     # Devices of one kind are alike; simulated ones are if their cost models are.
     key = (device.info.kind, device.info.name, repr(sorted(device.info.details.items())), repr(getattr(device, "model", None)))
     with _fitting:
@@ -132,13 +126,7 @@ def device_costs(device: Device, said: Callable[[str], None] = lambda what: None
 
 
 def fitted_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
-    """Measure small programs on a device and fit its costs to them; takes some seconds.
-
-    Raises
-    ------
-    DeviceError
-        The device failed, or no costs explain its times.
-    """
+    """Measure small programs on a device and fit its costs to them; takes some seconds."""
     taken = samples(device, said)
     said("graph captures")
     captures = capture_points(device)

@@ -87,15 +87,7 @@ class Dependencies:
 
 
 def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]]) -> list[float]:
-    """Return when each piece can end at the earliest, in ns, if it waits for what it needs and for nothing else.
-
-    Parameters
-    ----------
-    duration_ns : sequence of float
-        How long each piece takes.
-    needs : sequence of iterables of int
-        What each piece waits for, pieces before it.
-    """
+    """Return when each piece can end at the earliest, in ns, if it waits for what it needs, which comes before it, and for nothing else."""
     end_ns: list[float] = []
     for taken_ns, earlier in zip(duration_ns, needs, strict=True):
         end_ns.append(max((end_ns[needed] for needed in earlier), default=0.0) + taken_ns)

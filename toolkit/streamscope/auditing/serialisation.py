@@ -80,16 +80,7 @@ class _Strand:
 
 
 def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) -> Serialisation:
-    """Find the false orders of a plan and what they cost.
-
-    Parameters
-    ----------
-    plan : Plan
-    dependencies : Dependencies
-        Of the plan's program.
-    estimate : callable
-        ``estimate(launch) -> ns``. Host functions take what they declare.
-    """
+    """Find the false orders of a plan and what they cost; host functions take what they declare."""
     visits, before = _direct_predecessors(plan)
     numbers = [dependencies.number[key_of(visit.item.work)] for visit in visits]
     place = {number: index for index, number in enumerate(numbers)}

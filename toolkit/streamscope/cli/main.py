@@ -25,10 +25,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        ``sys.argv[1:]`` by default; none at all shows the help.
+    ``arguments``: ``sys.argv[1:]`` by default; none at all shows the help.
     """
     stops = Stops()
     stops.begin()

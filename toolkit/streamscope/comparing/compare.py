@@ -150,14 +150,9 @@ def compared_engines(
 ) -> Compared:
     """Return which engines ``engines`` names: all of them for ``"auto"``, which then chooses one of them.
 
-    Parameters
-    ----------
-    engines : sequence of str, optional
-        All by default. A string may name several, with commas.
-    memory_limit : int or str, optional
-        In bytes, or a size.
-    spelled : callable
-        How errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
+    ``engines``: all by default. A string may name several, with commas.
+    ``memory_limit``: in bytes, or a size.
+    ``spelled``: how errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
     """
     listed = None if engines is None else listed_names(engines)
     choosing = listed == (AUTO,)

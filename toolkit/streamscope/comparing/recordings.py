@@ -48,12 +48,8 @@ def recorded_traces(
 ) -> Iterator[tuple[str, Trace]]:
     """Yield each engine's trace; all times are taken before.
 
-    Parameters
-    ----------
-    prepared : mapping of str to Prepared
-        By engine.
-    begin : callable
-        Told of each engine before it is recorded.
+    ``prepared``: by engine.
+    ``begin``: told of each engine before it is recorded.
     """
     stayed = cupti_stayed()
     if asked.runs(device) == 1:

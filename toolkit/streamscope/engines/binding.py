@@ -41,18 +41,13 @@ Describe = Callable[[Bound], str]
 
 
 class Binder:
-    """Binds the steps of one plan.
-
-    Parameters
-    ----------
-    streams : dict of int to Stream
-        The stream of each lane; those that are needed and not there are added.
-    """
+    """Binds the steps of one plan."""
 
     def __init__(self, plan: Plan, device: Device, streams: dict[int, Stream]) -> None:
         self.plan = plan
         self.device = device
         self.streams = streams
+        """The stream of each lane; those that are needed and not there are added."""
         self.buffers: dict[int, Buffer] = {}
         """The memory of each variable."""
         self._events: dict[int, Event] = {}
@@ -212,10 +207,7 @@ def capturing(device: Device, stream: Stream, update: Graph | None = None) -> It
 
     Whatever happens, no stream is left capturing: Ctrl-C waits for the end.
 
-    Parameters
-    ----------
-    update : Graph, optional
-        Updated, where the device accepts it, instead of making a new one.
+    ``update``: updated, where the device accepts it, instead of making a new one.
     """
     graphs: list[Graph] = []
     with deferred():

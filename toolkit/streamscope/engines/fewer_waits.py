@@ -36,16 +36,11 @@ def with_fewer_waits(
     Waits are merged that then cost nothing, first if all starts as early as possible, and again if all starts as late as possible without
     a later end. So no operation on the longest path starts later.
 
-    Parameters
-    ----------
-    order : sequence of int
-        In which operations are issued; on each stream they run in this order.
-    stream_of : sequence of int
-        The stream of each operation.
-    needed : Edges
-        For each operation those that it must come after.
-    gap_ns, wait_ns : float
-        From the end of an operation to the start of the next one on its stream, and of one that waits for it on another.
+    ``order``: in which operations are issued; on each stream they run in this order.
+    ``stream_of``: the stream of each operation.
+    ``needed``: for each operation those that it must come after.
+    ``gap_ns``, ``wait_ns``: from the end of an operation to the start of the next one on its stream, and of one that waits for it on
+        another.
 
     Examples
     --------

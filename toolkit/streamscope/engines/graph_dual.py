@@ -18,7 +18,7 @@ from streamscope.words import listed, time_text
 
 TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
 """On how many streams captured code is spread, as far as that many are allowed, to see which order is the fastest."""
-FINALISTS, NEARLY = 6, 1.05
+FINALISTS, NEARLY = 8, 1.05
 """How many orders are measured once more, and up to which share of the time of the fastest one."""
 SAID = 2
 """How many orders are named beside the one that is taken and the capture's own: those that are the fastest."""

@@ -79,17 +79,7 @@ class AlignedForm:
 def choose_form(
     layout: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT
 ) -> AlignedForm:
-    """Return the widest form that a layout and the arrays' addresses allow.
-
-    Parameters
-    ----------
-    layout : StridedLayout
-    itemsizes : sequence of int
-        Bytes of an element of each array, the result's last.
-    addresses : sequence of int, optional
-        Of the arrays' first elements; by default those of fresh allocations, which are aligned.
-    variant : Variant
-    """
+    """Return the widest form that a layout and the arrays' addresses allow: of fresh allocations by default; the result comes last."""
     where = addresses or [0] * len(itemsizes)
     accesses = [_access(layout, steps) for steps in layout.strides]
     vectors = [array for array, access in enumerate(accesses) if access in (Access.LINEAR, Access.ROW)]

@@ -77,16 +77,7 @@ class Joined:
 
 
 def joined(parts: Sequence[Rows], itemsize: int, addresses: Sequence[int]) -> Joined:
-    """Return the kernel for matrices with elements, which it copies as the longest words that fit.
-
-    Parameters
-    ----------
-    parts : sequence of Rows
-    itemsize : int
-        Bytes of an element.
-    addresses : sequence of int
-        Where each array begins, and the result.
-    """
+    """Return the kernel for matrices with elements, which it copies as the longest words that fit where they, and the result, begin."""
     apart = [part.apart for part in parts if part.count > 1]
     together = math.gcd(VECTOR_BYTES, *addresses, *(itemsize * number for number in (*(part.width for part in parts), *apart)))
     elements = together // itemsize

@@ -37,15 +37,7 @@ def apply_request(
 ) -> Symbol:
     """Apply an operator inside a program as ``request`` says: replace ``out``, add to it, or only check the operands.
 
-    Parameters
-    ----------
-    operator : Operator
-    arrays : sequence of variable
-    attributes : mapping
-    out : variable, optional
-    request : {"write", "add", "null"}
-    adding : Operator, optional
-        What is applied to the operands and ``out`` where it is added to, if not the same operator.
+    ``adding`` is applied to the operands and ``out`` where it is added to, if that is not the same operator.
     """
     tracer = current_tracer(operator.name)
     check_request(operator.name, request, has_target=out is not None)
@@ -106,26 +98,11 @@ def planned_launch(
     moved_bytes: int | None = None,
     exact: bool = False,
 ) -> tuple[Launch, ...]:
-    """Return the work of an operation with one result that launches one kernel.
+    """Return the work of an operation with one result that launches one kernel; see `Cost` and `Launch`.
 
-    Parameters
-    ----------
-    application : Application
-    name : str
-    planned : callable
-        ``planned(aligned=...)`` returns the kernel; ``aligned`` tells whether all arrays begin on a boundary of vectors.
-    function : callable
-        NumPy function ``function(*arrays)`` that means the same.
-    flops, stages : int
-        See `Cost`.
-    pointers : slice
-        Which of the arrays that are read the kernel takes.
-    scalars : sequence of ctypes values
-        What it takes behind the result.
-    moved_bytes : int, optional
-        See `Cost`; by default as many as all arrays have.
-    exact : bool
-        See `Launch`.
+    ``planned(aligned=...)`` returns the kernel, ``aligned`` telling whether all arrays begin on a boundary of vectors, and ``function`` is
+    the NumPy function of arrays that means the same. The kernel takes those of the arrays that are read which ``pointers`` says, and
+    ``scalars`` behind the result. By default, as many bytes are moved as all arrays have.
     """
     (result,) = application.write_specs
 
@@ -153,13 +130,7 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
 
 
 def declared_spec(declared: Any, problem: str) -> ArraySpec:
-    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none.
-
-    Raises
-    ------
-    ProgramError
-        It is something else, or such an array is not possible.
-    """
+    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none."""
     try:
         shape, dtype = declared
         return ArraySpec(tuple(shape), dtype)

@@ -54,22 +54,7 @@ class Elementwise:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
 
     def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Parameters
-        ----------
-        operands : variable or number
-            At least one is a variable; shapes broadcast and dtypes promote as NumPy's do.
-        out : variable, optional
-            Where the result goes, which may be an operand (in place); by default a new variable.
-        request : {"write", "add", "null"}
-            What happens to ``out``: it is replaced, or added to, or left alone.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, or the operands do not fit.
-        """
+        """Apply the operator inside a program that is being traced."""
         arrays, scalars = self.sorted_operands(operands)
         return apply_request(self._operator, arrays, {"scalars": scalars} if scalars else {}, out, request)
 
@@ -279,13 +264,7 @@ def operand_values(signature: Signature, arrays: Sequence[Array], numbers: Mappi
 
 
 def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape that shapes broadcast to.
-
-    Raises
-    ------
-    ProgramError
-        They do not broadcast, or have more axes than NumPy broadcasts.
-    """
+    """Return the shape that shapes broadcast to."""
     axes = max(map(len, shapes))
     hint = "merge axes of the arrays that you pass: x.reshape(...)"
     require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)

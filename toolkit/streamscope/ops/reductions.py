@@ -63,13 +63,7 @@ class Reduction:
         return f"<reduction {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, ``axis`` is none of the variable's, ``keepdims`` no bool, or there is nothing to reduce.
-        """
+        """Apply the operator inside a program that is being traced."""
         attributes: dict[str, Any] = {"axis": axis, "keepdims": self._truth(keepdims)}
         self._check_added(request)
         return apply_request(self._operator, [x], attributes, out, request, adding=self._adding)
@@ -222,13 +216,7 @@ argmin = Reduction("argmin", "Index of the first smallest element, or of the fir
 
 
 def norm_of_order(order: object) -> Reduction:
-    """Return the reduction ``(sum |x|^order)^(1/order)``.
-
-    Raises
-    ------
-    ProgramError
-        ``order`` must be a number from 1 on.
-    """
+    """Return the reduction ``(sum |x|^order)^(1/order)``."""
     try:
         number = float(order) if isinstance(order, Real) and not isinstance(order, bool) else 0.0
     except OverflowError:

@@ -71,13 +71,7 @@ class Softmax:
         return f"<operator {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, ``x`` has no such axis, or nothing along it, or is not floating-point.
-        """
+        """Apply the operator inside a program that is being traced."""
         return apply_request(self._forward, [x], {"axis": axis}, out, request)
 
     def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:

@@ -86,10 +86,7 @@ class HazardTracker:
 
     Host functions are on the lane `HOST`. They are done before the host issues anything else, so nobody waits for them.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of lanes, besides the host's.
+    ``lanes``: number of lanes, besides the host's.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -106,12 +103,8 @@ class HazardTracker:
     ) -> tuple[list[Stamp], Stamp | None]:
         """Put an operation on a lane; return the fewest waits that it needs, by lane, and its stamp, or None for a host function.
 
-        Parameters
-        ----------
-        reads, writes : collection of int
-            Ids of variables.
-        after : iterable of Stamp or None
-            More items that it must come after.
+        ``reads``, ``writes``: ids of variables.
+        ``after``: more items that it must come after.
         """
         reading = [self._accesses[variable] for variable in reads if variable not in writes]
         writing = [self._accesses[variable] for variable in writes]

@@ -55,13 +55,7 @@ class LaunchKind(Enum):
 
 
 class LeftOut:
-    """Stands in for a function that stayed behind when its program was pickled: calling it says so.
-
-    Parameters
-    ----------
-    what : str
-        Whose function it is.
-    """
+    """Stands in for a function that stayed behind when its program was pickled: calling it says so, and whose function it is."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -135,13 +129,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Launch(_WithFunctions):
-    """One piece of work that an operation puts on one stream.
-
-    Raises
-    ------
-    ProgramError
-        It writes what it reads through a view: threads would read there what others have written.
-    """
+    """One piece of work that an operation puts on one stream."""
 
     _FUNCTIONS = "reference", "cuda"
 

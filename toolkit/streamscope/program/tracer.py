@@ -95,13 +95,7 @@ class Operator:
         return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
 
     def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, or the arguments do not fit.
-        """
+        """Apply the operator inside a program that is being traced."""
         return current_tracer(self.name).apply(self, arguments, attributes, out)
 
 
@@ -129,13 +123,7 @@ class Tracer:
     def apply(
         self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
     ) -> Symbol | tuple[Symbol, ...]:
-        """Apply an operator to symbols and return what it writes.
-
-        Raises
-        ------
-        ProgramError
-            An argument is not a symbol of this program, lies in the wrong memory, has never been written, or does not fit the operator.
-        """
+        """Apply an operator to symbols and return what it writes."""
         line = self.lines.here()
         where = labelled(line.where, self.label)
         sources = [self._source(operator, argument, where) for argument in reads]
@@ -309,13 +297,7 @@ _tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=No
 
 
 def current_tracer(what: str) -> Tracer:
-    """Return the tracer of the function that is being traced.
-
-    Raises
-    ------
-    ProgramError
-        No function is being traced; ``what`` says which operator was called.
-    """
+    """Return the tracer of the function that is being traced; where there is none, the error says that ``what`` was called."""
     tracer = _tracer.get()
     if tracer is None:
         raise ProgramError(

@@ -32,25 +32,15 @@ class UserLine(NamedTuple):
     source: str
 
 
-class UserLines:
-    """Finds the user's lines of one program, each looked up once.
-
-    Attributes
-    ----------
-    instead : UserLine, optional
-        What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us.
-    """
+class LinesOfFrames:
+    """Says which line each of many frames stands at, each line looked up once."""
 
     def __init__(self) -> None:
-        self.instead: UserLine | None = None
         self._found: dict[tuple[str, int], UserLine] = {}
         self._files: set[str] = set()
 
-    def here(self) -> UserLine:
-        """Return the line that `user_line` names, and its text."""
-        if self.instead is not None:
-            return self.instead
-        frame = user_frame()
+    def of(self, frame: FrameType) -> UserLine:
+        """Return the line of a frame, as `user_line` names it, and its text."""
         key = frame.f_code.co_filename, frame.f_lineno
         line = self._found.get(key)
         if line is None:
@@ -65,19 +55,22 @@ class UserLines:
             linecache.checkcache(path)
 
 
-class LinesOfFrames:
-    """Says which line each of many frames stands at, each line looked up once."""
+class UserLines(LinesOfFrames):
+    """Finds the user's lines of one program.
+
+    Attributes
+    ----------
+    instead : UserLine, optional
+        What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, int], str] = {}
+        super().__init__()
+        self.instead: UserLine | None = None
 
-    def of(self, frame: FrameType) -> str:
-        """Return ``file:line`` of a frame, as `user_line` does."""
-        key = frame.f_code.co_filename, frame.f_lineno
-        where = self._found.get(key)
-        if where is None:
-            where = self._found[key] = _where(*key)
-        return where
+    def here(self) -> UserLine:
+        """Return the line that `user_line` names, and its text."""
+        return self.instead or self.of(user_frame())
 
 
 def line_of_error(error: BaseException) -> UserLine | None:

@@ -22,10 +22,7 @@ _BOOLEANS = {1: True, 2: False}
 def checked_columns(data: bytes, most_rows: int) -> list[str]:
     """Check the footer and all page headers of a Parquet file with flat columns, and return the names of these.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
+    ``data``: the whole file.
     """
     footer = _footer(data)
     leaves = _leaves(footer[2])

@@ -21,7 +21,7 @@ import numpy as np
 from streamscope.errors import TraceError
 
 SCHEMA_VERSION = 3
-"""Of traces and of comparisons in files. From 2 on, a file holds a digest of its content; from 3 on, spans have symbols and graph nodes."""
+"""Of traces, comparisons and captured code in files: the only one that is read."""
 MOST_JSON_BYTES = 1 << 24
 
 
@@ -55,7 +55,7 @@ def told(path: Path, *, hint: str) -> Iterator[None]:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read a file of JSON that holds what `with_digest` returned, or what was written before there were digests."""
+    """Read a file of JSON that holds what `with_digest` returned."""
     with opened(path, MOST_JSON_BYTES) as file:
         return checked_content(parsed(file.read(MOST_JSON_BYTES)))
 
@@ -81,11 +81,11 @@ def checked_content(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise TypeError(f"it holds a {type(content).__name__} instead of names with values")
     found: dict[str, Any] = content
-    schema = found.get("schema", 1)
-    if not is_count(schema) or not 1 <= schema <= SCHEMA_VERSION:
-        raise ValueError(f"it has schema {schema!r:.20}, and this Streamscope reads up to {SCHEMA_VERSION}: upgrade streamscope")
-    if schema == 1 and "digest" not in found:
-        return found
+    if "schema" not in found:
+        raise ValueError("it does not say its schema, as ours do")
+    if (schema := found["schema"]) != SCHEMA_VERSION:
+        way_out = "make it again" if schema in range(SCHEMA_VERSION) else "upgrade streamscope"
+        raise ValueError(f"it has schema {schema!r:.20}, and this Streamscope reads schema {SCHEMA_VERSION}: {way_out}")
     if found.get("digest") != _digest({key: value for key, value in found.items() if key != "digest"}):
         raise ValueError("it was changed after it was written, since its digest does not fit")
     return found

@@ -37,12 +37,8 @@ class Answer:
 def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = False) -> Answer:
     """Say whether further streams pay or, where the engines that would tell did not run, which engine is the fastest.
 
-    Parameters
-    ----------
-    streams : int, optional
-        How many were allowed; programs may use fewer, and captured code more.
-    in_a_row : bool
-        Whether each operation of the program needs the one before.
+    ``streams``: how many were allowed; programs may use fewer, and captured code more.
+    ``in_a_row``: whether each operation of the program needs the one before.
     """
     metrics, found = comparison.metrics, comparison.assessment
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]

@@ -32,18 +32,14 @@ IDLE_S = 600.0
 class Reader:
     """A program that reads one file and answers questions about it.
 
-    Parameters
-    ----------
-    name : str
-        What the reader calls it.
-    question : mapping
-        What it answers first.
+    ``question``: what it answers first.
     """
 
     def __init__(self, path: Path, name: str, question: Mapping[str, Any]) -> None:
         # -P: the folder in which the server was started may hold a numpy.py.
         command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, json.dumps(question)]
         self.name = name
+        """What the reader calls it."""
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 — closed by `end`; a pipe that nobody reads would stop it once it is full.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)  # noqa: S603 — ours
         self.stays = False

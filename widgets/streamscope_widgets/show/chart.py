@@ -1,4 +1,4 @@
-"""Charts as data: what `plotly_chart` draws as Plotly figures and `still_chart` as SVG, with the same numbers, words and colours.
+"""Charts as data. `still_chart` draws them as SVG; `plotly_chart` draws a `RowChart` as a Plotly figure, with the same numbers and colours.
 
 A `RowChart` has categories from top to bottom and values from left to right. A `PlaneChart` has values on both axes.
 """
@@ -96,54 +96,30 @@ class RowChart:
 
 @dataclass(frozen=True)
 class Cells:
-    """A plane of coloured cells.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-        Middles of the columns and of the rows.
-    colour : integer array, rows x columns
-        Index into ``colours``.
-    colours : tuple of str
-    details : object array, rows x columns x values
-        What ``hover`` names as ``%{customdata[0]}`` and so on.
-    hover : str
-    """
+    """A plane of coloured cells."""
 
     x: Array
     y: Array
+    """float64: middles of the columns and of the rows."""
     colour: npt.NDArray[np.int64]
+    """Integer array, rows x columns: index into ``colours``."""
     colours: tuple[str, ...]
-    details: npt.NDArray[np.object_]
-    hover: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line with words at one of its points.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-    words : str
-    at : int
-        Index of the point that the words stand at.
-    dashed : bool
-        A boundary, and not a line of equal values.
-    colour : str
-        Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells.
-    details, hover : array, str
-        For such a line, what shows when the pointer rests on a point: ``hover`` names the columns of ``details`` as `Cells` does.
-    """
+    """A line with words at one of its points."""
 
     x: Array
     y: Array
+    """float64."""
     words: str
     at: int
+    """Index of the point that the words stand at."""
     dashed: bool = False
+    """A boundary, and not a line of equal values."""
     colour: str = ""
-    details: Array | None = None
-    hover: str = ""
+    """Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells."""
 
 
 @dataclass(frozen=True)

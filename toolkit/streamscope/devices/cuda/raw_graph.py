@@ -62,24 +62,14 @@ _HUNG: list[object] = []
 class RawGraph:
     """A captured graph, whose nodes are operations of a program.
 
-    Parameters
-    ----------
-    graph : int
-        Address of the captured graph.
-    nodes : sequence of int
-        Address of each operation's node. Other nodes of the graph are empty.
-    edges : Edges
-        What the capture orders: operations, also where empty nodes lie between them.
-    keeping : callable
-        ``with keeping(): ...`` undoes what replays in the block change.
-    kept : object
-        What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use.
+    ``nodes``: address of each operation's node. Other nodes of the graph are empty.
     """
 
     def __init__(
         self, graph: int, nodes: Sequence[int], edges: Edges, keeping: Callable[[], AbstractContextManager[object]], kept: object
     ) -> None:
         self.edges = edges
+        """What the capture orders: operations, also where empty nodes lie between them."""
         self.check: Callable[[Edges], object] = _trusted
         """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
         self.put_back: Callable[[], object] = _nothing
@@ -88,9 +78,12 @@ class RawGraph:
         self.named: Callable[[int], str] = "node {}".format
         """Tells what an operation is called, in errors."""
         self._graph = graph
+        """Address of the captured graph."""
         self._nodes = tuple(nodes)
         self._keeping = keeping
+        """``with keeping(): ...`` undoes what replays in the block change."""
         self.kept = kept
+        """What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
         self._times_us: dict[_Asked, float] = {}
         self._waits_us: dict[_Asked, float] = {}
         self._lock = threading.RLock()
@@ -250,10 +243,7 @@ def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair],
     begin before all is done that comes before the node at the other end. So full edges that lead to such a kernel stay, too, where they
     agree with what is wanted.
 
-    Parameters
-    ----------
-    kinds : mapping of (int, int) to int
-        The data of each edge that is there, `FULL` or not.
+    ``kinds``: the data of each edge that is there, `FULL` or not.
 
     Examples
     --------

@@ -162,21 +162,15 @@ class Capture:
 
 
 class SimulatedGraph:
-    """An instantiated graph; `streamscope.devices.protocol.Graph`.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In the order of capture, in which every node comes after those that it depends on.
-    refused : str
-        Why the update was refused that this graph replaces.
-    """
+    """An instantiated graph; `streamscope.devices.protocol.Graph`."""
 
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
         self.core = core
         self._nodes = nodes
+        """In the order of capture, in which every node comes after those that it depends on."""
         self._edges = _Edges.of(nodes)
         self._refused = refused
+        """Why the update was refused that this graph replaces."""
         self._latest = Moment()
         self._latest.come(0.0)
 
@@ -238,27 +232,7 @@ class _Edges:
 class GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
-    __slots__ = (
-        "_core",
-        "_delays",
-        "_edges",
-        "_free_ns",
-        "_id",
-        "_missing",
-        "_nodes",
-        "_previous",
-        "_records",
-        "_stream",
-        "_unfinished",
-    )
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        edges: _Edges,
-        stream: SimulatedStream,
-        previous: Moment,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._edges = edges

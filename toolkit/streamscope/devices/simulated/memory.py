@@ -18,30 +18,21 @@ import numpy.typing as npt
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
-from streamscope.program.launch import HostCall, Launch, read_only
+from streamscope.program.launch import Array, HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
-
-Array = npt.NDArray[Any]
 
 POISON_BYTE = 0x5A
 _NO_ARRAY: Array = np.empty(0)
 
 
 class SimulatedBlock:
-    """Memory without a shape; `streamscope.devices.protocol.Block`.
-
-    Attributes
-    ----------
-    nbytes : int
-    place : Place
-    memory : array, optional
-        None until something is written, and again when that was let go.
-    """
+    """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
     def __init__(self, nbytes: int, place: Place, memory: npt.NDArray[np.uint8] | None = None) -> None:
         self.nbytes = nbytes
         self.place = place
         self.memory = memory
+        """None until something is written, and again when that was let go."""
 
     def take(self) -> npt.NDArray[np.uint8]:
         """Return its memory, which it takes now if it has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from streamscope.devices.protocol import Event, Stream
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from streamscope.devices.simulated.graphs import Capture, Mark
 
 
+@dataclass(slots=True, eq=False)
 class Item:
-    """One entry of a stream's queue."""
+    """One entry of a stream's queue.
 
-    # Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
-    __slots__ = ("arrival_ns", "begin", "content", "delay_ns", "done", "stretch")
+    Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
+    """
 
-    def __init__(self, begin: Begin, content: Work | Moment | None = None, delay_ns: float = 0.0, stretch: float = 1.0) -> None:
-        self.begin = begin
-        """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
-        self.content = content
-        """What is launched, or waited for."""
-        self.delay_ns = delay_ns
-        self.stretch = stretch
-        """What is added to its start (of a record: the time that it takes), and the factor on its duration."""
-        self.arrival_ns = 0.0
-        """When the host had put it there."""
-        self.done = Moment()
-        """When the stream goes on to the next."""
+    begin: Begin
+    """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
+    content: Work | Moment | None = None
+    """What is launched, or waited for."""
+    delay_ns: float = 0.0
+    stretch: float = 1.0
+    """What is added to its start (of a record: the time that it takes), and the factor on its duration."""
+    arrival_ns: float = 0.0
+    """When the host had put it there."""
+    done: Moment = field(default_factory=Moment)
+    """When the stream goes on to the next."""
 
 
 Begin = Callable[["SimulatedStream", Item], None]

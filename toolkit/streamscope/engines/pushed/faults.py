@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
 
@@ -12,31 +13,30 @@ KEPT = 100
 """How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Fault:
     """Why an operation did not do what it was asked for."""
 
-    __slots__ = ("__weakref__", "cause", "name", "pushed", "raised", "where")
+    name: str
+    where: str
+    """The operation, and the user's line that pushed it."""
+    cause: BaseException | None
+    """As `kept` leaves it; once it was raised, the error has it."""
+    pushed: int | None = None
+    """The operation's number, see `FaultLog.number`; None until the fault is kept."""
+    raised: int | None = None
+    """The number of the wait that has raised it."""
 
-    def __init__(self, name: str, where: str, cause: BaseException, pushed: int | None = None) -> None:
-        self.name = name
-        self.where = where
-        """The operation, and the user's line that pushed it."""
-        self.cause: BaseException | None = kept(cause)
-        """As `kept` leaves it; once it was raised, the error has it."""
-        self.pushed = pushed
-        """The operation's number, see `FaultLog.number`; None until the fault is kept."""
-        self.raised: int | None = None
-        """The number of the wait that has raised it."""
+    def __post_init__(self) -> None:
+        if self.cause is not None:
+            self.cause = kept(self.cause)
 
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
 
         An operation pushed later reads the values that are there. When it runs does not matter.
 
-        Parameters
-        ----------
-        pushed : int or None
-            The operation's number; None for one that runs as it is pushed.
+        ``pushed``: the operation's number; None for one that runs as it is pushed.
         """
         return self.raised is None or (pushed is not None and pushed < self.raised)
 

@@ -43,12 +43,7 @@ class EventStamp(Stamp):
 class Lane:
     """A stream with its events and its clock.
 
-    Parameters
-    ----------
-    device : Device
-        Makes the events, without timing.
-    index, lanes : int
-        The lane's number, and how many there are.
+    ``index``, ``lanes``: the lane's number, and how many there are.
     """
 
     __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
@@ -69,6 +64,7 @@ class Lane:
         self.waits = 0
         """Waits for events of other lanes that were put on the stream."""
         self._device = device
+        """Makes the events, without timing."""
         self._free: deque[Event] = deque()  # Appending and popping are atomic: a stamp may end on any thread, in the middle of anything.
         # All of them, free or held, each with what gives it back. Garbage that the collector finds in a cycle is finalised as a whole, so
         # an event that only a stamp held would come back, and be destroyed as well.

@@ -137,11 +137,6 @@ class MemoryPool:
 
     Memory that is handed out for a stream may be used there at once; on another stream, only behind what the first use on that
     stream comes behind (an event, as for any other dependency).
-
-    Parameters
-    ----------
-    device : Device
-        Where the memory comes from.
     """
 
     def __init__(self, device: Device) -> None:
@@ -149,6 +144,7 @@ class MemoryPool:
         """Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make
         again."""
         self._device = device
+        """Where the memory comes from."""
         self._stores = {place: _Store() for place in Place}
         self._held: dict[int, _Held] = {}
         self._freed: deque[_Free] = deque()
@@ -163,14 +159,10 @@ class MemoryPool:
     def allocate(self, spec: ArraySpec, place: Place, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
         """Hand out memory for an array; its contents are undefined.
 
-        Parameters
-        ----------
-        place : Place
-            Device memory, or page-locked host memory.
-        stream : Stream, optional
-            The stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at once.
-        purpose : str
-            What the memory is for, for the error message.
+        ``place``: device memory, or page-locked host memory.
+        ``stream``: the stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at
+            once.
+        ``purpose``: what the memory is for, for the error message.
         """
         with self._lock:
             self._collect()
@@ -184,13 +176,9 @@ class MemoryPool:
     def free(self, buffer: Buffer, after: Sequence[tuple[Stream, EventStamp]] = ()) -> None:
         """Take memory back. Takes no lock, so that a finaliser may call it in the middle of anything.
 
-        Parameters
-        ----------
-        buffer : Buffer
-            What `allocate` returned.
-        after : sequence of (Stream, EventStamp)
-            The last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be done or
-            implied may be left out.
+        ``buffer``: what `allocate` returned.
+        ``after``: the last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be
+            done or implied may be left out.
         """
         held = self._held.pop(id(buffer), None)
         if held is None:
@@ -200,10 +188,7 @@ class MemoryPool:
     def trim(self, *, wait: bool = False) -> int:
         """Give free blocks back to the device and return their size in bytes.
 
-        Parameters
-        ----------
-        wait : bool
-            Block the host until the last users of free blocks are done; without it, blocks that are still in use stay.
+        ``wait``: block the host until the last users of free blocks are done; without it, blocks that are still in use stay.
         """
         with self._lock:
             self._collect()

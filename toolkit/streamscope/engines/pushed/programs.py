@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from streamscope.calling import as_program, check_keywords, traced
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
@@ -20,13 +18,13 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
 
-Array = npt.NDArray[Any]
 
 KEPT_ANYWAY = 16
 """Programs, each for certain shapes and attributes, that stay prepared until memory has run out."""
@@ -102,13 +100,6 @@ class KeptPrograms:
 class PreparedPrograms:
     """Runs the programs of one engine.
 
-    Parameters
-    ----------
-    engine : str
-        How programs run.
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use.
-
     Attributes
     ----------
     runs, prepared : int
@@ -120,7 +111,9 @@ class PreparedPrograms:
         self.runs = self.prepared = 0
         self._issuer = issuer
         self._engine = engine
+        """How programs run."""
         self._streams = streams
+        """Compute streams that ``dual`` and ``graph-dual`` may use."""
         self._counting = Lock()
 
     def run(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

@@ -294,5 +294,5 @@ def _host_function(title: str, where: str, template: Template, arguments: States
     program, call = template.program, template.host_call
     assert call is not None
     states = dict(zip(program.inputs, dict.fromkeys(arguments), strict=True)) | dict(zip(program.outputs, targets, strict=True))
-    used, written = ([states[variable] for variable in ids] for ids in (call.reads, call.writes))
-    return HostFunction(title, where, call.function, used, written, {}, call.duration_ns)
+    used, written = (tuple(states[variable] for variable in ids) for ids in (call.reads, call.writes))
+    return HostFunction(title, where, call.function, used, written, duration_ns=call.duration_ns)

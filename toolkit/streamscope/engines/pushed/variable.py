@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -133,40 +134,24 @@ def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], p
 # Turns.
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
-    """What an operation does when it has its turn with all of its variables.
+    """What an operation does when it has its turn with all of its variables."""
 
-    Attributes
-    ----------
-    priority, sequence : int
-        Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`.
-    """
-
-    __slots__ = ("done", "missing", "on_host", "priority", "reads", "sequence", "start", "writes")
-
-    def __init__(
-        self,
-        reads: Sequence[VariableState],
-        writes: Sequence[VariableState],
-        start: Callable[[], None],
-        *,
-        sequence: int = 0,
-        priority: int = 0,
-        on_host: bool = False,
-    ) -> None:
-        self.reads = reads
-        self.writes = writes
-        """Each once; a variable that is written is not among those that are read."""
-        self.start = start
-        """What to do when all its turns have come."""
-        self.priority = priority
-        self.on_host = on_host
-        """It ends when its function has returned, rather than when ``start`` has."""
-        self.sequence = sequence
-        self.missing = 0
-        """Variables with which it has no turn yet."""
-        self.done = Latch()
-        """Set when it has ended."""
+    reads: Sequence[VariableState]
+    writes: Sequence[VariableState]
+    """Each once; a variable that is written is not among those that are read."""
+    start: Callable[[], None]
+    """What to do when all its turns have come."""
+    sequence: int = 0
+    priority: int = 0
+    """Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`."""
+    on_host: bool = False
+    """It ends when its function has returned, rather than when ``start`` has."""
+    missing: int = 0
+    """Variables with which it has no turn yet."""
+    done: Latch = field(default_factory=Latch)
+    """Set when it has ended."""
 
     def __lt__(self, other: Turn) -> bool:
         return (-self.priority, self.sequence) < (-other.priority, other.sequence)

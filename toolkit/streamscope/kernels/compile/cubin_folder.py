@@ -58,19 +58,11 @@ class CubinFolder:
 
     A file that is truncated, changed or too large counts as missing, and so does whatever is not a file. The next write replaces it, unless
     it is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
-    others have put there stays.
+    others have put there stays. Beyond ``most_bytes``, the least recently used cubins are removed. Where ``path`` is None, for the reason
+    ``why_none``, nothing is kept.
 
     The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
     alone; one that everybody can write to, or that a user other than you and root owns, is not used.
-
-    Parameters
-    ----------
-    path : Path or None
-        None keeps nothing.
-    most_bytes : int
-        The least recently used cubins are removed beyond this size.
-    why_none : str
-        Why there is no path.
     """
 
     def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:

@@ -91,16 +91,7 @@ def note(written: Written) -> None:
 
 
 def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, str] | None:
-    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else.
-
-    Parameters
-    ----------
-    name, code : str
-        Of the kernel.
-    log : str
-        NVRTC's.
-    architecture : str
-    """
+    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else."""
     # The same text may be in several operators; the one that the kernel is named after comes first, else the latest.
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))

@@ -51,17 +51,7 @@ class FusedSignature(Signature):
 
 
 def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> FusedSignature:
-    """Return what the kernel of several steps computes, the last step's result.
-
-    Parameters
-    ----------
-    name : str
-        Readable name, an identifier.
-    parameters : sequence of Parameter
-        Each taken as it is stored.
-    steps : sequence of FusedStep
-        In order.
-    """
+    """Return what the kernel of several steps computes, the last step's result; parameters are taken as they are stored."""
     result = steps[-1].signature.result
     called = ", ".join(parameter.name for parameter in parameters)
     return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))

@@ -50,18 +50,9 @@ def specialized(
     addresses: Sequence[int] | None = None,
     variant: Variant = DEFAULT,
 ) -> Specialized:
-    """Return the kernel for arrays of these shapes and strides, at these addresses.
+    """Return the kernel for operands that are arrays, and a result, of these shapes and strides (in elements).
 
-    Parameters
-    ----------
-    signature : Signature
-    shapes : sequence of tuple of int
-        Of the operands that are arrays, and of the result.
-    strides : sequence of sequence of int
-        In elements.
-    addresses : sequence of int, optional
-        Of first elements; by default those of fresh allocations.
-    variant : Variant
+    Addresses are those of first elements; by default those of fresh allocations.
     """
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]

@@ -112,10 +112,7 @@ def compiled(expression: str) -> Evaluator:
 def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
     """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
 
-    Raises
-    ------
-    UnknownExpressionError, WrongExpressionError
-        As `compiled` does, but for unknown functions, which are raised where they are evaluated.
+    It raises as `compiled` does, but for unknown functions, which are raised where they are evaluated.
     """
     parser = _Parser(expression)
     try:
@@ -128,12 +125,7 @@ def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
 def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact: bool = True) -> Mistake | None:
     """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here.
 
-    Parameters
-    ----------
-    expression : str
-    dtypes : tuple of (str, dtype)
-    exact : bool
-        Whether the dtypes are those of a kernel's values; else they stand for all that are whole or floating, and functions take any.
+    Unless they are ``exact``, the dtypes stand for all that are whole or floating, and functions take any.
     """
     try:
         evaluate = compiled(expression)

@@ -42,18 +42,10 @@ class Promoted:
 
 
 def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, keep_whole: bool = False) -> Promoted:
-    """Return the dtypes that a NumPy function would choose.
+    """Return the dtypes that a NumPy function would choose for dtypes of arrays, and ``int`` or ``float`` for Python numbers.
 
-    Parameters
-    ----------
-    operator : str
-        Named in errors.
-    like : numpy.ufunc
-    operands : sequence of dtype or type
-        Dtypes of arrays; ``int`` or ``float`` for Python numbers. Where their number is not that of the function, their common dtype
-        stands for each.
-    keep_whole : bool
-        Whole numbers beside floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
+    Where their number is not that of the function, their common dtype stands for each. With ``keep_whole``, whole numbers beside
+    floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
     """
     promoted = _promote(operator, like, tuple(operands))
     return replace(promoted, taken=_kept_whole(operands, promoted.taken)) if keep_whole else promoted

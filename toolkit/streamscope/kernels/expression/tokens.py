@@ -131,13 +131,7 @@ class LiteralError(ValueError):
 
 @lru_cache(maxsize=1024)
 def literal(text: str) -> np.generic:
-    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``.
-
-    Raises
-    ------
-    LiteralError
-        It is not a number of C++, or fits none of its types.
-    """
+    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``."""
     if match := _WHOLE.fullmatch(text):
         return _whole(match["digits"], match["suffix"].lower())
     if match := _FLOATING.fullmatch(text):

@@ -144,15 +144,7 @@ class FittedSum:
 def fitted_sums(signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int]) -> tuple[FittedSum, ...]:
     """Return the kernel that computes the results, or the one that computes parts of them and the one that joins these.
 
-    Parameters
-    ----------
-    signature : Signature
-    shapes : sequence of tuple of int
-        Of the operands that are arrays, the first of which has the shape that all are broadcast to; and of the result.
-    strides : sequence of sequence of int
-        In elements.
-    addresses : sequence of int
-        Of first elements.
+    The operands that are arrays come first, of which the first has the shape that all are broadcast to; then the result.
     """
     whole = _fitted(signature, shapes, strides, addresses, most_parts=None)
     if whole.parts == 1:
