@@ -4,10 +4,10 @@ Each network is captured twice, by PyTorch (or CuPy) and by `ss.capture`, and ru
 turns. Three networks are measured on the kernels of `torch.compile`, too, and called from end to end.
 
 python benchmarks/parallelise_networks.py [RESULT.json] [--only googlenet,lstm] [--batch 1,8,32] [--inputs 1000] [--compiled googlenet]
-python benchmarks/parallelise_networks.py [RESULT.json] --proofs-of OTHER.json ...
+python benchmarks/parallelise_networks.py [RESULT.json] --results-of OTHER.json ...
 
 What was measured before and is not asked for stays in the result. Proofs can be made by several processes side by side, each with a result
-of its own; the second call takes them over, with when and where they were made.
+of its own; the second call takes over all that others hold, with when and where it was made.
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ def main() -> None:
     parser.add_argument("--compiled", default=COMPILED, help="functions of networks.py that are measured on the kernels of torch.compile")
     parser.add_argument("--save", type=Path, help="a folder for the captured code of batch 1")
     parser.add_argument("--large", action="store_true", help="measure a network of 5,000 nodes, too")
-    parser.add_argument("--proofs-of", type=Path, nargs="+", help="results whose proofs are taken over; nothing else is done")
+    parser.add_argument("--results-of", type=Path, nargs="+", help="results that are taken over; nothing else is done")
     options = parser.parse_args()
-    if options.proofs_of:
-        take_proofs(options.result, options.proofs_of)
+    if options.results_of:
+        take_over(options.result, options.results_of)
         return
     before = json.loads(options.result.read_text()) if options.result.exists() else {}
     results: dict[str, dict[str, Any]] = before.get("results", {})
@@ -219,13 +219,15 @@ def main() -> None:
         written(options.result, results, large)
 
 
-def take_proofs(path: Path, others: Sequence[Path]) -> None:
-    """Put the proofs of other results into one, and leave all else as it is."""
+def take_over(path: Path, others: Sequence[Path]) -> None:
+    """Put what other results hold into one, and leave all else as it is; what failed is not taken."""
     content = json.loads(path.read_text())
     for other in (json.loads(each.read_text()) for each in others):
+        made = {key: other[key] for key in ("device", "versions", "date")}
         for name, found in other["results"].items():
-            if "proof" in found:
-                content["results"][name]["proof"] = found["proof"] | {key: other[key] for key in ("device", "versions", "date")}
+            entry = content["results"].setdefault(name, {"function": found["function"]})
+            entry |= {key: made | one for key, one in found.items() if key != "function" and "error" not in one}
+        content["large"] = made | other["large"] if "nodes" in other["large"] else content["large"]
     with written_whole(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 

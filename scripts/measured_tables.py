@@ -158,6 +158,19 @@ def event_costs() -> str:
     return table(["a launch", "C, µs", "Streamscope, µs"], rows) + told + measured_on(found)
 
 
+def left_out() -> str:
+    """Return what stamps leave out of kernels of one kind, by how long they run and by their blocks; and of a kernel that runs alone."""
+    found = data("around_stamps")
+    rows = [[name, *(f"{one[where]['left_out_ns'] / 1e3:.2f}" for where in ("stream", "graph"))] for name, one in found["chains"].items()]
+    alone: dict[str, list[float]] = {}
+    for ways in found["alone_left_out_ns"].values():
+        for way, each in ways.items():
+            alone.setdefault(way, []).append(float(np.median(each)))
+    said = "; ".join(f"{way} {min(each) / 1e3:.2f} to {max(each) / 1e3:.2f}" for way, each in alone.items())
+    shown = table(["stamps leave out, µs: kernel, blocks", "on a stream", "in a graph"], rows)
+    return f"{shown}\nOf kernels alone: {said}.\n{measured_on(found)}"
+
+
 def stamps() -> str:
     """Return how far stamps are from CUPTI on the same runs, and what they cost, by engine; and overlap in graphs with two streams."""
     found = data("stamp_accuracy")
@@ -501,6 +514,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "record-cost": record_cost,
     "event-costs": event_costs,
     "stamps": stamps,
+    "left-out": left_out,
     "simulated-times": simulated_times,
     "simulated-accuracy": simulated_accuracy,
     "engines": engines,

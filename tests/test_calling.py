@@ -13,7 +13,7 @@ from streamscope.calling import as_program
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.errors import DeviceError, KeywordError, ProgramError
+from streamscope.errors import DeviceError, EngineError, KeywordError, ProgramError
 from streamscope.trace.stored import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
@@ -265,6 +265,14 @@ def test_a_parallelised_function_is_captured_code_to_every_verb():
     with pytest.raises(ProgramError, match=r"captured 'captured' takes no inputs: the capture holds its own .*ss\.compare\(captured\)"):
         ss.compare(Parallelised(), X)
     assert as_program(Parallelised()) is Parallelised.captured
+
+
+@pytest.mark.parametrize("verb", [ss.best, ss.compare, partial(ss.compare, engines="auto")])
+def test_memory_is_limited_of_a_capture_and_not_of_its_engines(verb):
+    captured = ss.load_captured("notebooks/recorded/captured/mixture_of_experts.captured.json")
+    told = r"'mixture_of_experts' holds the memory of its capture.* ss\.capture\(function, \*inputs, memory_limit='2 GiB'\)"
+    with pytest.raises(EngineError, match=told):
+        verb(captured, memory_limit="2 GiB", progress=False)
 
 
 def test_what_a_partial_has_bound_is_no_rival_of_a_verbs_keyword():

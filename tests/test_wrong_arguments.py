@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import inspect
 import math
+import pickle
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -285,6 +287,24 @@ def test_what_is_no_function(function):
 def test_an_engine_that_was_not_compared(compared, engine):
     with pytest.raises(KeyError, match=r"was not compared \(compared were sync, async"):
         compared[engine]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("trace", "runs['{}'].trace"), ("makespans_ns", "runs['{}'].makespans_ns"), ("what_if", "runs['{}'].trace.what_if"), ("colour", "")],
+)
+def test_an_attribute_that_each_engine_has(compared, name, where):
+    assert not hasattr(compared, name)
+    with pytest.raises(AttributeError) as error:
+        getattr(compared, name)
+    told = f": {where.format([*compared][-1])} is there" if where else ""
+    assert str(error.value) == f"'Comparison' object has no attribute {name!r}{told}"
+
+
+def test_an_attribute_that_the_trace_of_a_run_has(compared):
+    with pytest.raises(AttributeError, match=r"^'Run' object has no attribute 'to_kineto': run\.trace\.to_kineto is there$"):
+        compared["sync"].to_kineto  # noqa: B018
+    assert repr(copy.deepcopy(compared["sync"])) == repr(pickle.loads(pickle.dumps(compared["sync"]))) == repr(compared["sync"])
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing.allocations import Allocated, arrays_memory_behind, most_in_use
+from streamscope.capturing.allocations import Allocated, arrays_memory_behind, known_objects, most_in_use
 from streamscope.capturing.memory import united
 
 REGIONS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda one: (one[0], one[0] + one[1])), max_size=12)
@@ -81,6 +82,19 @@ def test_memory_of_arrays_that_only_kernels_read_is_found_by_the_addresses_in_th
     assert {id(one) for one in found} == {id(one.memory) for one in (read, tensor, weights)}
     assert len(found) == 3
     assert not {id(left.memory), id(empty.memory)} & {id(one) for one in found}
+
+
+def test_what_the_garbage_collector_was_told_to_set_aside_is_found_too_and_stays_aside():
+    array = FakeArray(4096, 512)
+    gc.freeze()
+    try:
+        assert not any(one is array for one in gc.get_objects())
+        assert any(one is array for one in known_objects())
+        assert not any(one is array for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+    assert any(one is array for one in known_objects())
+    assert gc.get_freeze_count() == 0
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["alloc", "free_requested", "free_completed"]), st.integers(0, 4)), max_size=30)

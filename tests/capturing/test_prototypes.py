@@ -101,6 +101,13 @@ def test_memory_that_no_parameter_leads_to(before, why):
 
 
 @pytest.mark.parametrize(
+    "read", ["tex2D<float>(t, 0, 0)", "tex1Dfetch<float>(t, 0)", "surf2Dread<float>(t, 0, 0)", "texCubemap<float>(t, 0, 0, 0)"]
+)
+def test_a_texture_that_is_passed_as_a_number_leads_to_memory(read):
+    assert "textures" in roles_in_source(source("unsigned long long t, float* y", body=f"{{ y[0] = {read}; }}"), "kernel")
+
+
+@pytest.mark.parametrize(
     "before",
     [
         "__device__ float twice(float x) { return 2 * x; }",
@@ -122,6 +129,8 @@ def test_a_static_variable_of_a_function_is_memory():
 
 MAKING = [
     ("const float* x", "", "const_cast<float*>(x)[0] = 1;"),
+    ("Node n", "struct __attribute__((packed)) Node { int count; float* p; };", "n.p[0] = 1;"),
+    ("Node n", "#pragma pack(4)\nstruct Node { int count; float* p; };", "n.p[0] = 1;"),
     ("const float* x", "", "((float*)x)[0] = 1;"),
     ("const int* x", "", "atomicAdd((unsigned int* const)x, 1);"),
     ("const float* x", "", "const_cast<float&>(x[0]) = 1;"),
@@ -203,3 +212,31 @@ def test_libraries_that_have_no_variables():
 def test_cupys_reductions_by_cub_name_their_arrays():
     text = source("const void* _raw_in0, void* _raw_out0, const int _segment_size")
     assert roles_in_source(text, "kernel") == (READ, WRITTEN, VALUE)
+
+
+NDIMAGE = """
+#include <cupy/carray.cuh>
+typedef float X; typedef double W; typedef float Y;
+template <class B, class A>
+__device__ __forceinline__ typename std::enable_if<std::is_signed<B>::value, B>::type
+cast(A a) {{ return (B)a; }}
+template <class B, class A>
+__device__ __forceinline__ typename std::enable_if<!std::is_signed<B>::value, B>::type
+cast(A a) {{ return (a >= 0) ? (B)a : -(B)(-a); }}
+extern "C" __global__ void {name}(const CArray<X, 1, 1, 1> x, const CArray<W, 1, 1, 1> w, CArray<Y, 1, 1, 1> _raw_y, CIndexer<1> _ind) {{
+  CUPY_FOR(i, _ind.size()) {{
+    const unsigned char* data = (const unsigned char*)&x[0];
+    W sum = (W)0;
+    for (int iw = 0; iw < 3; iw++) {{ int offset_0 = 4 * (i + iw); sum += cast<W>((*(X*)&data[offset_0])) * w[iw]; }}
+    {more}
+    _raw_y[i] = cast<Y>(sum);
+  }}
+}}
+"""
+
+
+def test_filters_of_cupyx_are_understood_and_what_looks_like_them_is_not():
+    name = "cupyx_scipy_ndimage_correlate_1d_reflect_w3"
+    assert roles_in_source(NDIMAGE.format(name=name, more=""), name) == (READ, READ, WRITTEN, Role.INDEXER)
+    assert "makes pointers" in roles_in_source(NDIMAGE.format(name=name, more="*(X*)&data[0] = 1;"), name)
+    assert "makes pointers" in roles_in_source(NDIMAGE.format(name="mine", more=""), "mine")

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from streamscope.analysis import summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope.trace.read import read_trace
+from streamscope.trace.read import LARGE_FILE_BYTES
 
 KEYS = [
     "kernel_count",
@@ -115,6 +116,33 @@ def test_what_cannot_be_read_is_one_line(tmp_path, capsys, command, content, mes
     assert message in first
     assert second.startswith("hint: ")
     assert not (tmp_path / "out.md").exists()
+
+
+def test_a_trace_is_not_written_over_itself(trace, tmp_path, capsys):
+    file = trace.to_kineto(tmp_path / "step.json")
+    before = file.read_bytes()
+    (tmp_path / "other.json").symlink_to(file)
+    assert main(["convert", str(file), str(tmp_path / "other.json")]) == 1
+    assert "it is the file that is read" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_a_folder_says_which_of_its_files_can_be_read(trace, tmp_path, capsys):
+    """`torch.profiler.tensorboard_trace_handler` fills a folder."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    assert main(["read", str(folder)]) == 1
+    assert f"{str(folder)!r} is a folder" in capsys.readouterr().err
+    file = trace.to_kineto(folder / "host_1.2.pt.trace.json")
+    assert main(["read", str(folder)]) == 1
+    assert f"hint: name a file: {str(file)!r} is in it" in capsys.readouterr().err
+    assert main(["compare", str(file)]) == 1
+    assert "is a trace, not captured code" in capsys.readouterr().err
+
+
+def test_standard_input_is_not_read(capsys):
+    assert main(["read", "-"]) == 1
+    assert "standard input is not read" in capsys.readouterr().err
 
 
 def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsys, monkeypatch):
@@ -259,7 +287,7 @@ def test_kernels_of_one_short_name_are_told_apart_and_numbers_are_whole_at_80_co
     assert row.name == symbols[0]
     assert main(["read", str(paths[0])]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "AddFunctor" in line]
-    assert line.split()[-3:] == ["20", "203", "10.1"]
+    assert line.split()[:3] == ["20", "203", "10.1"]
 
 
 def test_names_are_whole_where_there_is_no_terminal(capsys):
@@ -268,6 +296,19 @@ def test_names_are_whole_where_there_is_no_terminal(capsys):
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert all(kernel.name in printed for kernel in summary(ss.read(path)).kernels)
+
+
+@pytest.mark.parametrize("command", [["read"], ["diff", "resnet50_eager"]])
+def test_in_a_pipe_long_names_stand_behind_the_numbers(command, capsys):
+    """A long name in front moved all numbers 180 columns to the right."""
+    files = [str(Path(__file__).parents[1] / f"data/kineto/{name}.json.gz") for name in (*command[1:], "resnet50_graph")]
+    assert main([command[0], *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    (start,) = {line.index(word) for line in lines for word in ("nvjet", "cutlass", "sm80_xmma", "sm90_xmma") if f"  {word}" in line}
+    (head,) = (line for line in lines if line.startswith("count"))
+    assert head.split()[-1] in ("name", "kernel")
+    assert head.index(head.split()[-1]) == start < 80
 
 
 def test_in_a_terminal_each_command_says_what_it_does(trace, path, tmp_path, capsys, monkeypatch):
@@ -294,10 +335,24 @@ def test_in_a_terminal_each_command_says_what_it_does(trace, path, tmp_path, cap
 def test_reading_says_how_many_bytes_it_has_read(trace, tmp_path, ending):
     file = trace.to_kineto(tmp_path / f"step.json{ending}")
     told = []
-    assert len(read_trace(file, None, lambda done, whole: told.append((done, whole))).spans) == len(trace.spans)
+    assert len(ss.read(file, progress=lambda *said: told.append(said)).spans) == len(trace.spans)
     size = file.stat().st_size
-    assert all(0 < done <= whole == size for done, whole in told)
-    assert told[-1] == (size, size)
+    assert all(0 < done <= whole == size and what == f"reading {file.name}" for what, done, whole in told)
+    assert told[-1][1:] == (size, size)
+
+
+@pytest.mark.parametrize(("ending", "large"), [(".json", True), (".json.gz", True), (".parquet", True), (".json", False)])
+def test_a_large_file_is_read_with_a_bar(trace, tmp_path, ending, large, monkeypatch):
+    file = trace.to_parquet(tmp_path / f"step{ending}") if ending == ".parquet" else trace.to_kineto(tmp_path / f"step{ending}")
+    assert file.stat().st_size < LARGE_FILE_BYTES
+    drawn = []
+    monkeypatch.setattr("streamscope.display.progress_bar", lambda title: nullcontext(lambda *said: drawn.append((title, *said))))
+    monkeypatch.setattr("streamscope.trace.read.LARGE_FILE_BYTES", file.stat().st_size - large)
+    ss.read(file)
+    assert {(title, what) for title, what, _, _ in drawn} == ({(f"reading {file.name}",) * 2} if large else set())
+    drawn.clear()
+    ss.read(file, progress=False)
+    assert not drawn
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz", ".pftrace", ".parquet", ".csv", ".html", ".md", ".jsonl"])

@@ -172,11 +172,21 @@ def test_what_was_taken_is_said():
         plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw(times_us, waits_us)), lambda launch: 1e4, streams=8)
         return graph_dual.fastest(plan, GPU).chosen
 
-    said = "taken of 6 orders: 4 streams 634 µs; fewest edges 660 µs and the capture's own order 1.11 ms"
+    own = "the capture's own order 1.11 ms"
+    said = f"taken of 6 orders: 4 streams 634 µs; then 6 streams 635 µs and 3 streams 650 µs; {own}"
     assert chosen(660, 655, 650, 634, 635, 1113) == said
-    assert chosen(600, 655, 650, 634, 635, 1113) == "taken of 6 orders: fewest edges 600 µs; the capture's own order 1.11 ms"
-    said = "taken of 6 orders, by how long the host waits: 4 streams 610 µs; fewest edges 600 µs and the capture's own order 1.11 ms"
+    said = f"taken of 6 orders: fewest edges 600 µs; then 4 streams 634 µs and 6 streams 635 µs; {own}"
+    assert chosen(600, 655, 650, 634, 635, 1113) == said
+    said = f"taken of 6 orders, by how long the host waits: 4 streams 610 µs; then fewest edges 600 µs and 6 streams 635 µs; {own}"
     assert chosen(600, 655, 650, 610, 635, 1113, waits_us=[640, 655, 650, 630, 635, 1113]) == said
+    said = "taken of 6 orders: the capture's own order 402 µs; then 2 streams 589 µs and fewest edges 590 µs"
+    assert chosen(590, 589, 595, 600, 600, 402) == said
+
+
+def test_of_two_orders_both_are_said():
+    program = program_of(CHAIN_OF_NINE[:2], ((), ()), Raw([451, 473]))
+    plan = graph_dual.fastest(graph_dual.plan(program, lambda launch: 1e4), GPU)
+    assert plan.chosen == "taken of 2 orders: fewest edges 451 µs; the capture's own order 473 µs"
 
 
 def test_streams_are_filled_by_rank_and_in_program_order():
@@ -186,6 +196,13 @@ def test_streams_are_filled_by_rank_and_in_program_order():
     assert [one.order for one in plan.others[:-1]] == ["2 streams", "2 streams in program order"]
     assert replay_of(plan.others[0]).edges == ((), (0,), (), (2,), (3,), (4,))
     assert replay_of(plan.others[1]).edges == ((), (), (0,), (2,), (3,), (4,))
+
+
+def test_streams_that_begin_one_after_another_are_tried_where_they_make_a_difference():
+    # Three kernels of 1 µs: a second stream begins more than that later, so by that count it only takes the last of them.
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE[:3], ((),) * 3, Raw()), lambda launch: 1e3)
+    assert [one.order for one in plan.others[:-1]] == ["2 streams", "2 streams, begun in turn"]
+    assert [replay_of(one).edges for one in plan.others[:-1]] == [((), (), (0,)), ((), (0,), ())]
 
 
 @pytest.mark.parametrize(("streams", "tried"), [(2, [2]), (5, [2, 3, 4, 5]), (7, [2, 3, 4, 6, 7]), (128, [2, 3, 4, 6])])

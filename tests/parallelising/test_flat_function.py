@@ -111,6 +111,8 @@ def test_an_error_of_the_function_names_its_line():
         "operation not permitted when stream is capturing"
     )
     assert error.hint == "leave out what waits"
+    held = flat_function._not_capturable("step", caught.value, said, ["ids", "batch.lengths"]).hint
+    assert held == "leave out what waits; and move to the GPU what is needed there: ids and batch.lengths lie in host memory"
     short = flat_function._not_capturable("step", MemoryError("out of memory"), said)
     assert type(short) is OutOfMemoryError
     assert "memory_limit=" in short.hint

@@ -180,5 +180,5 @@ def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace)))
     objects = [Tensor(10), Parameter(20), Own(30), Own(0), Own(None)]  # The last two wrap others.
-    monkeypatch.setattr(kept_state.gc, "get_objects", lambda: objects)
+    monkeypatch.setattr(kept_state, "known_objects", lambda: objects)
     assert [region for region, _ in kept_state.live_memory()] == [(10, 18), (20, 28), (30, 38)]

@@ -273,3 +273,45 @@ def test_what_can_be_called_keeps_its_arrays_to_itself():
             """Make it callable."""
 
     assert taken_apart({"model": Module(), "rate": SimpleNamespace(value=1)}, is_array)[0] == []
+
+
+NUMBERS = [
+    np.array([7, 5, 2]),
+    np.array([7, 5, 3]),
+    np.array([7, 5]),
+    np.array([7, 5, 2], np.int32),
+    np.array(0.0),
+    np.array(-0.0),
+    np.array([True]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NUMBERS)))
+def test_numbers_in_host_memory_such_as_lengths_are_constants_that_nobody_can_change(number):
+    lengths = NUMBERS[number].copy()
+    found, tree = taken_apart({"lengths": lengths}, lambda value: isinstance(value, np.ndarray))
+    assert found == []
+    assert [fits(tree, {"lengths": other}, is_array, []) for other in NUMBERS] == [other is NUMBERS[number] for other in NUMBERS]
+    lengths.fill(0)
+    put_together(tree, [])["lengths"].fill(0)
+    assert fits(tree, {"lengths": NUMBERS[number]}, is_array, [])
+    assert put_together(tree, [])["lengths"].dtype == lengths.dtype
+
+
+@pytest.mark.parametrize("array", [np.ones((2, 2), int), np.ones(3), np.array(["a"]), np.array([None])])
+def test_larger_arrays_and_others_than_numbers_are_no_constants(array):
+    found, _ = taken_apart([array], lambda value: value is array)
+    assert found[0] is array
+
+
+def test_nan_without_axes_is_the_same_and_an_array_in_the_place_of_numbers_is_not():
+    _, tree = taken_apart([np.array(np.nan)], is_array)
+    assert fits(tree, [np.array(np.nan)], is_array, [])
+    assert not fits(tree, [Array()], is_array, [])
+    assert not fits(tree, [float("nan")], is_array, [])
+    assert difference(tree, taken_apart([Array()], is_array)[1], "x") == "x[0] is an array, not array(nan)"
+
+
+def test_where_an_array_is_wanted_its_place_says_what_numbers_on_the_host_are_not():
+    one, other = (taken_apart([each], is_array)[1] for each in (Array(), np.array([3])))
+    assert difference(one, other, "x") == ""

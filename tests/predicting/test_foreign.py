@@ -1,6 +1,9 @@
 """Predictions from traces of code that is not ours: order, waits and host synchronisations, by hand; nothing is guessed towards speed."""
 
+import gzip
+import json
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
@@ -281,10 +284,60 @@ def test_without_a_change_a_table_without_launch_calls_is_never_faster(rows):
         assert trace.what_if(engine=engine).predicted_ns >= span_ns(trace.spans)
 
 
-def test_a_name_of_a_range_is_answered_with_what_ran(repository):
+@pytest.mark.parametrize(
+    ("name", "pattern", "count"),
+    [
+        ("resnet50_eager", "aten::batch_norm", 318),
+        ("resnet50_eager", "*conv2d*", 106),
+        ("streams", "left", 10),
+        ("transformer_train", "AddmmBackward0", 12),
+        ("transformer_train", "Optimizer.step*", 1),
+    ],
+)
+def test_a_name_of_a_range_means_what_was_launched_in_it(repository, name, pattern, count):
+    """The file says the same, read here by itself: calls of one thread that begin within a range, and their correlations."""
+    path = repository / f"tests/data/kineto/{name}.json.gz"
+    events = [event for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if event.get("ph") == "X"]
+    ranges = [event for event in events if event["cat"] in ("cpu_op", "user_annotation") and fnmatchcase(event["name"], pattern)]
+    launched = {
+        call["args"]["correlation"]
+        for call in events
+        if call["cat"] in ("cuda_runtime", "cuda_driver")
+        and any(each["tid"] == call["tid"] and each["ts"] <= call["ts"] < each["ts"] + each["dur"] for each in ranges)
+    }
+    work = [event for event in events if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+    graph = ss.read(path).what_if(engine="graph")
+    assert len(graph.kernel(pattern)) == sum(event["args"]["correlation"] in launched for event in work) == count
+    assert len(graph.without(pattern).supposition.tasks) == len(graph.supposition.tasks) - count
+
+
+def test_ranges_that_overlap_stand_on_lanes_of_their_own_and_count_alike():
+    builder = SpanBuilder(["thread 1", "thread 1 ranges", "thread 1 ranges · 2", "thread 2", "thread 2 ranges", "stream 7"])
+    ranges = [
+        ("a", "thread 1 ranges", 0, 20),
+        ("b", "thread 1 ranges · 2", 10, 30),
+        ("b", "thread 2 ranges", 31, 40),
+        ("c", "thread 1 ranges", 31, 40),
+    ]
+    for name, lane, start, end in ranges:
+        builder.add(SpanKind.RANGE, name, lane, start * 1000, end * 1000)
+    for number, (thread, at) in enumerate([(1, 5), (1, 15), (1, 20), (2, 15), (2, 31), (1, 39), (1, 40)]):
+        builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", f"thread {thread}", at * 1000, at * 1000 + 500, correlation=number)
+        builder.add(SpanKind.KERNEL, "k", "stream 7", 50_000 + number * 1000, 50_900 + number * 1000, correlation=number)
+    graph = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")).what_if(engine="graph")
+    # A call that begins as a range ends is outside.
+    assert [len(graph.kernel(name)) for name in "abc"] == [2, 3, 1]
+
+
+def test_what_is_called_like_a_pattern_goes_before_ranges(repository):
     graph = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz").what_if(engine="graph")
-    for pattern, named in (("aten::batch_norm", "'aten::batch_norm' is a range"), ("*conv2d*", "'aten::conv2d' is a range")):
-        with pytest.raises(TraceError) as error:
-            graph.kernel(pattern)
-        assert f"{named}, and ranges do not match" in error.value.hint
-        assert "what takes longest is" in error.value.hint
+    assert len(graph.kernel("*batch_norm*")) == 212 < len(graph.kernel("aten::batch_norm"))
+    assert repr(graph.kernel("*batch_norm*")) == "<Kernels '*batch_norm*': 212>"
+
+
+def test_a_range_without_a_launch_is_told(repository):
+    graph = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz").what_if(engine="graph")
+    with pytest.raises(TraceError) as error:
+        graph.kernel("aten::as_strided")
+    assert error.value.hint.startswith("nothing was launched in the range 'aten::as_strided'; ")
+    assert "what takes longest is" in error.value.hint

@@ -140,6 +140,19 @@ def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
     assert [any("moment of its host" in note for note in each.notes) for each in found] == [True] * 4 + [False] + [True] * 2
 
 
+@pytest.mark.parametrize("workload", ["branches", "pipeline"])
+def test_what_a_run_was_measured_to_take_sets_the_pace_of_calls_and_host_functions(workload):
+    function, inputs = ss.workload(workload).build()
+    source = recorded(function.trace(*inputs))
+    spans, usual_ns = source.spans, source.info.ledger["unrecorded_ns"]
+    on_host_ns = spans.duration_ns[np.isin(spans.kind, [SpanKind.LAUNCH, SpanKind.HOST])].sum()
+    assert (SpanKind.HOST in spans.kind) == (workload == "pipeline")
+    slower = source.what_if(engine="sync", measured_us=1.2 * usual_ns / 1e3)
+    assert slower.supposition.host.pace == pytest.approx(1 + 0.2 * usual_ns / on_host_ns, rel=0.01)
+    assert slower.predicted_ns == pytest.approx(1.2 * usual_ns, rel=0.01)
+    assert source.what_if(engine="sync").what_if(measured_us=1.2 * usual_ns / 1e3).predicted_ns == slower.predicted_ns
+
+
 def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
     seen = as_recorded_by_events(recorded(program), 2, 0, 0)

@@ -54,6 +54,19 @@ def test_the_trace_of_the_most_usual_run_counts(monkeypatch):
     assert [len(each.makespans_ns) for each in found.values()] == [len(each.first_ns) for each in found.values()] == [9] * len(ENGINES)
 
 
+def test_a_trace_whose_kernels_take_most_or_least_of_five_is_not_usual(found):
+    def lasting(share, makespan_ns):
+        spans, info = found.source.spans, found.source.info
+        ends = spans.start_ns + (share * spans.duration_ns).astype(np.int64)
+        return replace(found.source, spans=replace(spans, end_ns=ends), info=replace(info, ledger={"unrecorded_ns": makespan_ns}))
+
+    traces = [lasting(0.7, 100.0), lasting(1.0, 130.0), lasting(1.4, 101.0), lasting(1.1, 109.0), lasting(0.9, 90.0)]
+    assert verify.usual_of(traces, 100.0) is traces[3]
+    assert verify.usual_of(traces, 91.0) is traces[4]
+    assert verify.usual_of(traces[:3], 101.0) is traces[2]
+    assert verify.usual_of(traces[:1], 1.0) is traces[0]
+
+
 def test_it_is_told_as_text_json_and_html(found):
     text = str(found)
     first, second, *_ = text.splitlines()

@@ -15,7 +15,7 @@ import streamscope as ss
 from streamscope.advising.break_even import chain_ns, graph_pays, graph_speedup, replays_to_pay, second_stream_pays
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets import advice_charts
+from streamscope_widgets import advice_view
 from streamscope_widgets.show.still_chart import plane_svg
 
 
@@ -34,66 +34,65 @@ def chain():
     return advice_on("elementwise-chain", length=50)
 
 
-def words(figure):
-    return " ".join(note.text for note in figure.layout.annotations)
+def regions(advice):
+    return advice_view.regions_chart(advice.costs, advice.forecast)
 
 
 def picture(costs, forecast):
-    return plane_svg(advice_charts.regions_chart(costs, forecast))
+    return plane_svg(advice_view.regions_chart(costs, forecast))
 
 
-def points(figure):
+def points(chart):
     """Positions of the program in the panels."""
-    return [(trace.x[0], trace.y[0]) for trace in figure.data if trace.type == "scatter" and trace.mode == "markers"]
+    return [(panel.spot.x, panel.spot.y) for panel in chart.panels if panel.spot is not None]
 
 
 def test_the_title_is_the_finding(branches, chain):
-    title = branches.chart().layout.title.text
+    title = regions(branches).title
     forecast = branches.forecast
     measured, predicted = forecast.speedups["graph-dual"].median, forecast.predicted_speedup("graph-dual")
     assert title.startswith(
         f"parallel_branches, 35 kernels of {format_us(forecast.kernel_ns / 1e3)} µs: "
         f"graph-dual is {measured:.1f}× as fast as async (predicted {predicted:.1f}×)"
     )
-    assert "simulated times" in title
-    assert "graph is " in chain.chart().layout.title.text
-    up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_charts.BRANCH, in_graph=False).low_ns
+    assert "simulated times" in regions(branches).below
+    assert "graph is " in regions(chain).title
+    up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_view.BRANCH, in_graph=False).low_ns
     assert (
         f"A graph pays for kernels of up to {format_us(up_to / 1e3)} µs, "
         f"a second stream launched one by one for kernels of {format_us(at_least / 1e3)} µs or more"
-    ) in ss.advise(device="simulated").chart().layout.title.text
+    ) in regions(ss.advise(device="simulated")).title
 
 
 def test_the_program_is_a_point_at_its_length_and_count(branches, chain):
-    (only,) = points(chain.chart())
+    (only,) = points(regions(chain))
     assert only == (pytest.approx(log10(chain.forecast.kernel_ns / 1e3)), pytest.approx(log10(50)))
     kernel_us = branches.forecast.kernel_ns / 1e3
-    left, right = points(branches.chart())
+    left, right = points(regions(branches))
     assert left == (pytest.approx(log10(kernel_us)), pytest.approx(log10(35)))
     assert right == (pytest.approx(log10(kernel_us)), pytest.approx(log10(branches.forecast.per_branch)))
     measured = branches.forecast.speedups["graph-dual"].median
-    assert f"graph-dual: {measured:.1f}× as fast" in words(branches.chart())
-    assert points(ss.advise(device="simulated").chart()) == []
+    assert f"graph-dual: {measured:.1f}× as fast" in regions(branches).panels[1].spot.words
+    assert points(regions(ss.advise(device="simulated"))) == []
 
 
 def test_a_program_outside_the_picture_stands_at_its_edge(chain):
     long = replace(chain, forecast=replace(chain.forecast, kernels=1500))
-    (only,) = points(long.chart())
+    (only,) = points(regions(long))
     assert only[1] == pytest.approx(3)
 
 
 def test_regions_are_coloured_by_their_winner(chain):
-    heat = next(trace for trace in chain.chart().data if trace.type == "heatmap")
-    winner = heat.z // 4
+    cells = regions(chain).panels[0].cells
+    winner = cells.colour // 4
     for row, column in ((0, 0), (-1, 0), (-1, -1), (20, 30)):
-        length_ns, count = 10 ** heat.x[column] * 1e3, round(10 ** heat.y[row])
+        length_ns, count = 10 ** cells.x[column] * 1e3, round(10 ** cells.y[row])
         assert winner[row, column] == (graph_speedup(chain.costs, count, length_ns) >= 1.05)
-    colours = [colour for _, colour in heat.colorscale]
-    assert set(colours) == {*advice_charts.SHADES["async"], *advice_charts.SHADES["graph"]}
+    assert set(cells.colours) == {*advice_view.SHADES["async"], *advice_view.SHADES["graph"]}
 
 
 def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
-    left, _ = advice_charts.regions_chart(chain.costs, None).panels
+    left, _ = advice_view.regions_chart(chain.costs, None).panels
     lines = {line.words: line for line in left.lines if not line.dashed}
     assert {"1.5×", "2×", "3×"} <= set(lines)
     for name, line in lines.items():
@@ -102,23 +101,21 @@ def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
 
 
 def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chain):
-    figure = chain.capture_chart()
-    line = next(trace for trace in figure.data if trace.name == "100 kernels")
+    chart = advice_view.captures_chart(chain.costs, chain.forecast)
+    line = next(line for line in chart.panels[0].lines if line.words == "100 kernels")
     for index in (0, 40, 99):
         length_ns = 10 ** line.x[index] * 1e3
         saved_ns = chain_ns(chain.costs, "async", 100, length_ns) - chain_ns(chain.costs, "graph", 100, length_ns)
-        replays = replays_to_pay(chain.costs, 100, saved_ns)
-        assert 10 ** line.y[index] == pytest.approx(replays)
-        assert list(line.customdata[index]) == pytest.approx([length_ns / 1e3, replays])
-    (point,) = points(figure)
+        assert 10 ** line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
+    (point,) = points(chart)
     kernel_us = chain.forecast.kernel_ns / 1e3
     assert point == (pytest.approx(log10(kernel_us)), pytest.approx(log10(chain.forecast.capture_replays)))
-    assert figure.layout.xaxis.title.text.endswith("simulated")
-    assert figure.layout.showlegend
+    assert chart.panels[0].x.title.endswith("simulated")
+    assert len(chart.panels[0].legend) == 3
 
 
 def test_the_still_capture_chart_has_the_same_numbers_and_words(chain):
-    chart = advice_charts.captures_chart(chain.costs, chain.forecast)
+    chart = advice_view.captures_chart(chain.costs, chain.forecast)
     root, (panel,) = ET.fromstring(plane_svg(chart)), chart.panels
     texts = {element.text for element in root.iter() if element.tag.endswith("text")}
     assert {chart.title, "10 kernels", "100 kernels", "1,000 kernels", "yours", panel.x.title} <= texts
@@ -138,7 +135,7 @@ def html_pictures(result):
 
 def test_a_program_whose_graph_never_pays_has_no_point(chain):
     forecast = replace(chain.forecast, capture_replays=float("inf"))
-    chart = advice_charts.captures_chart(chain.costs, forecast)
+    chart = advice_view.captures_chart(chain.costs, forecast)
     assert chart.title.endswith("never")
     assert chart.panels[0].spot is None
 
@@ -150,7 +147,7 @@ def test_the_picture_is_small_and_whole(branches):
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert {"graph", "async", "dual", "yours", "2×", "kernel length, µs, simulated"} <= set(texts)
     fills = {element.get("fill") for element in root.iter()}
-    assert {advice_charts.SHADES["async"][0], advice_charts.SHADES["dual"][1], advice_charts.SHADES["graph-dual"][3]} <= fills
+    assert {advice_view.SHADES["async"][0], advice_view.SHADES["dual"][1], advice_view.SHADES["graph-dual"][3]} <= fills
 
 
 def test_the_picture_shows_the_same_point_as_the_chart(branches):

@@ -1,9 +1,12 @@
 """The charts: their values, the finding in the title, units and the word "simulated" on the axes."""
 
+import base64
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 
+import plotly.io
 import pytest
 
 from streamscope.analysis import measure
@@ -106,9 +109,23 @@ def test_units_and_simulated_are_on_the_axis(index):
 
 def test_engines_run_from_top_to_bottom_and_figures_are_plain():
     for figure in all_charts("cuda"):
-        assert type(figure).__name__ == "Figure"
+        assert "BaseFigureWidget" not in {kind.__name__ for kind in type(figure).__mro__}  # which would add 5 MB to a notebook
         assert figure.layout.yaxis.autorange == "reversed"
         assert len(figure.to_json()) < 20_000
+
+
+def test_a_chart_has_a_picture_where_nothing_draws_plotly(monkeypatch):
+    """VS Code without an extension, and nbconvert, take `text/html` of such an output."""
+    formatter = pytest.importorskip("IPython.core.formatters").DisplayFormatter()
+    monkeypatch.setattr(plotly.io.renderers, "default", "plotly_mimetype")
+    for figure in all_charts("cuda"):
+        shown, _ = formatter.format(figure)
+        assert shown["application/vnd.plotly.v1+json"]["layout"]["title"]["text"] == figure.layout.title.text
+        picture = base64.b64decode(re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', shown["text/html"])[1]).decode()
+        assert re.search('aria-label="([^"]+)"', picture)[1] == figure.layout.title.text
+        assert len(shown["text/html"]) < 20_000
+    monkeypatch.setattr(plotly.io.renderers, "default", "png")
+    assert "text/html" not in formatter.format(figure)[0]
 
 
 @pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overhead_chart])

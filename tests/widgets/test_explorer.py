@@ -21,7 +21,7 @@ from streamscope.recording.recorders import recorder_of
 from streamscope.trace import SpanKind
 from streamscope_widgets import exports
 from streamscope_widgets.exploring import words
-from streamscope_widgets.exploring.subjects import NamedProgram, OwnProgram, subjects
+from streamscope_widgets.exploring.subjects import OwnProgram, subjects
 from streamscope_widgets.payload import encode
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -270,7 +270,7 @@ def test_an_error_of_ours_is_our_sentence(sent):
 
 def test_programs_of_the_notebook_find_their_inputs_by_name():
     namespace = {"step": ss.program(step), "x": SQUARES[0], "_hidden": ss.program(step), "other": step}
-    found = [subject for subject in subjects(None, namespace) if isinstance(subject, NamedProgram)]
+    found = [subject for subject in subjects(None, namespace) if subject.source == "notebook"]
     assert [subject.name for subject in found] == ["step"]
     with pytest.raises(ProgramError, match="step takes x and w, and the notebook has no arrays of the names w"):
         found[0].outline({}, None)
@@ -295,7 +295,7 @@ def test_a_function_without_inputs_takes_those_that_the_notebook_has_by_name(sen
 
 def test_what_is_offered_changes_and_the_choice_stays(explorer):
     chosen = explorer.controls.asked.subject
-    explorer.controls.offer([NamedProgram("step", {}), *(subject for _, subject in explorer.controls.program.options)])
+    explorer.controls.offer([OwnProgram("step"), *(subject for _, subject in explorer.controls.program.options)])
     assert explorer.controls.program.options[0][0] == "step"
     assert explorer.controls.asked.subject == chosen
     assert explorer.controls.program.value == chosen
@@ -458,7 +458,7 @@ def test_equal_names_say_where_they_come_from(sent):
     assert next(iter(offered)) == "attention (passed)"
     assert "attention" not in offered
     explorer.controls.program.value = offered["attention (workload)"]
-    explorer.controls.offer([*offered.values(), NamedProgram("step", {})])  # a cell defines another program
+    explorer.controls.offer([*offered.values(), OwnProgram("step")])  # a cell defines another program
     assert explorer.controls.asked.subject is offered["attention (workload)"]
 
 

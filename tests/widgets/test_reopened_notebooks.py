@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from streamscope_widgets.payload import as_groups
 from streamscope_widgets.report import report
+from streamscope_widgets.still_timeline import timeline_still
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
 
@@ -100,6 +102,7 @@ def test_a_converted_notebook_shows_the_picture(browser, lab, page, tmp_path):
 
 # The orders in which VS Code prefers types, by themselves and for screen readers; types that are not listed come first
 # (microsoft/vscode, `MimeTypeDisplayOrder.sort` in src/vs/workbench/contrib/notebook/common/notebookCommon.ts).
+# Types that nothing renders, as a widget's or Plotly's without an extension, come last (seen in code-server 4.139).
 LISTED = "application/json application/javascript text/html image/svg+xml text/latex text/markdown image/png image/jpeg text/plain"
 LISTED_FOR_READERS = "text/latex text/markdown application/json text/html image/svg+xml image/png image/jpeg text/plain"
 VS_CODE_ORDERS = (LISTED.split(), LISTED_FOR_READERS.split())
@@ -111,9 +114,40 @@ def test_vs_code_is_given_text_that_shows_nothing_beside_the_picture(page, lab):
     for order in VS_CODE_ORDERS:
         first = [min(output["data"], key=lambda kind: order.index(kind) if kind in order else -1) for output in (picture, widget)]
         assert first == ["text/html", "application/vnd.jupyter.widget-view+json"]
+        rendered = [kind for kind in widget["data"] if kind in order]
+        assert min(rendered, key=order.index) == "text/html"
     assert "data:image/svg+xml;base64," in "".join(picture["data"]["text/html"])
     assert "application/vnd.jupyter.widget-view+json" in widget["data"]
     assert ("".join(widget["data"]["text/html"]), "".join(widget["data"]["text/plain"])) == ("", "")
+
+
+# What VS Code's page is: its body names the theme, and says nothing of a colour scheme (seen in code-server 4.139).
+VS_CODE_CELL = """<body data-vscode-theme-kind="{kind}"><div class="cell_container">
+<div class="output_container"><div class="output"><div><div>{picture}</div></div></div></div>
+<div class="output_container"><div class="output"><div><div>{widget}</div></div></div></div></div></body>"""
+
+
+@pytest.mark.parametrize("preferred", ["light", "dark"])
+def test_in_vs_code_a_picture_follows_its_theme_whatever_the_system_prefers(browser, five_engines, preferred):
+    picture = timeline_still(as_groups(five_engines(5)), "")
+    context = browser.new_context(color_scheme=preferred, viewport={"width": 1100, "height": 700})
+    shown = context.new_page()
+    seen = {}
+    for kind in ("vscode-dark", "vscode-high-contrast", "vscode-light", "vscode-high-contrast-light", ""):
+        shown.set_content(VS_CODE_CELL.format(kind=kind, picture=picture, widget="").replace(' data-vscode-theme-kind=""', ""))
+        seen[kind] = shown.locator("img").screenshot()
+    context.close()
+    assert seen["vscode-dark"] == seen["vscode-high-contrast"] != seen["vscode-light"] == seen["vscode-high-contrast-light"]
+    assert seen[""] == seen[f"vscode-{preferred}"]
+
+
+def test_in_vs_code_a_drawn_timeline_hides_its_picture(context, five_engines):
+    picture = timeline_still(as_groups(five_engines(5)), "")
+    shown = context.new_page()
+    for widget, pictures in (("", 1), ('<div class="ss-timeline"><canvas></canvas></div>', 0)):
+        shown.set_content(VS_CODE_CELL.format(kind="vscode-light", picture=picture, widget=widget))
+        assert shown.locator("img:visible").count() == pictures
+    shown.close()
 
 
 def test_a_report_in_jupyterlab_shows_its_picture_until_it_is_trusted(page, lab, five_engines):

@@ -14,8 +14,9 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from streamscope.arguments import shown
 from streamscope.capturing.captured import CapturedProgram
-from streamscope.errors import KeywordError, ProgramError
+from streamscope.errors import EngineError, KeywordError, ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
@@ -35,6 +36,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     ------
     KeywordError
         Neither the verb nor the program has a keyword of that name, or both have.
+    EngineError
+        Memory is limited of captured code.
     """
     parameters = inspect.signature(function).parameters.values()
     own = tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)
@@ -44,6 +47,12 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
         with users_lines_shown():
             program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
             check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
+            limit = keywords.get("memory_limit")
+            if isinstance(program, CapturedProgram) and limit is not None:
+                raise EngineError(
+                    f"captured {program.name!r} holds the memory of its capture under every engine, so memory_limit= chooses none",
+                    hint=f"limit the capture: ss.capture(function, *inputs, memory_limit={shown(limit)})",
+                )
             if isinstance(program, ProgramFunction) and keywords.keys() - own:
                 inputs, keywords = program.by_position(inputs, keywords)  # type: ignore[assignment]
             return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from streamscope.errors import printable
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
     from IPython.core.interactiveshell import InteractiveShell
     from rich.console import Console
 
@@ -27,12 +26,7 @@ BETWEEN_DRAWINGS_S = 0.1
 """To draw a bar takes a millisecond, and there may be 200,000 steps."""
 
 RENDERERS = {
-    "Advice": {
-        "html": "advice_view:advice_html",
-        "report": "advice_view:advice_page",
-        "regions": "advice_charts:advice_chart",
-        "capture": "advice_charts:capture_chart",
-    },
+    "Advice": {"html": "advice_view:advice_html", "report": "advice_view:advice_page"},
     "Audit": {"html": "advice_view:audit_html"},
     "CapturedProgram": {"html": "capture_view:capture_html"},
     "Certificate": {"html": "capture_view:certificate_html"},
@@ -52,7 +46,7 @@ RENDERERS = {
     "EngineTable": {"html": "comparison_view:metrics_html"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
     "MemoryCurve": {"html": "capture_view:curve_html"},
-    "Parallelised": {"html": "parallelised_view:parallelised_html"},
+    "Parallelised": {"html": "capture_view:parallelised_html"},
     "Prediction": {
         "html": "prediction_view:prediction_html",
         "timeline": "timeline:prediction_timeline",
@@ -91,11 +85,6 @@ def timeline(result: object, *arguments: Any) -> TimelineWidget:
     """Return a result as live timelines (a notebook widget)."""
     widget: TimelineWidget = _renderer(result, "timeline")(result, *arguments)
     return widget
-
-
-def chart(result: object, which: str) -> go.Figure:
-    """Return one of a result's charts (Plotly)."""
-    return _renderer(result, which)(result)
 
 
 def explorer(own: object, inputs: Sequence[Any], attributes: Mapping[str, Any], **chosen: Any) -> Explorer:

@@ -88,11 +88,7 @@ class Deferral:
     def swap(self, expected: _Handler | None, handler: _Handler) -> _Handler | None:
         """Let another handler get Ctrl-C from the end of the outermost block on; return the one before, None where there is none to swap.
 
-        Parameters
-        ----------
-        expected : callable, optional
-            Swap this one only.
-        handler : callable
+        With ``expected``, that one only is swapped.
         """
         before = self._handler
         if not self._depth or get_ident() != main_thread().ident or before is None or (expected is not None and before != expected):
@@ -171,10 +167,7 @@ class Again:
 class CalledByC:
     """Keeps Ctrl-C away from functions that C calls, which swallows what they raise: it comes again when they have returned.
 
-    Parameters
-    ----------
-    *functions : function
-        Each returns what `again` returns.
+    Each of the functions returns what `again` returns.
     """
 
     def __init__(self, *functions: Callable[..., object]) -> None:

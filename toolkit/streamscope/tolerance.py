@@ -39,8 +39,8 @@ SAMPLE = 2**20
 BEHIND_OTHERS = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
 """For float32 that of TF32, which cuDNN uses. Of the dtypes on the way from the library to the output, the coarsest counts."""
 PERTURBED_ULPS = {"float16": 1, "float32": 16, "float64": 16}
-"""By how many units in the last place a result is perturbed, at most: as far as any operator may be off
-(`Definition.ulp`). Half is computed in float32 and rounded once, so only its neighbour can come out."""
+"""By how many units in the last place a result is perturbed, at most: as far as any operator may be off.
+Half is computed in float32 and rounded once, so only its neighbour can come out."""
 PERTURBED_ULPS_JOINED = 0.125
 """Further units where n elements are joined, as in a sum, times the root of n: as far as NumPy comes off that adds one
 element after the other, as it does along all axes but the last."""
@@ -63,14 +63,8 @@ def allowed_errors(
 ) -> list[Array]:
     """Return how far each element of each output may be from what is expected; a number where that is the same for all.
 
-    Parameters
-    ----------
-    program : Program
-        Not fused: results inside a fused operation would not be perturbed.
-    inputs, expected : sequence of array
-        On the host: what the outputs are computed from, and the results of NumPy.
-    begun : callable
-        Called before each operation that is run again, `steps_of_tolerance` times.
+    The program must not be fused: results inside a fused operation would not be perturbed. ``begun`` is called before each operation that
+    is run again, `steps_of_tolerance` times.
     """
     shares, ours = _depending_on_others(program)
     exact = {variable: reference for variable, reference in zip(program.outputs, expected, strict=True) if variable not in shares}
@@ -184,17 +178,8 @@ def rounding_spreads(
 ) -> dict[int, Array]:
     """Return by how much perturbed runs were off, at most, for each element of the floating-point outputs.
 
-    Parameters
-    ----------
-    program : Program
-    operations : sequence of Operation
-        Those of the program that are run: all that the outputs depend on, with references that are functions of what
-        they read alone.
-    inputs : sequence of array
-    expected : mapping of int to array
-        By variable, the outputs of the program as it is.
-    begun : callable
-        Called before each operation of each run.
+    ``operations`` are those of the program that are run: all that the outputs depend on, with references that are functions of what they
+    read alone. ``expected`` has the outputs of the program as it is, by variable.
     """
     wanted = {variable: reference for variable, reference in expected.items() if _is_rounded(program.variables[variable].spec)}
     found = {variable: np.zeros(reference.shape) for variable, reference in wanted.items()}

@@ -68,13 +68,7 @@ class ProgramFunction:
         return f"<program {self.name}({arguments}){', fused' if self.fuse else ''}>"
 
     def __call__(self, *arguments: object, **attributes: Any) -> Any:
-        """Inline the function into the program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            No program is being traced, or the arguments do not fit the function.
-        """
+        """Inline the function into the program that is being traced."""
         if not is_tracing():
             raise ProgramError(
                 f"program {self.name!r} was called outside a program", hint=f"run it with ss.compare({self.name}, ...), or trace it first"

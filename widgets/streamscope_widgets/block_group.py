@@ -18,13 +18,7 @@ PARTS = 1 << 16
 
 
 def block_group(trace: Trace) -> BlockGroup:
-    """Return the blocks of a trace as a group, with how many multiprocessors have one.
-
-    Raises
-    ------
-    TraceError
-        The trace has none: they are recorded by stamps alone.
-    """
+    """Return the blocks of a trace as a group, with how many multiprocessors have one."""
     blocks = trace.blocks
     if not blocks:
         raise TraceError(

@@ -49,13 +49,6 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
     """Compare the engines on a cell or on a workload, show the comparison, and below it the live timelines; return it.
 
     Where only help was asked for, there is none.
-
-    Raises
-    ------
-    UsageError
-        The options are wrong, or there is neither a cell nor a workload.
-    StreamscopeError
-        The cell is not a program, or cannot run; or a file cannot be written.
     """
     chosen = parsed(line)
     if chosen.help:

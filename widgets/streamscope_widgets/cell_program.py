@@ -14,18 +14,12 @@ from streamscope.errors import ProgramError
 
 @dataclass(frozen=True)
 class CellProgram:
-    """What a cell became.
-
-    Attributes
-    ----------
-    function : callable
-        Takes the inputs in order and returns the value of the cell's last expression.
-    inputs : tuple of str
-        Names of the arrays that the cell reads, in the order of the cell.
-    """
+    """What a cell became."""
 
     function: Callable[..., Any]
+    """Takes the inputs in order and returns the value of the cell's last expression."""
     inputs: tuple[str, ...]
+    """Names of the arrays that the cell reads, in the order of the cell."""
 
 
 def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, filename: str) -> CellProgram:
@@ -34,22 +28,9 @@ def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, file
     Names of NumPy or CuPy arrays that the cell reads before it assigns them become the parameters. All other names are looked up in
     the namespace when the function runs. What the cell assigns stays inside the function.
 
-    Parameters
-    ----------
-    cell : ast.Module
-    namespace : dict
-        The user's variables: the function's globals.
-    name : str
-        Name of the function.
-    filename : str
-        Where a traceback finds the cell's lines.
-
-    Raises
-    ------
-    ProgramError
-        The cell does not end with an expression.
-    SyntaxError
-        It holds what cannot stand in a function.
+    ``namespace``: the user's variables: the function's globals.
+    ``name``: name of the function.
+    ``filename``: where a traceback finds the cell's lines.
     """
     if not cell.body or not isinstance(cell.body[-1], ast.Expr):
         raise ProgramError("the cell does not end with an expression, so it has no result", hint="end it with what the program returns")
@@ -111,23 +92,16 @@ class _Scope(ast.NodeVisitor):
 
     Found in the syntax tree and not in Python's symbol tables, which since Python 3.12 count a comprehension's variables among those
     around it.
-
-    Attributes
-    ----------
-    loaded, stored : set of str
-        Here itself.
-    loaded_inside, stored_inside : set of str
-        By the scopes in this one, if they are not their own: what they load, and what they store as ``nonlocal``.
-    walrus : set of str
-        What ``:=`` stores. That of a comprehension is a name of the scope around it.
-    shared, outer : set of str
-        Called ``global``, and ``nonlocal``.
     """
 
     def __init__(self) -> None:
         self.loaded, self.stored, self.walrus = set[str](), set[str](), set[str]()
+        """What ``:=`` stores. That of a comprehension is a name of the scope around it."""
+        """Here itself."""
         self.loaded_inside, self.stored_inside = set[str](), set[str]()
+        """By the scopes in this one, if they are not their own: what they load, and what they store as ``nonlocal``."""
         self.shared, self.outer = set[str](), set[str]()
+        """Called ``global``, and ``nonlocal``."""
 
     @classmethod
     def of(cls, *nodes: ast.AST | None) -> Self:

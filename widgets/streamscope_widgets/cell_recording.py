@@ -28,13 +28,6 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Any:
     """Run a cell while it is recorded, show the trace, and return the value of the cell's last expression.
 
     It runs in the user's namespace, compiled before the recording begins. Where it fails, the trace of what ran is shown all the same.
-
-    Raises
-    ------
-    UsageError
-        The options are wrong, or there is no cell.
-    RecordingError
-        Nothing can be recorded here: the cell does not run then.
     """
     chosen = parsed_record(line)
     if chosen.help:

@@ -116,21 +116,12 @@ def summary_html(
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
 
-    Parameters
-    ----------
-    title : str
-        What was compared, for example the program's name.
-    device : DeviceInfo
-        If it is simulated, title, verdict and picture say so.
-    groups : sequence of TimelineGroup
-        For the picture; may be empty.
-    metrics : mapping of str to EngineMetrics
-    verdict : Verdict or str
-        With a `Verdict`, its evidence is there too, folded.
-    capture : CaptureFacts, optional
-        Of captured code.
-    live : bool
-        Whether live timelines follow in the next output.
+    ``title``: what was compared, for example the program's name.
+    ``device``: if it is simulated, title, verdict and picture say so.
+    ``groups``: for the picture; may be empty.
+    ``verdict``: with a `Verdict`, its evidence is there too, folded.
+    ``capture``: of captured code.
+    ``live``: whether live timelines follow in the next output.
     """
     found = metrics_table(metrics)
     picture = timeline_image(groups, str(verdict)) if groups else Html()

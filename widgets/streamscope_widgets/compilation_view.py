@@ -97,24 +97,16 @@ def compilation_comparison_html(comparison: CompilationComparison) -> Html:
 
 @dataclass(frozen=True)
 class AskedKernel:
-    """One kernel for one architecture, however often it was asked for.
-
-    Attributes
-    ----------
-    name, architecture : str
-    origins : mapping of Origin to int
-        How often it came from where.
-    compile_ns : float
-        As `KernelRecord.compile_ns`.
-    resources : KernelResources, optional
-        None where they are not known.
-    """
+    """One kernel for one architecture, however often it was asked for."""
 
     name: str
     architecture: str
     origins: Counter[Origin]
+    """How often it came from where."""
     compile_ns: float
+    """As `KernelRecord.compile_ns`."""
     resources: KernelResources | None
+    """None where they are not known."""
 
 
 def asked_kernels(records: Iterable[KernelRecord]) -> list[AskedKernel]:
@@ -201,11 +193,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
 
     Time in which no thread was at a stage is left out, so that batches that lie minutes apart can be seen side by side.
 
-    Parameters
-    ----------
-    stages : sequence of StageTime
-    axis_ns : int
-        Length of the time axis, where that is more than the stages take: so that two pictures have the same.
+    ``axis_ns``: length of the time axis, where that is more than the stages take: so that two pictures have the same.
     """
     clock = BusyClock(stages)
     if not clock.total_ns:

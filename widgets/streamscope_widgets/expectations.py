@@ -31,30 +31,20 @@ _CONDITION = re.compile(
 
 @dataclass(frozen=True)
 class Condition:
-    """One expectation: ``graph.makespan_us < 0.12 ms``.
-
-    Attributes
-    ----------
-    text : str
-        As the user wrote it.
-    engine : str
-        Empty for the fastest.
-    metric, sign : str
-    limit : float
-        In the metric's own unit.
-    unit : str
-        Empty where none was given.
-    scale : float
-        What one of the unit is in the metric's own.
-    """
+    """One expectation: ``graph.makespan_us < 0.12 ms``."""
 
     text: str
+    """As the user wrote it."""
     engine: str
+    """Empty for the fastest."""
     metric: str
     sign: str
     limit: float
+    """In the metric's own unit."""
     unit: str
+    """Empty where none was given."""
     scale: float
+    """What one of the unit is in the metric's own."""
 
     def measured(self, comparison: Comparison) -> tuple[bool, str]:
         """Tell whether a comparison is so, and say what was measured."""
@@ -78,15 +68,7 @@ def conditions(text: str) -> list[Condition]:
 
 
 def check(comparison: Comparison, text: str) -> Iterator[str]:
-    """Yield what was measured for each condition of a line.
-
-    Raises
-    ------
-    ExpectationError
-        The comparison is not as expected; the message says everything in which it is not.
-    UsageError
-        A condition cannot be read, or is about an engine that was not compared.
-    """
+    """Yield what was measured for each condition of a line."""
     found = [(condition, *condition.measured(comparison)) for condition in conditions(text)]
     simulated = " (simulated)" if comparison.device.simulated else ""
     failed = [f"{said}{simulated}, expected {condition.sign} {_given(condition)}" for condition, holds, said in found if not holds]

@@ -94,15 +94,7 @@ def _write(path: Path, page: Callable[[Path], Path], markdown: Callable[[], str]
 
 
 def write_picture(comparison: Comparison, path: Path, of: str) -> Path:
-    """Write the timelines or a chart as SVG or PNG, and return the path.
-
-    Raises
-    ------
-    OutputError
-        The name ends otherwise, there is no such picture, the file cannot be written, or for a PNG there is no Chromium.
-    TraceError
-        There is nothing to draw.
-    """
+    """Write the timelines or a chart as SVG or PNG, and return the path."""
     kind = suffix_of(path, ".svg", ".png")
     if of not in ("timeline", *CHARTS):
         raise OutputError(f"there is no picture of {of!r:.40}", hint=f"there are timeline, {', '.join(CHARTS)}")

@@ -15,19 +15,12 @@ MOST_BOXES = 60
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the picture.
-
-    Attributes
-    ----------
-    nodes : tuple of int
-        The node, by its index, or the nodes of a chain that is folded, in order.
-    level : int
-        Row: the number of boxes before it on the longest path from a root.
-    column : int
-    """
+    """One box of the picture."""
 
     nodes: tuple[int, ...]
+    """The node, by its index, or the nodes of a chain that is folded, in order."""
     level: int
+    """Row: the number of boxes before it on the longest path from a root."""
     column: int
 
 
@@ -42,21 +35,14 @@ class LaneColumns:
 
 @dataclass(frozen=True)
 class Layout:
-    """A graph laid out.
-
-    Attributes
-    ----------
-    boxes : tuple of Box
-        In topological order.
-    edges : tuple of pairs of int
-        From box to box, by index.
-    lanes : tuple of LaneColumns
-        From left to right.
-    """
+    """A graph laid out."""
 
     boxes: tuple[Box, ...]
+    """In topological order."""
     edges: tuple[tuple[int, int], ...]
+    """From box to box, by index."""
     lanes: tuple[LaneColumns, ...]
+    """From left to right."""
 
     @property
     def levels(self) -> int:
@@ -72,14 +58,9 @@ class Layout:
 def layout(nodes: Sequence[GraphNode], order: Sequence[str] = (), *, most_boxes: int = MOST_BOXES) -> Layout:
     """Lay a graph out.
 
-    Parameters
-    ----------
-    nodes : sequence of GraphNode
-        Each after those that it depends on.
-    order : sequence of str
-        Streams from left to right; those that it does not name come after it, as they are first used.
-    most_boxes : int
-        With more nodes, chains are folded.
+    ``nodes``: each after those that it depends on.
+    ``order``: streams from left to right; those that it does not name come after it, as they are first used.
+    ``most_boxes``: with more nodes, chains are folded.
     """
     groups = folded(nodes, most_boxes)
     box_of = {node: number for number, group in enumerate(groups) for node in group}

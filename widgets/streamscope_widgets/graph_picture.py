@@ -79,21 +79,13 @@ def graph_svg(view: GraphView) -> str:
 
 @dataclass(frozen=True)
 class _Picture:
-    """A layout with what is written on it.
-
-    Attributes
-    ----------
-    title : str
-    nodes : sequence of GraphNode
-    layout : Layout
-    colours : mapping of str to str
-        Of kernels, by name.
-    """
+    """A layout with what is written on it."""
 
     title: str
     nodes: Sequence[GraphNode]
     layout: Layout
     colours: Mapping[str, str]
+    """Of kernels, by name."""
 
     @classmethod
     def of(cls, view: GraphView) -> _Picture:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import SpanTable
-from streamscope_widgets.rows import SLOTS, IntArray, places_of
+from streamscope.analysis import Activity
+from streamscope.trace.spans import IntArray, SpanTable
+from streamscope_widgets.rows import SLOTS, places_of
 
 MOST_PIXELS = 16_384
 """Pixels of the widest stretch that is asked for."""
@@ -37,16 +38,10 @@ T = TypeVar("T", bound=Mergeable)
 def level_of(levels: dict[int, T], level: int, finest: int, whole: Callable[[int], T]) -> T:
     """Return a level of a whole trace, made of the nearest finer one, and keep it.
 
-    Parameters
-    ----------
-    levels : dict
-        Those that were made before.
-    level : int
-        Pixels are 2**level ns long.
-    finest : int
-        From `finest_level`: coarser levels are made of it, quickly.
-    whole : callable
-        ``whole(pitch_ns)`` makes a level of the trace itself.
+    ``levels``: those that were made before.
+    ``level``: pixels are 2**level ns long.
+    ``finest``: from `finest_level`: coarser levels are made of it, quickly.
+    ``whole``: ``whole(pitch_ns)`` makes a level of the trace itself.
     """
     if level not in levels:
         if level > finest:
@@ -63,32 +58,22 @@ def finest_level(length_ns: int, count: int, most_direct: int) -> int:
 
 @dataclass(frozen=True)
 class Marks:
-    """Crowds and single spans, as equally long columns, row by row and in each row by start.
-
-    Attributes
-    ----------
-    first, count : int64 arrays
-        Which positions of ``Rows.span`` are in the mark.
-    slot : int64 array
-        Place of the lane among those drawn, times `SLOTS`, and the row in it; the last one is the band.
-    start_ns, end_ns : int64 arrays
-        From the first start to the last end.
-    busy_ns : int64 array
-        Of that, the time with any span of the row that no earlier mark covers.
-    longest : int64 array
-        Position of the longest span: the mark wears its colour.
-    longest_ns : int64 array
-        Its duration.
-    """
+    """Crowds and single spans, as equally long columns, row by row and in each row by start."""
 
     first: IntArray
     count: IntArray
+    """int64: which positions of ``Rows.span`` are in the mark."""
     slot: IntArray
+    """int64: place of the lane among those drawn, times `SLOTS`, and the row in it; the last one is the band."""
     start_ns: IntArray
     end_ns: IntArray
+    """int64: from the first start to the last end."""
     busy_ns: IntArray
+    """int64: of that, the time with any span of the row that no earlier mark covers."""
     longest: IntArray
+    """int64: position of the longest span: the mark wears its colour."""
     longest_ns: IntArray
+    """int64: its duration."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -119,28 +104,17 @@ class Marks:
 
 
 class Rows:
-    """The spans of a trace in the rows in which they are drawn, and their marks at every level.
-
-    Parameters
-    ----------
-    spans : SpanTable
-
-    Attributes
-    ----------
-    places : Places
-        Lanes and rows.
-    span : int32 array
-        Rows of the table: those on drawn lanes, slot by slot and in each slot by start.
-    offsets : int64 array
-        Where each slot begins in ``span``; one more at the end.
-    """
+    """The spans of a trace in the rows in which they are drawn, and their marks at every level."""
 
     def __init__(self, spans: SpanTable) -> None:
         self.spans = spans
         self.places = places_of(spans)
+        """Lanes and rows."""
         slot, count = self.places.slot, len(self.places.lanes) * SLOTS
         self.span = np.argsort(slot.astype(np.int16), kind="stable").astype(np.int32)[: int((slot < count).sum())]
+        """int32: rows of the table: those on drawn lanes, slot by slot and in each slot by start."""
         self.offsets = np.append(0, np.cumsum(np.bincount(slot, minlength=count)[:count]))
+        """int64: where each slot begins in ``span``; one more at the end."""
         self.start_ns, self.end_ns = spans.start_ns[self.span], spans.end_ns[self.span]
         self.reach_ns = self.end_ns
         """The largest end so far in the slot; it ascends, so it can be searched."""
@@ -172,14 +146,9 @@ class Rows:
     def marks(self, level: int, start_ns: float, end_ns: float, most_exact: int = 0) -> tuple[Marks, bool]:
         """Return the marks that reach into a stretch of time, and whether each of them is one span.
 
-        Parameters
-        ----------
-        level : int
-            Pixels are 2**level ns long; at level 0 and below nothing is merged.
-        start_ns, end_ns : float
-            Multiples of the pixel; or infinite.
-        most_exact : int
-            So many spans are not merged at any level.
+        ``level``: pixels are 2**level ns long; at level 0 and below nothing is merged.
+        ``start_ns``, ``end_ns``: multiples of the pixel; or infinite.
+        ``most_exact``: so many spans are not merged at any level.
         """
         window = self.window(start_ns, end_ns)
         total = sum(last - first for _, first, last in window)
@@ -227,3 +196,72 @@ def _joined(parts: list[Marks]) -> Marks:
     if not parts:
         return Marks(*(np.zeros(0, np.int64) for _ in Marks.__dataclass_fields__))
     return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in Marks.__dataclass_fields__))
+
+
+KERNELS, COPIES = 12, 4
+"""Bits from which the streams with kernels, and with copies, stand in a number that tells what is done."""
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """An activity, of which some stretches are the time that a crowd of shorter ones takes with one thing, put together."""
+
+    found: Activity
+    crowd: npt.NDArray[np.bool_]
+    """bool: which stretches stand for a crowd: how long one thing is done is right in sum, when it is done within a pixel."""
+
+    def select(self, chosen: npt.NDArray[Any] | slice) -> Stretches:
+        """Return the stretches that a mask or a slice picks."""
+        columns = {name: getattr(self.found, name)[chosen] for name in self.found.__dataclass_fields__}
+        return Stretches(Activity(**columns), self.crowd[chosen])
+
+    def merged(self, pitch_ns: int) -> Stretches:
+        """Return the stretches of a level whose pixels are ``pitch_ns`` long, a multiple of those that these were made for."""
+        found = self.found
+        length_ns = found.end_ns - found.start_ns
+        short, pixel = length_ns < pitch_ns, found.start_ns // pitch_ns
+        alone = np.append(True, ~(short[1:] & short[:-1] & (pixel[1:] == pixel[:-1])))[: len(short)]
+        crowd = np.cumsum(alone) - 1
+        done = found.kernels.astype(np.int64) << KERNELS | found.copies.astype(np.int64) << COPIES | found.occupation
+        _, first, inverse = np.unique(crowd << 20 | done, return_index=True, return_inverse=True)
+        if len(first) == len(short):
+            return self
+        end_ns = found.start_ns[0] + np.cumsum(np.bincount(inverse, length_ns).astype(np.int64))
+        several = np.bincount(inverse) > 1
+        # Whatever shares its pixel with something else was moved.
+        lonely = np.bincount(crowd)[crowd[first]] == 1
+        kept = Activity(
+            np.append(found.start_ns[:1], end_ns[:-1]), end_ns, found.kernels[first], found.copies[first], found.occupation[first],
+            np.where(several, np.nan, found.fullness[first]).astype(found.fullness.dtype),
+        )  # fmt: skip
+        return Stretches(kept, self.crowd[first] | ~lonely)
+
+
+class StretchLevels:
+    """The stretches of a run at every level."""
+
+    def __init__(self, found: Activity, most_direct: int) -> None:
+        small = {name: np.minimum(getattr(found, name), 255).astype(np.uint8) for name in ("kernels", "copies", "occupation")}
+        found = replace(found, **small, fullness=found.fullness.astype(np.float32))
+        self.most_direct = most_direct
+        """So many stretches are merged whenever they are asked for."""
+        self._whole = Stretches(found, np.zeros(len(found.start_ns), bool))
+        self._levels: dict[int, Stretches] = {}
+
+    def within(self, level: int, start_ns: float, end_ns: float, most_exact: int = 0) -> Stretches:
+        """Return the stretches that reach into a stretch of time; the parameters are those of `Rows.marks`."""
+        part = _within(self._whole, start_ns, end_ns)
+        count = len(part.crowd)
+        if level <= 0 or count <= most_exact:
+            return part
+        return part.merged(1 << level) if count <= self.most_direct else _within(self._level(level), start_ns, end_ns)
+
+    def _level(self, level: int) -> Stretches:
+        found = self._whole.found
+        finest = finest_level(int(found.end_ns[-1] - found.start_ns[0]), len(found.start_ns), self.most_direct)
+        return level_of(self._levels, level, finest, self._whole.merged)
+
+
+def _within(stretches: Stretches, start_ns: float, end_ns: float) -> Stretches:
+    found = stretches.found
+    return stretches.select(slice(int(np.searchsorted(found.end_ns, start_ns, "right")), int(np.searchsorted(found.start_ns, end_ns))))

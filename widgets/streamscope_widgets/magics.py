@@ -74,15 +74,7 @@ def run_magic(session: Session, line: str, cell: str | None = None) -> Any:
 
 
 def run_assert(session: Session, line: str) -> None:
-    """Fail unless a comparison is as expected, and say what was measured.
-
-    Raises
-    ------
-    UsageError
-        There is no comparison, or a condition cannot be read.
-    ExpectationError
-        The comparison is not as expected.
-    """
+    """Fail unless a comparison is as expected, and say what was measured."""
     from IPython.core.error import UsageError
 
     from streamscope.comparing.comparison import Comparison

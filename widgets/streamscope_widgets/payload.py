@@ -152,29 +152,20 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a group is sent.
-
-    Attributes
-    ----------
-    spans : SpanTable
-    activity : Activity or None
-        What the device does meanwhile.
-    more : mapping of str to array
-        Further columns of the spans.
-    header : mapping
-        What else is said of the group.
-    crowd : bool array, optional
-        Which stretches of the activity stand for many.
-    waits : pair of int arrays, optional
-        Rows of ``spans`` that were waited for, and that waited, by the latter; worked out where they are not given.
-    """
+    """What of a group is sent."""
 
     spans: SpanTable
     activity: Activity | None
+    """What the device does meanwhile."""
     more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """Further columns of the spans."""
     header: Mapping[str, Any] = field(default_factory=dict)
+    """What else is said of the group."""
     crowd: npt.NDArray[np.bool_] | None = None
+    """bool: which stretches of the activity stand for many."""
     waits: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
+    """Pair of int arrays, optional: rows of ``spans`` that were waited for, and that waited, by the latter; worked out where they are not
+    given."""
 
 
 @dataclass(frozen=True)
@@ -205,14 +196,9 @@ def first_spans(group: TimelineGroup, count: int) -> Shown:
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
     """Encode groups for the front end.
 
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-        From `as_groups`.
-    keep : sequence of int, optional
-        How many spans of each group to keep, from its start; all by default. The header says what is missing.
-    paths : bool
-        With the critical paths, where nobody can ask for them later.
+    ``groups``: from `as_groups`.
+    ``keep``: how many spans of each group to keep, from its start; all by default. The header says what is missing.
+    ``paths``: with the critical paths, where nobody can ask for them later.
     """
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
     shown = [first_spans(*each) for each in zip(groups, kept, strict=True)]

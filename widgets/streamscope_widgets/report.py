@@ -123,24 +123,10 @@ def report(
 ) -> Path:
     """Write traces with their timeline to one self-contained HTML file and return its path.
 
-    Parameters
-    ----------
-    traces : sequence of Trace or TimelineGroup, or mapping from label to either
-    path : str or Path
-        The file; written under a temporary name and renamed, so it is there whole or not at all.
-    title : str
-        Plain text.
-    sections, below : sequence of str
-        Blocks of HTML above the timeline (the verdict, the metrics) and below it (charts). They are not escaped here.
-    budget_bytes : int
-        Largest size of the file. If the spans do not fit, the end of the traces is left out, and the page says so.
-
-    Raises
-    ------
-    OutputError
-        The file cannot be written, or the front end was not built.
-    TraceError
-        There is no trace.
+    ``path``: the file; written under a temporary name and renamed, so it is there whole or not at all.
+    ``title``: plain text.
+    ``sections``, ``below``: blocks of HTML above the timeline (the verdict, the metrics) and below it (charts). They are not escaped here.
+    ``budget_bytes``: largest size of the file. If the spans do not fit, the end of the traces is left out, and the page says so.
     """
     groups = as_groups(traces)
     script, still, above, under = _script(), timeline_svg(groups), _sections(sections), _sections(below)

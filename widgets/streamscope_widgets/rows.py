@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import HOST_KINDS, SpanKind, SpanTable
-
-IntArray = npt.NDArray[np.integer[Any]]
+from streamscope.trace.spans import HOST_KINDS, IntArray, SpanKind, SpanTable
 
 MOST_ROWS = 8
 """Rows of a lane; what overlaps more spans than that shares the last."""
@@ -29,24 +27,16 @@ MOST_MULTIPROCESSORS, MOST_AT_ONCE = 320, 3
 
 @dataclass(frozen=True)
 class Places:
-    """Where the spans of a table are drawn.
-
-    Attributes
-    ----------
-    lanes : int64 array
-        Codes of the lanes that are drawn; of very many those with most spans.
-    left_out : int
-        How many other lanes hold spans.
-    slot : int64 array
-        Of each span: place of its lane among ``lanes`` times `SLOTS`, and its row; the largest number where its lane is not drawn.
-    deeper : int64 array
-        For each drawn lane, how many ranges lie over others for want of a row.
-    """
+    """Where the spans of a table are drawn."""
 
     lanes: IntArray
+    """int64: codes of the lanes that are drawn; of very many those with most spans."""
     left_out: int
+    """How many other lanes hold spans."""
     slot: IntArray
+    """int64: of each span: place of its lane among ``lanes`` times `SLOTS`, and its row; the largest number where its lane is not drawn."""
     deeper: IntArray
+    """int64: for each drawn lane, how many ranges lie over others for want of a row."""
 
     @property
     def row(self) -> IntArray:
@@ -65,11 +55,7 @@ class Places:
 def places_of(spans: SpanTable, *, thin: bool = False) -> Places:
     """Return where spans are drawn.
 
-    Parameters
-    ----------
-    spans : SpanTable
-    thin : bool
-        They are blocks, and lanes are multiprocessors.
+    ``thin``: they are blocks, and lanes are multiprocessors.
     """
     lanes, left_out = _drawn_lanes(spans, thin=thin)
     place = np.full(len(spans.lanes), -1)

@@ -47,10 +47,7 @@ _NO_SPANS = SpanBuilder([]).build()
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
     """Draw the timelines as one SVG document of at most about 100 kB.
 
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-        One for each engine, drawn from top to bottom.
+    ``groups``: one for each engine, drawn from top to bottom.
 
     Returns
     -------

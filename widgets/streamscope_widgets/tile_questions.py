@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.payload import Payload, encode_paths
-from streamscope_widgets.rows import SLOTS, IntArray
+from streamscope_widgets.rows import SLOTS
 from streamscope_widgets.tiles import Part, Tiles
 
 MOST_MARKS = 500
@@ -22,13 +22,8 @@ BoolArray = npt.NDArray[np.bool_]
 def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:
     """Return what the browser asked for; the header has ``refused`` where it cannot be.
 
-    Parameters
-    ----------
-    tiles : Tiles or None
-        None where the browser has all spans: it then asks for critical paths alone.
-    groups : sequence of TimelineGroup
-    question : mapping
-        Its ``type`` is one of `QUESTIONS`.
+    ``tiles``: None where the browser has all spans: it then asks for critical paths alone.
+    ``question``: its ``type`` is one of `QUESTIONS`.
     """
     try:
         if question["type"] == "paths":

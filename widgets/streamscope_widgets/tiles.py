@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from streamscope.analysis import critical_path
 from streamscope.trace.joins import looked_up
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows
+from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows, StretchLevels
 from streamscope_widgets.overlap_columns import activity_of, encode_stretches_of_path, waits_of
 from streamscope_widgets.payload import BlockGroup, Payload, Shown, codes_of, encode_part, encode_shown
-from streamscope_widgets.rows import SLOTS, IntArray
-from streamscope_widgets.stretches import StretchLevels
+from streamscope_widgets.rows import SLOTS
 
 MOST_WHOLE = 1_000_000
 """More spans than this are sent in tiles: a browser draws no more at once with ease."""
@@ -97,12 +96,8 @@ class Part:
     def shown(self, level: int, start_ns: float, end_ns: float, hits: BoolArray | None = None) -> Shown:
         """Return what is sent of a stretch of time at a level.
 
-        Parameters
-        ----------
-        level, start_ns, end_ns
-            As of `Rows.marks`.
-        hits : bool array, optional
-            Which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
+        ``level``, ``start_ns``, ``end_ns``: as of `Rows.marks`.
+        ``hits``: which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
         """
         spans, rows = self.group.trace.spans, self.rows
         marks, exact = rows.marks(level, start_ns, end_ns, MOST_EXACT)
@@ -157,10 +152,7 @@ class Part:
 class Tiles:
     """Long timelines, of which a browser draws a part at a time.
 
-    Parameters
-    ----------
-    groups : sequence of TimelineGroup
-        From `streamscope_widgets.payload.as_groups`.
+    ``groups``: from `streamscope_widgets.payload.as_groups`.
     """
 
     def __init__(self, groups: Sequence[TimelineGroup]) -> None:
@@ -191,15 +183,10 @@ class Tiles:
     def tile(self, windows: Sequence[Sequence[int] | None], hits: Sequence[BoolArray] | None = None, *, paths: bool = False) -> Payload:
         """Return the rows of each group in a stretch of its time.
 
-        Parameters
-        ----------
-        windows : sequence
-            ``[level, reach, index]`` of each group, for the stretch from ``index * 2**reach`` to ``(index + 2) * 2**reach`` ns;
-            or None where nothing is wanted.
-        hits : sequence of bool arrays, optional
-            As of `Part.shown`.
-        paths : bool
-            With the critical path.
+        ``windows``: ``[level, reach, index]`` of each group, for the stretch from ``index * 2**reach`` to ``(index + 2) * 2**reach`` ns; or
+            None where nothing is wanted.
+        ``hits``: as of `Part.shown`.
+        ``paths``: with the critical path.
         """
         block = ColumnBlock()
         headers: list[dict[str, Any] | None] = []

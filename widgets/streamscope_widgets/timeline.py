@@ -205,19 +205,8 @@ class TimelineWidget(anywidget.AnyWidget):
 def timeline(traces: Traces, finding: str = "") -> TimelineWidget:
     """Return a widget that shows traces of one program on one time axis.
 
-    Parameters
-    ----------
-    traces : sequence of Trace or TimelineGroup, or mapping from label to either
-        One group each, from top to bottom.
-    finding : str
-        What the still picture says that a reopened notebook shows.
-
-    Raises
-    ------
-    TraceError
-        There is no trace.
-    OutputError
-        The front end was not built.
+    ``traces``: one group each, from top to bottom.
+    ``finding``: what the still picture says that a reopened notebook shows.
     """
     return TimelineWidget(as_groups(traces), finding)
 

@@ -145,12 +145,11 @@ def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
 def asked_on_the_host(bench, program):
     """Return the kernels that binding asks for, of arrays with true addresses and strides, instead of those that are made up."""
     bench.stream = SimpleNamespace(workspace=lambda nbytes: bench.argument(bench.memory(nbytes)))
-    arrays = [
-        bench.argument(bench.memory(max(1, spec.nbytes))[: spec.nbytes].view(spec.dtype).reshape(spec.shape))
-        for spec in (variable.spec for variable in program.variables)
-    ]
+    specs = [variable.spec for variable in program.variables]
+    arrays = [bench.memory(max(1, spec.nbytes))[: spec.nbytes].view(spec.dtype).reshape(spec.shape) for spec in specs]
     for launch in program.launches():
-        launch.cuda(bench, [arrays[each] for each in launch.reads], [arrays[each] for each in launch.writes])
+        reads = [arrays[variable] if view is None else view.of(arrays[variable]) for variable, view in launch.operands]
+        launch.cuda(bench, list(map(bench.argument, reads)), [bench.argument(arrays[variable]) for variable in launch.writes])
     return list(bench.sources)
 
 

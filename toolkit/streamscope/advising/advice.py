@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
@@ -24,16 +24,13 @@ from streamscope.errors import OutputError, ProgramError
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 BRANCH_LENGTHS = (1, 4, 16)
 """Kernels in a branch for which break-even lengths are told."""
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(display.Shown):
-    """What `ss.advise` found. Shown in a notebook, it is the verdict and the costs that it rests on; `chart` draws it.
+    """What `ss.advise` found. Shown in a notebook, it is the verdict, the picture, and the costs that they rest on.
 
     Attributes
     ----------
@@ -58,14 +55,6 @@ class Advice(display.Shown):
     def verdict(self) -> str:
         """The advice in plain words."""
         return verdict(self.costs, self.forecast)
-
-    def chart(self) -> go.Figure:
-        """Draw which engine wins over kernel length and number of kernels, with the program as a point (Plotly)."""
-        return display.chart(self, "regions")
-
-    def capture_chart(self) -> go.Figure:
-        """Draw after how many replays a graph has paid for its capture, over kernel length (Plotly)."""
-        return display.chart(self, "capture")
 
     def to_json(self) -> dict[str, Any]:
         """Return the advice as JSON values; what is infinite or not known becomes null.

@@ -64,7 +64,7 @@ def best(
         Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the choice.
     memory_limit : int or str, optional
         Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The engines are all prepared at
-        the same time, so that they can take turns; what they hold together may be more.
+        the same time, so that they can take turns; what they hold together may be more. Of captured code, `capture` takes the limit.
     **attributes : object
         Passed on to the function as they are, for example ``training=True``.
 
@@ -73,7 +73,7 @@ def best(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``streams`` is out of range, the limit is not a size, or no engine is left to choose.
+        An engine is unknown, ``streams`` is out of range, the limit is not a size or is of captured code, or no engine is left to choose.
     DeviceError
         The device is missing, or failed.
 
@@ -113,25 +113,16 @@ def best(
 
 @dataclass
 class Selection:
-    """The engines among which one is chosen for a program.
-
-    Attributes
-    ----------
-    case : Case
-    device : Device
-    memory_limit : int, optional
-        Device memory that an engine may hold, in bytes.
-    admitted : dict of str to Checked
-        Engines that take part.
-    ruled_out : dict of str to Candidate
-        Those that do not.
-    """
+    """The engines among which one is chosen for a program."""
 
     case: Case
     device: Device
     memory_limit: int | None = None
+    """Device memory that an engine may hold, in bytes."""
     admitted: dict[str, Checked] = field(default_factory=dict)
+    """Engines that take part."""
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
+    """Those that do not."""
 
     def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps) -> None:
         """Prepare engines and admit each, unless something speaks against it."""
@@ -145,19 +136,8 @@ class Selection:
             self.admit(engine, checked)
 
     def admit(self, engine: str, checked: Checked) -> None:
-        """Admit an engine that is prepared, or rule it out; simpler engines must have been admitted before.
-
-        Raises
-        ------
-        EngineError
-            There is a memory limit, and the memory that the program holds is not known.
-        """
+        """Admit an engine that is prepared, or rule it out; simpler engines must have been admitted before."""
         held = device_memory_bytes(checked.prepared.memory)
-        if held is None and self.memory_limit is not None:
-            raise EngineError(
-                f"what {checked.prepared.program.name!r} holds of device memory is not known, so no limit can be kept",
-                hint="leave memory_limit out: captured code has memory of its own, the same under every engine",
-            )
         why = self._objection(checked, held)
         if why:
             self.ruled_out[engine] = Candidate(engine, Standing.RULED_OUT, why, device_bytes=held)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from math import inf, isfinite, isnan, nan, sqrt
+from math import inf, isnan, nan, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -47,17 +47,12 @@ ROUNDING_NS = 5.0
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Up to, or from, which kernel length something pays.
-
-    Attributes
-    ----------
-    low_ns, high_ns : float
-        It pays for kernels of at least ``low_ns`` and at most ``high_ns``: 0 and infinite where there is no such limit between
-        `SHORTEST_NS` and `LONGEST_NS`; both are NaN where it never pays.
-    """
+    """Up to, or from, which kernel length something pays."""
 
     low_ns: float
     high_ns: float
+    """It pays for kernels of at least ``low_ns`` and at most ``high_ns``: 0 and infinite where there is no such limit between
+    `SHORTEST_NS` and `LONGEST_NS`; both are NaN where it never pays."""
 
     @property
     def never(self) -> bool:
@@ -67,30 +62,21 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class Regions:
-    """Which engine wins where.
-
-    Attributes
-    ----------
-    engines : tuple of str
-        The engines that compete, the simplest first; the first is what the others are compared with.
-    lengths_us : float64 array
-        Kernel lengths, in µs: columns.
-    counts : int64 array
-        Numbers of kernels: rows.
-    winner : int64 array, counts x lengths
-        Index of the simplest engine that is within `WORTH` of the fastest.
-    speedup : float64 array, counts x lengths
-        Makespan under the first engine over that under the winner.
-    dual_from_us : float64 array, counts
-        From which length on a second stream pays with launches one by one, in µs; NaN where it never does. Empty where there is none.
-    """
+    """Which engine wins where."""
 
     engines: tuple[str, ...]
+    """The engines that compete, the simplest first; the first is what the others are compared with."""
     lengths_us: npt.NDArray[np.float64]
+    """Kernel lengths, in µs: columns."""
     counts: npt.NDArray[np.int64]
+    """Numbers of kernels: rows."""
     winner: npt.NDArray[np.int64]
+    """Of shape (counts, lengths): index of the simplest engine that is within `WORTH` of the fastest."""
     speedup: npt.NDArray[np.float64]
+    """Of the same shape: makespan under the first engine over that under the winner."""
     dual_from_us: npt.NDArray[np.float64]
+    """For each count, from which length on a second stream pays with launches one by one, in µs; NaN where it never does. Empty where
+    there is none."""
 
 
 def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | Array) -> Array:
@@ -131,12 +117,6 @@ def replays_to_pay(costs: DeviceCosts, nodes: float, saved_ns: float) -> float:
     Formula: capture and instantiation / (makespan under async - makespan in the graph).
     """
     return costs.capture_ns(nodes) / saved_ns if saved_ns > 0 else inf
-
-
-def spread_ns(costs: DeviceCosts, length_ns: Callable[[DeviceCosts], float]) -> tuple[float, float] | None:
-    """Return the least and the greatest of a break-even length over the refits of costs, in ns; None where one of them has none."""
-    found = [length_ns(refit) for refit in costs.refits]
-    return (min(found), max(found)) if found and all(map(isfinite, found)) else None
 
 
 def second_stream_pays(costs: DeviceCosts, kernels: int, *, in_graph: bool) -> BreakEven:

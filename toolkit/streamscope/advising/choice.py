@@ -181,16 +181,7 @@ class Choice(display.Shown):
 
 
 def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> str:
-    """Say why the first of some candidates was chosen.
-
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        The chosen one first.
-    rounds : int
-        In how many rounds it ran.
-    device : DeviceInfo
-    """
+    """Say why the first of some candidates, the chosen one, was chosen, which ran in so many rounds."""
     chosen, *others = candidates
     slower = sorted((one for one in others if one.standing is Standing.SLOWER and one.ratio), key=_ratio)
     sentences = [

@@ -38,8 +38,6 @@ COSTS = {
 LEAST_STEP_NS = 50.0
 """By how much a cost is varied at least: much more than the whole ns in which the host's clock counts."""
 MOST_STEPS = 20
-REFITS = 20
-"""Fits with random weights, whose spread says how sure is what follows from the costs."""
 STEPS = (1.0, 0.5, 0.25)
 """How far a step of the fit goes: shares of the way to where the costs should be, tried until one makes the fit better."""
 ENOUGH = 2e-3
@@ -57,45 +55,27 @@ VARIED = (
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted cost.
-
-    Attributes
-    ----------
-    value_ns : float
-    margin_ns : float
-        Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it.
-    refits_ns : tuple of float
-        Its value in each of `REFITS` fits to the same times with random weights.
-    """
+    """A fitted cost."""
 
     value_ns: float
     margin_ns: float
-    refits_ns: tuple[float, ...] = ()
+    """Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it."""
 
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """What a device and its host were found to cost.
-
-    Attributes
-    ----------
-    device : DeviceInfo
-        If it is simulated, so are the measurements.
-    fitted : dict of str to Fitted
-        Each of `COSTS`.
-    captures : pairs (nodes, ns)
-        Host: capturing and instantiating a graph of so many nodes, as measured.
-    residual : float
-        Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves.
-    runs : int
-        How many times the costs were fitted to.
-    """
+    """What a device and its host were found to cost."""
 
     device: DeviceInfo
+    """If it is simulated, so are the measurements."""
     fitted: dict[str, Fitted]
+    """Each of `COSTS`."""
     captures: Points
+    """Host: capturing and instantiating a graph of so many nodes, as measured."""
     residual: float
+    """Root mean square of ln(predicted / measured) over the runs: the relative error that the model leaves."""
     runs: int
+    """How many times the costs were fitted to."""
 
     @property
     def run_ns(self) -> float:
@@ -112,12 +92,6 @@ class DeviceCosts:
         return _model([self.fitted[name].value_ns for name in COSTS], _base(self.device))
 
     @cached_property
-    def refits(self) -> tuple[DeviceCosts, ...]:
-        """The costs of each fit with random weights, for the spread of what follows from costs."""
-        columns = [[Fitted(value_ns, each.margin_ns) for value_ns in each.refits_ns] for each in self.fitted.values()]
-        return tuple(replace(self, fitted=dict(zip(self.fitted, values, strict=True))) for values in zip(*columns, strict=True))
-
-    @cached_property
     def corners(self) -> dict[tuple[str, str, int], tuple[Array, Array]]:
         """What was simulated with these costs, for `break_even`: corners of makespans over kernel length, by shape, engine and kernels."""
         return {}
@@ -132,13 +106,7 @@ _fitting = threading.Lock()
 
 
 def device_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
-    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured.
-
-    Raises
-    ------
-    DeviceError
-        The device failed.
-    """
+    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured."""
     # Devices of one kind are alike; simulated ones are if their cost models are.
     key = (device.info.kind, device.info.name, repr(sorted(device.info.details.items())), repr(getattr(device, "model", None)))
     with _fitting:
@@ -148,13 +116,7 @@ def device_costs(device: Device, said: Callable[[str], None] = lambda what: None
 
 
 def fitted_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
-    """Measure small programs on a device and fit its costs to them; takes some seconds.
-
-    Raises
-    ------
-    DeviceError
-        The device failed, or no costs explain its times.
-    """
+    """Measure small programs on a device and fit its costs to them; takes some seconds."""
     taken = samples(device, said)
     said("graph captures")
     captures = capture_points(device)
@@ -196,23 +158,7 @@ def fit(taken: Sequence[Sample], device: DeviceInfo) -> tuple[dict[str, Fitted],
     freedom = len(measured) - len(costs)
     deviations = residual * math.sqrt(len(measured) / freedom) * np.sqrt(np.diag(_covariance(slopes)))
     margins = t.ppf(0.975, freedom) * deviations
-    refits = _refits(slopes, reached, costs)
-    fitted = {
-        name: Fitted(float(costs[index]), float(margins[index]), tuple(map(float, refits[:, index]))) for index, name in enumerate(COSTS)
-    }
-    return fitted, residual
-
-
-def _refits(slopes: Array, reached: Array, costs: Array) -> Array:
-    """Return the costs of `REFITS` fits to the times with random weights, a row each (Bayesian bootstrap: Rubin, 1981)."""
-    from scipy.optimize import lsq_linear
-
-    random, found = np.random.default_rng(0), []
-    for _ in range(REFITS):
-        weights = np.sqrt(random.exponential(size=len(reached)))
-        change = lsq_linear(slopes * weights[:, None], (1 - reached) * weights, bounds=(LEAST_NS - costs, np.inf)).x
-        found.append(costs + change)
-    return np.array(found, np.float64)
+    return {name: Fitted(float(costs[index]), float(margins[index])) for index, name in enumerate(COSTS)}, residual
 
 
 def _error(shares: Array) -> float:

@@ -30,37 +30,23 @@ class Out(Enum):
 
 @dataclass(frozen=True)
 class Dropped:
-    """An engine that is out.
-
-    Attributes
-    ----------
-    why : Out
-    against : str
-        Than which engine it is slower, or no faster.
-    """
+    """An engine that is out."""
 
     why: Out
     against: str
+    """Than which engine it is slower, or no faster."""
 
 
 @dataclass
 class Elimination:
-    """The state of a comparison by rounds.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The engines, the one to prefer among equals first.
-    exact : bool
-        Times have no noise (a simulated device): one round tells.
-    times_ns : dict of str to list of float
-        Each engine's times, in ns; round by round from the first, up to the round that it was last in.
-    dropped : dict of str to Dropped
-    """
+    """The state of a comparison by rounds."""
 
     names: tuple[str, ...]
+    """The engines, the one to prefer among equals first."""
     exact: bool = False
+    """Times have no noise (a simulated device): one round tells."""
     times_ns: dict[str, list[float]] = field(default_factory=dict)
+    """Each engine's times, in ns; round by round from the first, up to the round that it was last in."""
     dropped: dict[str, Dropped] = field(default_factory=dict)
 
     @property

@@ -28,39 +28,26 @@ ROUNDS, SIMULATED_ROUNDS = 30, 1
 
 @dataclass(frozen=True)
 class Forecast:
-    """A program under the engines that compete.
-
-    Attributes
-    ----------
-    program : str
-    kernels, kernel_ns : int and float
-        How many kernels it launches, and their median length in ns, by a recorded run under async.
-    per_branch : float
-        Kernels in each stretch between two points at which streams wait for each other under dual; 0 if it uses one stream only.
-    predicted_ns : dict of str to float
-        Makespan by engine, in ns, on the simulated device with the fitted costs.
-    makespans_ns : dict of str to MedianInterval
-        Makespan by engine, in ns, as measured.
-    speedups : dict of str to MedianInterval
-        Makespan under async over that under the engine, in paired rounds, as measured.
-    capture_replays : float
-        After how many replays the graph has paid for its capture, by the measured makespans; infinite if it never does.
-    unfit : dict of str to str
-        Engines that do not do what they should with this program, and why.
-    streams : str
-        On what graph-dual spreads it: ``"a second stream"`` or ``"4 streams"``.
-    """
+    """A program under the engines that compete."""
 
     program: str
     kernels: int
     kernel_ns: float
+    """How many kernels it launches, and their median length in ns, by a recorded run under async."""
     per_branch: float
+    """Kernels in each stretch between two points at which streams wait for each other under dual; 0 if it uses one stream only."""
     predicted_ns: dict[str, float]
+    """Makespan by engine, in ns, on the simulated device with the fitted costs."""
     makespans_ns: dict[str, MedianInterval]
+    """Makespan by engine, in ns, as measured."""
     speedups: dict[str, MedianInterval]
+    """Makespan under async over that under the engine, in paired rounds, as measured."""
     capture_replays: float
+    """After how many replays the graph has paid for its capture, by the measured makespans; infinite if it never does."""
     unfit: dict[str, str]
+    """Engines that do not do what they should with this program, and why."""
     streams: str = "a second stream"
+    """On what graph-dual spreads it: ``"a second stream"`` or ``"4 streams"``."""
 
     def predicted_speedup(self, engine: str) -> float:
         """Return the makespan under async over that under an engine, both predicted."""

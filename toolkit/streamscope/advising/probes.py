@@ -77,24 +77,16 @@ def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, Inp
 
 @dataclass(frozen=True)
 class Sample:
-    """What one program took under one engine.
-
-    Attributes
-    ----------
-    plan : Plan
-        Without data.
-    durations_ns : mapping of (operation, part) to float
-        How long each of its launches runs alone.
-    issue_ns : float
-        From the start of a run until the host has issued all (median).
-    makespan_ns : float
-        From the start of a run until the host knows that all is done (median).
-    """
+    """What one program took under one engine."""
 
     plan: Plan
+    """Without data."""
     durations_ns: Durations
+    """How long each of its launches runs alone."""
     issue_ns: float
+    """From the start of a run until the host has issued all (median)."""
     makespan_ns: float
+    """From the start of a run until the host knows that all is done (median)."""
 
     def duration_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns."""

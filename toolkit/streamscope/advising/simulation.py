@@ -22,11 +22,7 @@ LEAST_NS = 0.01
 def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan:
     """Return a plan that takes as long, and neither holds memory nor computes anything.
 
-    Parameters
-    ----------
-    plan : Plan
-    host_ns : mapping of int to float, optional
-        How long host functions take, by operation; by default what they declare.
+    Host functions take what ``host_ns`` says, by operation; by default what they declare.
     """
     taken = host_ns or {}
 
@@ -47,21 +43,10 @@ def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan
 
 
 def simulated_ns(plan: Plan, duration_ns: Callable[[Launch], float], model: CostModel) -> tuple[int, int]:
-    """Simulate one run of a plan, whose graphs are captured, on an idle device.
+    """Simulate one run of a plan made by `without_data`, whose graphs are captured, on an idle device with such costs.
 
-    Parameters
-    ----------
-    plan : Plan
-        Made by `without_data`.
-    duration_ns : callable
-        How long each launch runs alone, in ns.
-    model : CostModel
-        What everything else costs.
-
-    Returns
-    -------
-    tuple of int
-        After how long the host has issued all, and after how long it knows that all is done, in ns.
+    Return after how long the host has issued all, and after how long it knows that all is done, in ns. ``duration_ns`` says how long a
+    launch runs alone.
     """
 
     def stretched(launch: Launch, stream: str) -> tuple[float, float]:

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import shortest_launch_ns
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
 
@@ -130,22 +129,15 @@ def critical_path(trace: Trace) -> CriticalPath:
 
 @dataclass(frozen=True)
 class _Before:
-    """For each span, what it began after.
-
-    Attributes
-    ----------
-    row : int64 array
-        The row of that span, -1 for none.
-    leave_ns, arrive_ns : int64 arrays
-        When the path leaves the span, and when it arrives at that one.
-    bound : int64 array
-        What the time between the two is spent on.
-    """
+    """For each span, what it began after."""
 
     row: IntArray
+    """int64: the row of that span, -1 for none."""
     leave_ns: IntArray
     arrive_ns: IntArray
+    """int64: when the path leaves the span, and when it arrives at that one."""
     bound: IntArray
+    """int64: what the time between the two is spent on."""
 
     @classmethod
     def of(cls, spans: SpanTable, waited: IntArray) -> _Before:
@@ -269,12 +261,10 @@ def _last_awaited(trace: Trace, kept: IntArray) -> IntArray:
 
 def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
     """Follow what came before from the last row back; a ring, which clocks that disagree can make, ends it."""
-    chain, seen, row = [], set[int](), last
-    earlier = before.tolist()
-    while row >= 0 and row not in seen:
+    chain, earlier, row, seen = [], before.tolist(), last, -2
+    while row >= 0 and (follows := earlier[row]) != seen:
         chain.append(row)
-        seen.add(row)
-        row = earlier[row]
+        earlier[row], row = seen, follows
     return np.array(chain)
 
 

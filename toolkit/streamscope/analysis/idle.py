@@ -8,9 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs; this is what it compares."""
@@ -197,11 +196,7 @@ class _Work:
 def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
     """Return the shortest time from the start of a launch call to that of its kernel or copy, at least 0; 0 where no call is known.
 
-    Parameters
-    ----------
-    spans : SpanTable
-    device, call : integer arrays
-        Rows of kernels and copies, and of their calls, -1 where there is none, as `call_rows` returns them.
+    ``device``, ``call``: rows of kernels and copies, and of their calls, -1 where there is none, as `call_rows` returns them.
     """
     latency_ns = (spans.start_ns[device] - spans.start_ns[call])[call >= 0]
     return max(0, int(latency_ns.min())) if len(latency_ns) else 0

@@ -6,28 +6,22 @@ Times are whole nanoseconds, so all sums are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.integer[Any]]
+from streamscope.trace.spans import IntArray
+
 UpAndDown = tuple[IntArray, IntArray, IntArray | int]
 """At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Disjoint intervals in order, none empty, no two touching.
-
-    Attributes
-    ----------
-    start_ns, end_ns : int64 arrays
-        Half-open: an interval holds its start and not its end.
-    """
+    """Disjoint intervals in order, none empty, no two touching."""
 
     start_ns: IntArray
     end_ns: IntArray
+    """int64: half-open: an interval holds its start and not its end."""
 
     @property
     def length_ns(self) -> int:
@@ -37,17 +31,12 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Steps:
-    """A step function of time: ``value[i]`` from ``time_ns[i]`` up to ``time_ns[i + 1]``; 0 before the first.
-
-    Attributes
-    ----------
-    time_ns : int64 array
-        Strictly increasing.
-    value : int64 array
-    """
+    """A step function of time: ``value[i]`` from ``time_ns[i]`` up to ``time_ns[i + 1]``; 0 before the first."""
 
     time_ns: IntArray
+    """int64: strictly increasing."""
     value: IntArray
+    """int64."""
 
     def time_at_ns(self) -> IntArray:
         """Return how long each value held, between the first and the last step: int64 array, index = value, in ns."""
@@ -82,10 +71,7 @@ def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
 def sums_over_time(*columns: UpAndDown) -> tuple[IntArray, list[IntArray]]:
     """Return sums that go up and down, from each time at which any of them may change up to the next.
 
-    Parameters
-    ----------
-    *columns : UpAndDown
-        One for each sum.
+    ``*columns``: one for each sum.
 
     Returns
     -------

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
-from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.spans import DEVICE_KINDS, IntArray
 from streamscope.trace.trace import Trace
 
 SAME_PROGRAM_FROM = 0.5
@@ -18,33 +17,21 @@ SAME_PROGRAM_FROM = 0.5
 
 @dataclass(frozen=True)
 class Joined:
-    """The kernels, copies and sets of two traces, those of the first in front of those of the second, each in the order of starts.
-
-    Attributes
-    ----------
-    by : {"operation", "name"}
-    cut : int
-        How many are of the first trace.
-    row : int64 array
-        Of each, in its trace's table.
-    text : int64 array
-        What each is called, as an index into ``texts``: its name; where they are joined by name and both have symbols, its symbol.
-    symbol : int64 array
-        The kernel's own name, as an index into ``texts``; -1 where it is unknown.
-    group : int64 array
-        What each is compared with: the same number in both traces, from 0.
-    pairs : int64 array, shape (n, 2)
-        Which of the first stands for which of the second, as indices of these columns.
-    texts : tuple of str
-    """
+    """The kernels, copies and sets of two traces, those of the first in front of those of the second, each in the order of starts."""
 
     by: Literal["operation", "name"]
     cut: int
+    """How many are of the first trace."""
     row: IntArray
+    """int64: of each, in its trace's table."""
     text: IntArray
+    """int64: what each is called, as an index into ``texts``: its name; where they are joined by name and both have symbols, its symbol."""
     symbol: IntArray
+    """int64: the kernel's own name, as an index into ``texts``; -1 where it is unknown."""
     group: IntArray
+    """int64: what each is compared with: the same number in both traces, from 0."""
     pairs: IntArray
+    """Int64 array, shape (n, 2): which of the first stands for which of the second, as indices of these columns."""
     texts: tuple[str, ...]
 
 

@@ -85,13 +85,8 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
 def median_intervals(values: npt.NDArray[Any], group: npt.NDArray[Any], groups: int) -> npt.NDArray[np.float64]:
     """Return median, low and high of each group of values as `median_interval` defines them; values may be negative.
 
-    Parameters
-    ----------
-    values : array
-        Finite.
-    group : integer array
-        Of each value, from 0 to ``groups - 1``.
-    groups : int
+    ``values``: finite.
+    ``group``: of each value, from 0 to ``groups - 1``.
 
     Returns
     -------

@@ -107,36 +107,24 @@ INTERVAL = "low to high"
 
 @dataclass(frozen=True)
 class MetricsTable:
-    """Metrics of engines as text.
-
-    Attributes
-    ----------
-    headings : tuple of str
-        Label and unit of each column, without the first one, which names the engine.
-    definitions : tuple of str
-        What each of these columns means.
-    first : tuple of bool
-        Whether each is among those that a reader wants first.
-    names : mapping of str to str
-        Engine to what its row is called: its name with the numbers of its notes, for example ``"graph [1]"``.
-    cells : mapping of str to tuple of str
-        Engine to the values of its row.
-    against : str
-        The heading of the column that compares with the reference engine; empty where there is nothing to compare.
-    best : tuple of str
-        The fastest engines; empty if none is faster than another.
-    notes : tuple of str
-        What a reader must know before believing the numbers; each once, however many engines it concerns.
-    """
+    """Metrics of engines as text."""
 
     headings: tuple[str, ...]
+    """Label and unit of each column, without the first one, which names the engine."""
     definitions: tuple[str, ...]
+    """What each of these columns means."""
     first: tuple[bool, ...]
+    """Whether each is among those that a reader wants first."""
     names: Mapping[str, str]
+    """Engine to what its row is called: its name with the numbers of its notes, for example ``"graph [1]"``."""
     cells: Mapping[str, tuple[str, ...]]
+    """Engine to the values of its row."""
     against: str
+    """The heading of the column that compares with the reference engine; empty where there is nothing to compare."""
     best: tuple[str, ...]
+    """The fastest engines; empty if none is faster than another."""
     notes: tuple[str, ...]
+    """What a reader must know before believing the numbers; each once, however many engines it concerns."""
 
     def part(self, *, first: bool) -> MetricsTable:
         """Return the table with the columns that a reader wants first alone, or with all others."""

@@ -95,20 +95,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Beside:
-    """What runs beside something else under an engine.
-
-    Attributes
-    ----------
-    engine : str
-    copies : float or None
-        Share of the copying time with a kernel running, too; None where nothing is copied.
-    host : float or None
-        Share of the host functions' time with the device at work, too; None where there are none.
-    """
+    """What runs beside something else under an engine."""
 
     engine: str
     copies: float | None
+    """Share of the copying time with a kernel running, too; None where nothing is copied."""
     host: float | None
+    """Share of the host functions' time with the device at work, too; None where there are none."""
 
     def shares(self, *words: str) -> str:
         """Return its shares in words, each after the words for its kind."""

@@ -40,14 +40,8 @@ WORTH = 0.01
 def order_findings(program: Program, estimate: Estimate, planned: Serialisation) -> Iterator[Finding]:
     """Yield a finding for each cause that orders nodes of captured code; nothing for other programs.
 
-    Parameters
-    ----------
-    program : Program
-    estimate : callable
-        ``estimate(launch) -> ns``.
-    planned : Serialisation
-        What the plan's own orders cost. The capture is a cause only where that is what the capture's order costs, too: a plan that keeps
-        another order does not pay for it.
+    The capture is a cause only where the orders of the plan (``planned``) cost what the capture's order costs: a plan that keeps another
+    order does not pay for it.
     """
     if not isinstance(certificate := program.certificate, Certificate):
         return

@@ -31,20 +31,13 @@ def hazards(earlier: Work, later: Work) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The pieces of a program's work in program order, with the dependencies inside one run.
-
-    Attributes
-    ----------
-    work : list of Launch or HostCall
-    needs : list of list of int
-        For each piece, the earlier ones that it directly needs; the others follow from these.
-    number : mapping of Key to int
-        Index in ``work`` of each piece.
-    """
+    """The pieces of a program's work in program order, with the dependencies inside one run."""
 
     work: list[Work]
     needs: list[list[int]]
+    """For each piece, the earlier ones that it directly needs; the others follow from these."""
     number: dict[Key, int] = field(init=False)
+    """Index in ``work`` of each piece."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "number", {key_of(work): index for index, work in enumerate(self.work)})
@@ -94,15 +87,7 @@ class Dependencies:
 
 
 def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]]) -> list[float]:
-    """Return when each piece can end at the earliest, in ns, if it waits for what it needs and for nothing else.
-
-    Parameters
-    ----------
-    duration_ns : sequence of float
-        How long each piece takes.
-    needs : sequence of iterables of int
-        What each piece waits for, pieces before it.
-    """
+    """Return when each piece can end at the earliest, in ns, if it waits for what it needs, which comes before it, and for nothing else."""
     end_ns: list[float] = []
     for taken_ns, earlier in zip(duration_ns, needs, strict=True):
         end_ns.append(max((end_ns[needed] for needed in earlier), default=0.0) + taken_ns)

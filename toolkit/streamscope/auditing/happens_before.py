@@ -27,23 +27,15 @@ Clock = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A piece of work at its place in a plan.
-
-    Attributes
-    ----------
-    index : int
-        Which piece of work of the run it is, from 0, in the order of issue.
-    work : Launch or HostCall
-    lane : int, optional
-        The lane it is put on; None for the host.
-    graph : int, optional
-        Which of the plan's graphs it is in.
-    """
+    """A piece of work at its place in a plan."""
 
     index: int
+    """Which piece of work of the run it is, from 0, in the order of issue."""
     work: Work
     lane: int | None
+    """The lane it is put on; None for the host."""
     graph: int | None
+    """Which of the plan's graphs it is in."""
 
 
 @dataclass(eq=False)
@@ -56,32 +48,21 @@ class Region:
 
 @dataclass(eq=False)
 class Visit:
-    """An item in one run, with what it knows.
-
-    Attributes
-    ----------
-    item : Item
-    run : int
-    strand, position : int
-        Where it stands.
-    knows : int64 array
-        Clock of what is done before it starts. Whoever sees the visit first may add to it with `learn`.
-    host : int64 array
-        Clock of what the host knew when it issued the item.
-    region : Region, optional
-        The replay that it is in.
-    end : int64 array
-        Clock of what is done when it ends; set when the walk goes on.
-    """
+    """An item in one run, with what it knows."""
 
     item: Item
     run: int
     strand: int
     position: int
+    """Where it stands."""
     knows: Clock
+    """Clock of what is done before it starts. Whoever sees the visit first may add to it with `learn`."""
     host: Clock
+    """Clock of what the host knew when it issued the item."""
     region: Region | None
+    """The replay that it is in."""
     end: Clock = field(init=False)
+    """Clock of what is done when it ends; set when the walk goes on."""
 
     def after(self, other: Visit) -> bool:
         """Tell whether this item starts only when another is done."""
@@ -104,17 +85,11 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class Waits:
-    """Event waits of one strand, with nothing between them, and what was known without them.
-
-    Attributes
-    ----------
-    base : int64 array
-    waited : tuple of (int, int64 array)
-        For each wait, its index in the plan (as in `Plan.without_wait`) and the clock of the record that it waits for.
-    """
+    """Event waits of one strand, with nothing between them, and what was known without them."""
 
     base: Clock
     waited: tuple[tuple[int, Clock], ...]
+    """For each wait, its index in the plan (as in `Plan.without_wait`) and the clock of the record that it waits for."""
 
 
 @dataclass

@@ -25,24 +25,16 @@ SCALES = (1, 100, 1)
 
 @dataclass(frozen=True)
 class GuardedCall:
-    """A reference or a host function that can be called on chosen arrays, as often as is needed.
-
-    Attributes
-    ----------
-    name : str
-    reads, writes : tuple of int
-        Ids of variables.
-    specs : tuple of ArraySpec
-        Of what it writes.
-    function : callable
-        ``function(arrays of reads) -> arrays of writes``.
-    """
+    """A reference or a host function that can be called on chosen arrays, as often as is needed."""
 
     name: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    """Ids of variables."""
     specs: tuple[ArraySpec, ...]
+    """Of what it writes."""
     function: Callable[[Sequence[Array]], Sequence[Array]]
+    """``function(arrays of reads) -> arrays of writes``."""
 
     def __call__(self, memory: Memory, protected: Iterable[int] = ()) -> list[Array]:
         """Call the function on copies of its variables, some of which it cannot write to; return its results as arrays."""
@@ -115,21 +107,13 @@ def unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Remark:
-    """What a probe found of one call.
-
-    Attributes
-    ----------
-    kind : Kind
-    variables : tuple of int
-    detail : str
-    drawn : bool
-        It shows with random values that the audit drew, which the program may never have.
-    """
+    """What a probe found of one call."""
 
     kind: Kind
     variables: tuple[int, ...]
     detail: str
     drawn: bool = False
+    """It shows with random values that the audit drew, which the program may never have."""
 
 
 def call_guarded(call: GuardedCall, memory: Memory) -> tuple[list[Array] | None, list[Remark]]:

@@ -49,41 +49,26 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Serialised:
-    """Two items that a plan orders, the later one directly behind the earlier one, although nothing needs it.
-
-    Attributes
-    ----------
-    earlier, later : Item
-    cause : Cause
-    held_ns : float
-        How long the earlier one alone holds the later one back, in ns, by the estimate.
-    """
+    """Two items that a plan orders, the later one directly behind the earlier one, although nothing needs it."""
 
     earlier: Item
     later: Item
     cause: Cause
     held_ns: float
+    """How long the earlier one alone holds the later one back, in ns, by the estimate."""
 
 
 @dataclass(frozen=True)
 class Serialisation:
-    """What a plan's order costs.
-
-    Attributes
-    ----------
-    needed_ns : float
-        Longest path through the declared dependencies alone.
-    planned_ns : float
-        Longest path through the plan's orders too.
-    pairs : list of Serialised
-    without_ns : mapping of Cause to float
-        The longest path without the false orders of one cause.
-    """
+    """What a plan's order costs."""
 
     needed_ns: float
+    """Longest path through the declared dependencies alone."""
     planned_ns: float
+    """Longest path through the plan's orders too."""
     pairs: list[Serialised]
     without_ns: Mapping[Cause, float]
+    """The longest path without the false orders of one cause."""
 
 
 @dataclass
@@ -95,16 +80,7 @@ class _Strand:
 
 
 def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) -> Serialisation:
-    """Find the false orders of a plan and what they cost.
-
-    Parameters
-    ----------
-    plan : Plan
-    dependencies : Dependencies
-        Of the plan's program.
-    estimate : callable
-        ``estimate(launch) -> ns``. Host functions take what they declare.
-    """
+    """Find the false orders of a plan and what they cost; host functions take what they declare."""
     visits, before = _direct_predecessors(plan)
     numbers = [dependencies.number[key_of(visit.item.work)] for visit in visits]
     place = {number: index for index, number in enumerate(numbers)}

@@ -129,16 +129,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield what the operators of a program touch besides what they declare.
-
-    Parameters
-    ----------
-    program : Program
-    inputs : sequence of array
-        Values of the program's inputs, with the shapes and dtypes that it was traced for.
-    progress : callable, optional
-        Is told how many operations were run.
-    """
+    """Yield what the operators of a program touch besides what they declare; ``progress`` is told how many operations were run."""
     memory = {variable: np.array(values, order="C") for variable, values in zip(program.inputs, inputs, strict=True)}
     touches = _Touches(program, memory)
     for step, operation in enumerate(program.operations):

@@ -25,19 +25,13 @@ REDUNDANCY_RUNS = 3
 
 @dataclass(frozen=True)
 class Race:
-    """Two items that conflict and are not ordered.
-
-    Attributes
-    ----------
-    earlier, later : Item
-        In the order of issue.
-    next_run : bool
-        The later one belongs to the run after the earlier one's.
-    """
+    """Two items that conflict and are not ordered."""
 
     earlier: Item
     later: Item
+    """In the order of issue."""
     next_run: bool
+    """The later one belongs to the run after the earlier one's."""
 
 
 @dataclass

@@ -13,9 +13,25 @@ from typing import Any, NamedTuple
 
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region, around, united
+from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 
 _LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.
+
+
+def known_objects() -> list[Any]:
+    """Return all objects that Python's garbage collector knows; it lists none of those that `gc.freeze` has set aside.
+
+    Those are set aside again, with all that has come since.
+    """
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    with deferred():
+        gc.unfreeze()
+        try:
+            return gc.get_objects()
+        finally:
+            gc.freeze()
 
 
 def torch_segments() -> list[dict[str, Any]]:
@@ -197,7 +213,7 @@ def pieces_of_arrays() -> list[Region]:
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return []
-    held = (one.data.mem for one in gc.get_objects() if type(one) is cupy.ndarray)
+    held = (one.data.mem for one in known_objects() if type(one) is cupy.ndarray)
     own = (each for each in held if not isinstance(each, cupy.cuda.UnownedMemory) and each.size)
     return list({(int(each.ptr), int(each.ptr) + int(each.size)) for each in own})
 
@@ -217,7 +233,7 @@ def _owners() -> list[tuple[Any, int, int]]:
     """Return what owns the memory of each array and tensor there is, its address and its length in bytes."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     found: list[tuple[Any, int, int]] = []
-    for one in gc.get_objects():
+    for one in known_objects():
         kind = type(one)
         if cupy is not None and kind is cupy.ndarray:
             found.append((one.data.mem, int(one.data.mem.ptr), int(one.data.mem.size)))

@@ -41,6 +41,15 @@ def on_device(value: Any) -> bool:
     return bool(value.is_cuda and unsupported(value) is None) if is_tensor(value) else hasattr(value, "__cuda_array_interface__")
 
 
+def holds_numbers(value: Any) -> bool:
+    """Tell an array in host memory that stands for numbers, such as lengths: one without axes, or whole numbers along one axis."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc" and (value.ndim == 0 or (value.ndim == 1 and value.dtype.kind in "biu"))
+    if not is_tensor(value) or value.device.type != "cpu" or value.requires_grad or unsupported(value) is not None:
+        return False
+    return bool(value.ndim == 0 or (value.ndim == 1 and not value.dtype.is_floating_point and not value.dtype.is_complex))
+
+
 def device_address(value: Any) -> int:
     """Return where the first element of a CuPy array or CUDA tensor lies."""
     return int(value.data_ptr() if is_tensor(value) else value.__cuda_array_interface__["data"][0])

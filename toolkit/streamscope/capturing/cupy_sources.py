@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from streamscope.capturing.allocations import known_objects
 from streamscope.kernels.library.libraries import libraries
 
 MOST = 4096
@@ -53,7 +54,7 @@ def note_sources() -> None:
         return module
 
     compiler._compile_module_with_cache = noting  # noqa: SLF001
-    everything = gc.get_objects()
+    everything = known_objects()
     _KEPT.extend(one for one in everything if type(one) is Function)
     _forget(everything)
 

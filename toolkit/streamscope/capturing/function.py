@@ -37,9 +37,9 @@ from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, Pro
 from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.user_line import line_of_error, user_line
+from streamscope.program.user_line import UserLine, line_of_error, user_line
 from streamscope.trace.info import library_versions
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 Array = npt.NDArray[Any]
 
@@ -219,6 +219,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
+    if taken.constants:
+        notes += (f"{counted(taken.constants, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
         expected = [fetched(one) for one in _results(casting(*inputs), title)]
@@ -226,11 +228,11 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
-    described = _described(nodes, taken.operators, where)
+    described, sources = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, kept, raw, notes)
+    program = _program(title, nodes, described, sources, memories, kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
 
@@ -353,24 +355,23 @@ def _results(result: Any, name: str) -> list[Any]:
     return [one.detach() if is_tensor(one) else one for one in results]
 
 
-def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> list[GraphNode]:
-    """Return the nodes with the operator, module and line that each came from; the line is ``where`` if nothing says more."""
+def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> tuple[list[GraphNode], list[str]]:
+    """Return the nodes with the operator, module and line that each came from, and the lines' texts; ``where`` if nothing says more."""
     launched_by = {handle: operator for operator in operators for handle in operator.nodes}
-    described = []
+    described, sources = [], []
     for number, one in enumerate(nodes):
-        node, operator = one.node, launched_by.get(one.handle)
-        if operator is None:
-            described.append(replace(node, operation=number, operator=node.name, where=where))
-        else:
-            line = operator.where or where
-            described.append(replace(node, operation=number, operator=operator.name, where=line, module=operator.module))
-    return described
+        operator = launched_by.get(one.handle)
+        name, module, line = (one.node.name, "", UserLine("", "")) if operator is None else (operator.name, operator.module, operator.line)
+        described.append(replace(one.node, operation=number, operator=name, where=line.where or where, module=module))
+        sources.append(line.source)
+    return described, sources
 
 
 def _program(
     name: str,
     nodes: Sequence[LaunchableNode],
     described: Sequence[GraphNode],
+    sources: Sequence[str],
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
     raw: RawGraph,
@@ -382,7 +383,7 @@ def _program(
         one = nodes[number]
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
-    return program_of(name, described, memories, launch, raw=raw, notes=notes)
+    return program_of(name, described, memories, launch, sources, raw, notes)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

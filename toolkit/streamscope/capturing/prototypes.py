@@ -49,18 +49,27 @@ _DROPPED = re.compile(r"__restrict__|__restrict|\brestrict\b|\bvolatile\b|__grid
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUALIFIED = r"(?:\s|[*&]|\b(?:const|volatile|__restrict__|__restrict)\b)*"
 _MAKES_POINTERS = re.compile(
-    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|\w*pointer\w*|device_ptr)\b"
-    rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
+    r"\b(?:const_cast|reinterpret_cast|\w*bit_cast|union|(?:__)?packed(?:__)?|asm|__asm\w*|\w*mem(?:cpy|move)\w*|new|decltype(?!\(\w+\)::index_t)|typeof|__typeof\w*|\w*pointer\w*|device_ptr)\b"
+    rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*pragma\s+pack|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
     re.MULTILINE,
 )
-"""What may make pointers of others, or of numbers in memory: casts to pointers and references, and what can stand for one."""
+"""What may make pointers of others, or of numbers in memory: casts to pointers and references, what can stand for one, and structures whose
+pointers lie where nobody looks for them."""
 _CUPYS_CASTS = re.compile(
     r"_type_reduce \*_?sdata = reinterpret_cast<_type_reduce\*>\(_sdata_raw\);"
     r"|using i_idx_t = decltype\(i\);|= static_cast<const type_mid_in\*>\(_raw_in0\);|= static_cast<type_mid_out\*>\(_raw_out0\);"
 )
 """What CuPy's own kernels have: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
+_OF_NDIMAGE = re.compile(r"__global__\s+void\s+cupyx_scipy_ndimage_\w+\(")
+_NDIMAGES_CASTS = re.compile(
+    r"cast\(A a\) \{ return (?:\(B\)a|\(a >= 0\) \? \(B\)a : -\(B\)\(-a\)); \}"
+    r"|const unsigned char\* data = \(const unsigned char\*\)&x\[0\];|\(\*\(X\*\)&data\[[\w +]*\]\)"
+)
+"""What the filters of ``cupyx.scipy.ndimage`` have: a cast of numbers, and reads of an image by bytes."""
 _CONDITIONAL = re.compile(r"^\s*#\s*(?P<word>if|ifdef|ifndef|endif)\b")
-_HIDDEN = re.compile(r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|<<<|__managed__|\b__nv_ptr|\bcudaLaunch")
+_HIDDEN = re.compile(
+    r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|\b(?:tex|surf)(?:[123]D|Cubemap)|<<<|__managed__|\b__nv_ptr|\bcudaLaunch"
+)
 _KNOWN_FOLDERS = re.compile(r"(?:cupy|cuda/std|cub|thrust|cooperative_groups)/(?!.*\.\.)[\w/.]+")
 _KNOWN_INCLUDES = {
     *("cooperative_groups.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h", "cuda_awbarrier.h"),
@@ -158,7 +167,9 @@ def _hidden(text: str) -> str:
 
 def _makes_pointers(text: str) -> str:
     """Return that a source, but for a kernel's parameters, may make pointers; empty if it does not."""
-    if _MAKES_POINTERS.search(_CUPYS_CASTS.sub(" ", text)) or _casts_to_parameters(text):
+    left = _CUPYS_CASTS.sub(" ", text)
+    left = _NDIMAGES_CASTS.sub(" ", left) if _OF_NDIMAGE.search(left) else left
+    if _MAKES_POINTERS.search(left) or _casts_to_parameters(left):
         return "its source makes pointers, perhaps of others or of numbers in memory"
     return ""
 

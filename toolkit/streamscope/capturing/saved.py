@@ -185,7 +185,7 @@ def load_captured(path: str | Path) -> LoadedCapture:
     source = given_path(path, error=ProgramError)
     hint = "give the file that captured.save(path) wrote"
     if is_trace(source):
-        raise ProgramError(f"{source} is a trace, not captured code", hint="ss.read(path) opens it")
+        raise ProgramError(f"{source} is a trace, not captured code", hint="`streamscope read` or ss.read(path) opens it")
     try:
         content = read_content(source)
         return _loaded(msgspec.convert(content["captured"], _Stored))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import gc
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from streamscope.capturing.allocations import known_objects
 from streamscope.capturing.prototypes import Role
 from streamscope.capturing.ttir import KernelArguments, kernel_arguments
 from streamscope.kernels.library.libraries import libraries
@@ -62,7 +62,7 @@ def _loaded() -> Iterable[tuple[int, Any]]:
     } - {None}
     if not kinds:
         return
-    for one in gc.get_objects():
+    for one in known_objects():
         if type(one) in kinds and isinstance(function := getattr(one, "function", None), int):
             yield function, one
 

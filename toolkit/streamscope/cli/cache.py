@@ -23,25 +23,17 @@ BROKEN = "broken"
 
 @dataclass(frozen=True)
 class Share:
-    """The part of the cache that one NVRTC made for one architecture.
-
-    Attributes
-    ----------
-    architecture, nvrtc : str
-        Both ``"broken"`` for files that cannot be read; the next compilation replaces them.
-    kernels, files : int
-        Kernels that were compiled together share a file.
-    bytes : int
-    used : str
-        When one of its kernels was used last, UTC, ISO 8601.
-    """
+    """The part of the cache that one NVRTC made for one architecture."""
 
     architecture: str
     nvrtc: str
+    """Both ``"broken"`` for files that cannot be read; the next compilation replaces them."""
     kernels: int
     files: int
+    """Kernels that were compiled together share a file."""
     bytes: int
     used: str
+    """When one of its kernels was used last, UTC, ISO 8601."""
 
 
 def cache(

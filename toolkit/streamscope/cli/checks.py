@@ -32,29 +32,19 @@ PERMISSION = "run as root, or let the administrator load the driver with NVreg_R
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    topic : str
-        The heading that it stands under.
-    name : str
-    state : {"ok", "lacking", "unneeded"}
-        Unneeded is what only a machine with a GPU has a use for.
-    found : str
-        What is there, or why it is not.
-    todo : str
-        What to do about it, in one line; empty where it is ok.
-    essential : bool
-        Whether Streamscope cannot run at all without it.
-    """
+    """One thing that was looked at."""
 
     topic: str
+    """The heading that it stands under."""
     name: str
     state: State
+    """Unneeded is what only a machine with a GPU has a use for."""
     found: str
+    """What is there, or why it is not."""
     todo: str = ""
+    """What to do about it, in one line; empty where it is ok."""
     essential: bool = False
+    """Whether Streamscope cannot run at all without it."""
 
 
 @dataclass(frozen=True)

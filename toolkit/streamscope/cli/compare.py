@@ -97,7 +97,7 @@ def compare(
 
 def _given(workload: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], Mapping[str, int]]:
     """Return the program, inputs and settings of a workload; captured code, the file of which is named, has its inputs."""
-    if not workload.endswith(CAPTURED):
+    if not workload.endswith(CAPTURED) and not ("." in workload and Path(workload).is_file()):
         (program, inputs), used = built_workload(workload, values)
         return program, inputs, used
     from streamscope.capturing.saved import load_captured

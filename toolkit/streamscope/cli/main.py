@@ -25,10 +25,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        ``sys.argv[1:]`` by default; none at all shows the help.
+    ``arguments``: ``sys.argv[1:]`` by default; none at all shows the help.
     """
     stops = Stops()
     stops.begin()
@@ -56,18 +53,13 @@ class Stops:
     """Makes Ctrl-C, SIGTERM and SIGHUP raise a `StoppedError` in the main thread, so that what is open is closed and removed.
 
     Signals that are ignored, as SIGHUP is under nohup, stay ignored. SIGTERM and SIGHUP wait where Ctrl-C is deferred.
-
-    Attributes
-    ----------
-    number : int, optional
-        The signal that came.
-    over : bool
-        Whether signals come too late to stop anything.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        """The signal that came."""
         self.over = False
+        """Whether signals come too late to stop anything."""
         self._before: dict[int, object] = {}
 
     def begin(self) -> None:

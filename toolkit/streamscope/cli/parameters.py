@@ -66,13 +66,7 @@ WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
 
 
 def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str, int]]:
-    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
-
-    Raises
-    ------
-    WrongUsageError
-        The workload or a setting does not exist, or a value is out of range.
-    """
+    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults."""
     from streamscope.workloads import workload
 
     try:

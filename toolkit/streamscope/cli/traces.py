@@ -14,7 +14,7 @@ import typer
 
 from streamscope.cli.parameters import WrongUsageError, given_path
 from streamscope.cli.terminal import notes, output
-from streamscope.errors import EngineError, printable
+from streamscope.errors import EngineError, OutputError, printable
 from streamscope.files import suffix_of, writable_file, written_whole
 from streamscope.progress import Progress, showing
 from streamscope.words import counted
@@ -70,6 +70,8 @@ def convert(
 ) -> None:
     """Write a trace in another format; the ending of OUT says which."""
     suffix = suffix_of(target, *_writers())
+    if target.exists() and source.exists() and target.samefile(source):
+        raise OutputError(f"cannot write {target}: it is the file that is read", hint="choose another name")
     writable_file(target)
     with _showing() as progress:
         trace = _read(source, gpu, progress)
@@ -167,12 +169,9 @@ def _showing() -> AbstractContextManager[Progress]:
 
 
 def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
-    """Read a trace, and show how much of its file has been read."""
-    from streamscope.trace.read import read_trace
+    from streamscope.trace.read import read as read_trace
 
-    what = f"reading {path.name}"
-    progress(what, 0, 1)
-    return read_trace(path, gpu, lambda done, whole: progress(what, done, whole))
+    return read_trace(path, gpu, progress=progress)
 
 
 def _factor(text: str) -> tuple[str, float]:
@@ -220,7 +219,7 @@ def _print(console: Console, found: Summary) -> None:
         _print_table(console, _table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
     if found.kernels:
         console.print()
-        _print_table(console, _table(KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
+        _print_table(console, _named_table(console, KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
     _print_warnings(console, found.warnings)
 
 
@@ -234,9 +233,7 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     _print_table(console, _table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
     if found.changed:
         console.print()
-        # What a kernel computes gets a line of its own, since kernels of PyTorch share a few long names.
-        rows = ((re.sub(r"^(\w{12,}) (?=\w)", "\\1\n  ", name), *cells) for name, *cells in found.table_rows(MOST_ROWS))
-        _print_table(console, _table(HEADINGS, rows))
+        _print_table(console, _named_table(console, HEADINGS, found.table_rows(MOST_ROWS)))
         if len(found.changed) > MOST_ROWS:
             console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
     _print_warnings(console, found.warnings)
@@ -260,13 +257,27 @@ def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
 
 def _print_table(console: Console, table: Table) -> None:
     """Print a table; names are whole where no terminal says how much room there is."""
-    if not console.is_terminal:
-        console.width = ANY_WIDTH
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = ANY_WIDTH
+    with console.capture() as printed:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
-def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """Return a table: the first column to the left, the others, if they have heads, to the right.
+def _named_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table of kernels. In a terminal, what one computes gets a line of its own, since kernels of PyTorch share a few long names.
+
+    Elsewhere names are whole and stand last: the longest would move all numbers to the right.
+    """
+    if console.is_terminal:
+        return _table(heads, ((re.sub(r"^(\w{12,}) (?=\w)", "\\1\n  ", name), *cells) for name, *cells in rows))
+    return _table((*heads[1:], heads[0]), ((*cells, name) for name, *cells in rows), names=-1)
+
+
+def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None, names: int = 0) -> Table:
+    """Return a table: the column of names to the left, the others, if they have heads, to the right.
 
     Names that a terminal has no room for are cut, numbers never.
     """
@@ -274,10 +285,12 @@ def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: st
     from rich.text import Text
 
     table = Table(box=None, show_header=heads is not None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="dim")
-    texts = list(rows)
+    texts = [[Text(printable(cell)) for cell in row] for row in rows]
     for number, head in enumerate(heads or ()):
-        longest = max(len(word) for text in (head, *(row[number] for row in texts)) for word in text.split(" "))
-        table.add_column(head, justify="right" if number else "left", min_width=longest if number else None)
-    for name, *cells in texts:
-        table.add_row(Text(printable(name), no_wrap=True, overflow="ellipsis"), *(Text(printable(cell)) for cell in cells))
+        named = number == names % len(heads or ())
+        longest = max(len(word) for text in (head, *(row[number].plain for row in texts)) for word in text.split(" "))
+        table.add_column(head, justify="left" if named else "right", min_width=None if named else longest)
+    for row in texts:
+        row[names].no_wrap, row[names].overflow = True, "ellipsis"
+        table.add_row(*row)
     return table

@@ -76,7 +76,8 @@ def compare(
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the comparison.
     memory_limit : int or str, optional
-        With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
+        With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``. Captured
+        code holds the memory of its capture under every engine, so `capture` takes the limit instead.
     recorder : {"auto", "events", "stamps", "cupti"}
         What records the run that is shown. ``"events"``: CUDA events, which disturb nothing; ``"auto"`` chooses them. ``"stamps"``:
         generated kernels note their own times, also side by side. ``"cupti"``: NVIDIA's profiler, exact for every kernel; it
@@ -101,7 +102,7 @@ def compare(
         The program or its inputs are wrong.
     EngineError
         An engine is unknown, ``repeats`` or ``streams`` is out of its range, or ``memory_limit`` is not a size, stands without
-        ``engines="auto"``, or leaves no engine to choose.
+        ``engines="auto"`` or with captured code, or leaves no engine to choose.
     WorkloadError
         ``settings`` are not whole numbers by name.
     RecordingError
@@ -133,20 +134,13 @@ def compare(
 
 @dataclass(frozen=True)
 class Compared:
-    """Which engines are compared.
-
-    Attributes
-    ----------
-    names : tuple of str
-    choosing : bool
-        Whether one of them is to be chosen.
-    memory_limit : int, optional
-        What the chosen one may hold of device memory, in bytes.
-    """
+    """Which engines are compared."""
 
     names: tuple[str, ...]
     choosing: bool
+    """Whether one of them is to be chosen."""
     memory_limit: int | None
+    """What the chosen one may hold of device memory, in bytes."""
 
 
 def compared_engines(
@@ -156,19 +150,9 @@ def compared_engines(
 ) -> Compared:
     """Return which engines ``engines`` names: all of them for ``"auto"``, which then chooses one of them.
 
-    Parameters
-    ----------
-    engines : sequence of str, optional
-        All by default. A string may name several, with commas.
-    memory_limit : int or str, optional
-        In bytes, or a size.
-    spelled : callable
-        How errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
-
-    Raises
-    ------
-    EngineError
-        An engine is unknown, ``"auto"`` stands beside others, or the limit is not a size or stands without ``"auto"``.
+    ``engines``: all by default. A string may name several, with commas.
+    ``memory_limit``: in bytes, or a size.
+    ``spelled``: how errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
     """
     listed = None if engines is None else listed_names(engines)
     choosing = listed == (AUTO,)

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from streamscope_widgets.timeline import TimelineWidget
 
-Array = npt.NDArray[Any]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -81,6 +79,11 @@ class Run:
     def correct(self) -> bool:
         """Whether the results equal the reference within the tolerance; true where there is none to compare with."""
         return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _missing(self, name, "run", ((Trace, ".trace"),))
 
     def __repr__(self) -> str:
         return f"Run({self.engine!r}, {time_text(self.metrics.makespan_us * 1e3)}, {len(self.trace.spans)} spans)"
@@ -151,6 +154,12 @@ class Comparison(Mapping[str, Run], display.Shown):
             return self._runs[engine]
         except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
             raise NotComparedError(f"engine {shown(engine)} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            engine = next(reversed(vars(self).get("_runs", {})), "graph")
+            raise _missing(self, name, f"runs[{engine!r}]", ((Run, ""), (Trace, ".trace")))
 
     def __contains__(self, engine: object) -> bool:
         return engine in self._runs
@@ -337,6 +346,12 @@ class Comparison(Mapping[str, Run], display.Shown):
     __repr__ = __str__
 
 
+def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> AttributeError:
+    """Return the error of an attribute that is not there; it says which part of the result has it."""
+    there = [f": {start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
+    return AttributeError(f"{type(result).__name__!r} object has no attribute {name!r}{''.join(there[:1])}", name=name, obj=result)
+
+
 def write_files(comparison: Comparison, folder: Path) -> None:
     """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
@@ -347,8 +362,6 @@ def write_files(comparison: Comparison, folder: Path) -> None:
 
 def load_comparison(folder: str | Path) -> Comparison:
     """Read what `Comparison.save` wrote, for example a recording made on a GPU elsewhere.
-
-    Folders of older versions have no checksums. They load, with a note in each trace that nothing ties it to the comparison.
 
     Raises
     ------
@@ -362,7 +375,8 @@ def load_comparison(folder: str | Path) -> Comparison:
     >>> ss.load_comparison(folder)["sync"].metrics.kernel_count
     1
     """
-    path = given_path(folder, error=TraceError) / FILE_NAME
+    path = given_path(folder, error=TraceError)
+    path = path if path.name == FILE_NAME else path / FILE_NAME
     text = _read(path)
     while True:
         try:
@@ -384,21 +398,20 @@ def _read(path: Path) -> bytes:
 def _loaded(path: Path, text: bytes) -> Comparison:
     try:
         content = checked_content(parsed(text))
-        workload, settings, stored, engines = content["workload"], content.get("settings") or {}, content["device"], content["engines"]
-        against, missed, traces = content.get("checked_against", NUMPY), content.get("not_checked", []), content.get(TRACES, {})
+        workload, settings, stored, engines = content["workload"], content["settings"], content["device"], content["engines"]
+        against, missed, traces = content["checked_against"], content.get("not_checked", []), content[TRACES]
         check_kinds("comparison", _DESCRIBED, workload, settings, against, missed, traces, stored, engines, error=TraceError)
         device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
         measured = {engine: _measured(content, engine) for engine in engines}
-        checksums = {engine: traces[engine] if traces else None for engine in measured}
-        for engine, checksum in checksums.items():
-            trace_name(engine, checksum)  # Neither leads to another folder.
+        for engine in measured:
+            trace_name(engine, traces[engine])  # Neither leads to another folder.
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
         capture = CaptureFacts.from_json(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
-    runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
+    runs = [Run(engine, *numbers, read_trace(path, engine, traces[engine], device)) for engine, numbers in measured.items()]
     return Comparison(
         workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed, capture=capture
     )

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +23,18 @@ from streamscope.trace.trace import Trace
 
 FILE_NAME = "comparison.json"
 TRACES = "traces"
-OURS = {"workload", "device", "engines", "makespans_ns", "verdict"}
+OURS = {"workload", "device", "engines", "makespans_ns", "verdict", TRACES}
 """A ``comparison.json`` with these keys is one of ours."""
 
 REPORT_NAME = "report.html"
 REPORT_MARK = b'<meta name="generator" content="Streamscope">'
 """A ``report.html`` with this among its first 1,000 bytes is one of ours."""
 
-UNTIED = "the comparison has no checksum of this trace, so it may be another run's"
-"""The note in a trace that was read from a folder of an older version."""
-
 LONGEST_ENGINE = 100
 
 
 def check_engine(engine: object) -> str:
-    """Return the name of an engine that can be a part of a file's name.
-
-    Raises
-    ------
-    ValueError
-        It is empty or too long, leads to another folder, or has characters that cannot be seen or written.
-    """
+    """Return the name of an engine that can be a part of a file's name."""
     if (
         not isinstance(engine, str)
         or not engine.isprintable()
@@ -56,9 +46,7 @@ def check_engine(engine: object) -> str:
 
 
 def trace_name(engine: object, checksum: object) -> str:
-    """Return the name of an engine's trace; without a checksum, as folders had it until there were checksums."""
-    if checksum is None:
-        return f"{check_engine(engine)}.parquet"
+    """Return the name of an engine's trace."""
     if not isinstance(checksum, str) or not re.fullmatch("[0-9a-f]{64}", checksum):
         raise ValueError(f"{checksum!a:.80} is not a SHA-256")
     return f"{check_engine(engine)}-{checksum[:12]}.parquet"
@@ -85,12 +73,7 @@ def write_trace(trace: Trace, engine: str, folder: Path) -> str:
 def older_traces(folder: Path) -> set[str]:
     """Return the names of the traces of the comparison in a folder, which go when another one takes its place.
 
-    Only files that are what that comparison says count. Traces without a checksum, of older versions, stay.
-
-    Raises
-    ------
-    OutputError
-        The folder has a ``comparison.json`` that is not ours, was changed, or was written by a newer version.
+    Only files that are what that comparison says count.
     """
     path = folder / FILE_NAME
     check_ordinary(path)
@@ -104,13 +87,7 @@ def older_traces(folder: Path) -> set[str]:
 
 
 def older_files(folder: Path) -> set[str]:
-    """Return what `older_traces` does, for a folder that is to get a report too.
-
-    Raises
-    ------
-    OutputError
-        The folder has a ``comparison.json`` or a ``report.html`` that is not ours.
-    """
+    """Return what `older_traces` does, for a folder that is to get a report too."""
     path = folder / REPORT_NAME
     check_ordinary(path)
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -124,30 +101,22 @@ def _not_ours(path: Path, reason: str = "") -> OutputError:
 
 
 def _traces_in(content: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the names of traces with a checksum, and their checksums, that a ``comparison.json`` holds, if it is ours."""
+    """Return the names of traces and their checksums that a ``comparison.json`` holds, if it is ours."""
     if missing := OURS - content.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    traces = content.get(TRACES, {})
+    traces = content[TRACES]
     if not isinstance(traces, Mapping):
         raise TypeError(f"its {TRACES} are a {type(traces).__name__}")
     return {trace_name(engine, checksum): checksum for engine, checksum in traces.items()}
 
 
-def read_trace(comparison: Path, engine: str, checksum: str | None, device: DeviceInfo) -> Trace:
-    """Read the trace of an engine that a ``comparison.json`` names; without a checksum, a note in it says what that means.
-
-    Raises
-    ------
-    TraceError
-        It is missing or broken, or is not the trace that was saved with the comparison.
-    ValueError
-        The engine's name or the checksum cannot be one.
-    """
+def read_trace(comparison: Path, engine: str, checksum: str, device: DeviceInfo) -> Trace:
+    """Read the trace of an engine that a ``comparison.json`` names."""
     path = comparison.with_name(trace_name(engine, checksum))
     if not path.exists():
         raise TraceError(f"{comparison} names a trace that is not there: {path.name}", hint="copy the whole folder that save() wrote")
     data = trace_bytes(path)
-    if checksum not in (None, hashlib.sha256(data).hexdigest()):
+    if checksum != hashlib.sha256(data).hexdigest():
         raise TraceError(f"{path} is not the trace that {comparison.name} was saved with", hint="was it changed, or copied over another?")
     trace = decoded_trace(path, data)
     info = trace.info
@@ -158,4 +127,4 @@ def read_trace(comparison: Path, engine: str, checksum: str | None, device: Devi
             f"{path} was recorded on {info.device.name} ({info.device.kind}), and {comparison.name} says {device.name} ({device.kind})",
             hint="was one of them changed, or copied from elsewhere?",
         )
-    return trace if checksum is not None else replace(trace, info=replace(info, notes=(*info.notes, UNTIED)))
+    return trace

@@ -24,32 +24,17 @@ class Preview:
     """The times and timelines that `compare` has of a program on the simulated device, without results and without memory.
 
     What was worked out for an engine is kept, so that another number of streams is the work of those engines alone that use it.
-
-    Parameters
-    ----------
-    program : Program
-        Traced; its inputs need no values.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        """Traced; its inputs need no values."""
         self._runs: dict[tuple[str, int | None], Run] = {}
 
     def comparison(self, engines: Sequence[str], *, streams: int | None = None) -> Comparison:
         """Return the runs of some engines.
 
-        Parameters
-        ----------
-        engines : sequence of str
-        streams : int, optional
-            Compute streams that engines may use that take several, as ``dual`` does; see `most_streams`.
-
-        Raises
-        ------
-        EngineError
-            ``streams`` is out of range.
-        DeviceError
-            An operation cannot run on the simulated device.
+        ``streams``: compute streams that engines may use that take several, as ``dual`` does; see `most_streams`.
         """
         allowed = checked_streams(streams)
         runs = [self._run(engine, allowed if takes_streams(engine) else 1) for engine in engines]

@@ -22,23 +22,12 @@ LEDGER = ("events", "stamps", "cupti")
 
 @dataclass(frozen=True)
 class Recorded:
-    """How runs are recorded.
-
-    Attributes
-    ----------
-    recorder : str
-        Whose trace is shown.
-    ledger : bool
-        Whether the others record, too, to find what they cost.
-
-    Raises
-    ------
-    RecordingError
-        There is no such recorder, or ``ledger`` is not a truth value.
-    """
+    """How runs are recorded."""
 
     recorder: str = "auto"
+    """Whose trace is shown."""
     ledger: bool = False
+    """Whether the others record, too, to find what they cost."""
 
     def __post_init__(self) -> None:
         checked_recorder(self.recorder)
@@ -59,15 +48,8 @@ def recorded_traces(
 ) -> Iterator[tuple[str, Trace]]:
     """Yield each engine's trace; all times are taken before.
 
-    Parameters
-    ----------
-    case : Case
-    device : Device
-    prepared : mapping of str to Prepared
-        By engine.
-    asked : Recorded
-    begin : callable
-        Told of each engine before it is recorded.
+    ``prepared``: by engine.
+    ``begin``: told of each engine before it is recorded.
     """
     stayed = cupti_stayed()
     if asked.runs(device) == 1:

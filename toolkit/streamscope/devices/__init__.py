@@ -60,15 +60,7 @@ def open_device(choice: str | Device = "auto") -> Device:
 
 
 def device_for(program: Program, choice: str | Device = "auto") -> Device:
-    """Open a device that can run a program: of captured code that was read from a file there are no kernels, so it is simulated.
-
-    Raises
-    ------
-    NoDeviceError
-        As from `open_device`.
-    DeviceError
-        As from `open_device`, or the program has no kernels and the device is a GPU.
-    """
+    """Open a device that can run a program: of captured code that was read from a file there are no kernels, so it is simulated."""
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice)
     from streamscope.devices.simulated import SimulatedDevice

@@ -29,23 +29,16 @@ MOST_KNOWN = 10_000
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the numbers of a cost model come from.
-
-    Attributes
-    ----------
-    device, driver, date : str
-        The device that was measured, its driver, and when (ISO 8601).
-    versions : mapping
-        Versions of the libraries that took part.
-    how : mapping
-        For each number, by its key, how it was found: measured how, derived from what, or assumed.
-    """
+    """Where the numbers of a cost model come from."""
 
     device: str
     driver: str
     date: str
+    """The device that was measured, its driver, and when (ISO 8601)."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the libraries that took part."""
     how: Mapping[str, str] = field(default_factory=dict)
+    """For each number, by its key, how it was found: measured how, derived from what, or assumed."""
 
 
 @dataclass(frozen=True)

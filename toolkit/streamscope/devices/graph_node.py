@@ -122,20 +122,14 @@ class Branching:
     CUDA puts what comes after the same nodes without predecessors, its *roots*, on the device together, and there an edge costs the same
     within a branch and across. The host puts one root after the other there. A node that comes after nodes of other roots waits for
     them as streams wait for each other.
-
-    Attributes
-    ----------
-    roots : tuple of int
-        The nodes without predecessors, in the order in which the host puts them on the device.
-    leaves : int
-        How many nodes nothing comes after.
-    crossing : tuple of bool
-        Of each node, whether it comes right after one that does not come after all the roots that it comes after.
     """
 
     roots: tuple[int, ...]
+    """The nodes without predecessors, in the order in which the host puts them on the device."""
     leaves: int
+    """How many nodes nothing comes after."""
     crossing: tuple[bool, ...]
+    """Of each node, whether it comes right after one that does not come after all the roots that it comes after."""
 
     @classmethod
     def of(cls, before: Sequence[Sequence[int]]) -> Branching:

@@ -16,13 +16,8 @@ ADVICE = (
 def hung(what: str, limit_s: float, names: Sequence[str] = ()) -> HungError:
     """Return the error of a run that has not ended.
 
-    Parameters
-    ----------
-    what : str
-    limit_s : float
-        How long it was waited for.
-    names : sequence of str
-        Of the nodes under way, where they are known.
+    ``limit_s``: how long it was waited for.
+    ``names``: of the nodes under way, where they are known.
     """
     shown = [*names[:NAMED], *([counted(len(names) - NAMED, "other")] if len(names) > NAMED else [])]
     where = f"; under way: {listed(shown)}" if names else ""

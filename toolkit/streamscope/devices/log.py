@@ -11,46 +11,31 @@ from streamscope.program.launch import LaunchKind
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One kernel or copy of a launch as it ran; what CUPTI is to a real device.
-
-    Attributes
-    ----------
-    name, operation, part, kind
-        Those of the launch.
-    stream : str
-        The stream that it was put on; in a graph, the stream that was captured.
-    start_ns, end_ns : float
-        On the device's virtual clock, the same as the host's.
-    replay : int
-        Which graph launch it belongs to, counted over the device; -1 outside graphs.
-    writes : tuple of Buffer
-        What its launch writes to, which tells whose it is.
-    piece : int
-        Which kernel of the launch it is; 0 for the first.
-    """
+    """One kernel or copy of a launch as it ran; what CUPTI is to a real device."""
 
     name: str
     operation: int
     part: int
     kind: LaunchKind
+    """Those of the launch."""
     stream: str
+    """The stream that it was put on; in a graph, the stream that was captured."""
     start_ns: float
     end_ns: float
+    """On the device's virtual clock, the same as the host's."""
     replay: int = -1
+    """Which graph launch it belongs to, counted over the device; -1 outside graphs."""
     writes: tuple[object, ...] = field(default=(), compare=False, repr=False)
+    """What its launch writes to, which tells whose it is."""
     piece: int = 0
+    """Which kernel of the launch it is; 0 for the first."""
 
 
 class DeviceLog(list[LogRecord]):
-    """Records in the order of their ends; ``clear()`` empties it.
-
-    Attributes
-    ----------
-    enabled : bool
-        Whether new records are kept here. They are not by default, since they would pile up where nobody reads them.
-    """
+    """Records in the order of their ends; ``clear()`` empties it."""
 
     enabled: bool = False
+    """Whether new records are kept here. They are not by default, since they would pile up where nobody reads them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,13 +27,7 @@ def slopes(points: Points) -> list[float]:
 
 
 def checked_points(what: str, value: object) -> Points:
-    """Return points read from a file, as tuples of floats.
-
-    Raises
-    ------
-    DeviceError
-        They are not two or more pairs of finite numbers of at least 0, or the first numbers do not grow.
-    """
+    """Return points read from a file, as tuples of floats."""
     if not isinstance(value, list | tuple) or len(value) < 2 or not all(isinstance(p, list | tuple) and len(p) == 2 for p in value):
         raise DeviceError(f"{what} is {value!r}, expected two or more pairs of numbers")
     for number in (number for pair in value for number in pair):

@@ -11,24 +11,16 @@ from streamscope.program.launch import Cost, Launch
 
 @dataclass(frozen=True)
 class Residency:
-    """What a kernel holds of the chip, averaged over the time it runs.
-
-    Attributes
-    ----------
-    multiprocessors : float
-        Multiprocessors with a block of the kernel on them.
-    threads : float
-        Resident threads, summed over those multiprocessors.
-    whole : bool
-        Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits.
-    half : bool
-        A multiprocessor holds two of its blocks and no third: none of them fits beside a block that takes it whole.
-    """
+    """What a kernel holds of the chip, averaged over the time it runs."""
 
     multiprocessors: float
+    """Multiprocessors with a block of the kernel on them."""
     threads: float
+    """Resident threads, summed over those multiprocessors."""
     whole: bool = False
+    """Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits."""
     half: bool = False
+    """A multiprocessor holds two of its blocks and no third: none of them fits beside a block that takes it whole."""
 
     @property
     def load(self) -> float:
@@ -38,21 +30,14 @@ class Residency:
 
 @dataclass(frozen=True)
 class Piece:
-    """One kernel or copy of a launch, which may have several.
-
-    Attributes
-    ----------
-    alone_ns : float
-        How long it takes alone.
-    cost : Cost
-        What it takes from the device.
-    held : Residency, optional
-        What it holds of the chip; by the cost, where nobody says.
-    """
+    """One kernel or copy of a launch, which may have several."""
 
     alone_ns: float
+    """How long it takes alone."""
     cost: Cost
+    """What it takes from the device."""
     held: Residency | None = None
+    """What it holds of the chip; by the cost, where nobody says."""
 
 
 class Prices(Protocol):

@@ -67,24 +67,14 @@ class ProductTimes:
     Between entries, the logarithm of the time is linear in both logarithms: times of the form ``tiles ** a * inner ** b``, where ``a`` and
     ``b`` go from 0, while multiprocessors are free and starting takes longest, to 1, where the arithmetic does. Beyond the table the last
     such powers go on, from 0 to 1 each, but never at a higher rate than that of the fastest entry.
-
-    Attributes
-    ----------
-    curves : tuple of (tiles, pairs (inner, ns))
-        Two or more, the tiles growing.
     """
 
     curves: tuple[tuple[float, Points], ...]
+    """Two or more, the tiles growing."""
 
     @classmethod
     def checked(cls, name: str, values: object) -> ProductTimes:
-        """Make a table from what a file has of it.
-
-        Raises
-        ------
-        DeviceError
-            It is not a table, or an entry is not a number above 0.
-        """
+        """Make a table from what a file has of it."""
         what = f"cost model: product_times {name!r}"
         if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):
             raise DeviceError(f"{what} is {values!r}, expected pairs of tiles and curves")
@@ -119,13 +109,7 @@ class ProductTimes:
 
 
 def checked_tables(values: object) -> dict[str, ProductTimes]:
-    """Return the tables of a cost model by name, those made that were read from a file.
-
-    Raises
-    ------
-    DeviceError
-        They are not tables by name; see `ProductTimes.checked`.
-    """
+    """Return the tables of a cost model by name, those made that were read from a file."""
     if not isinstance(values, Mapping):
         raise DeviceError(f"cost model: product_times is {values!r}, expected tables by name")
     return {name: each if isinstance(each, ProductTimes) else ProductTimes.checked(name, each) for name, each in values.items()}

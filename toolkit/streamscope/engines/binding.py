@@ -20,58 +20,36 @@ NO_STEP = -1
 
 @dataclass
 class Bound:
-    """A step with what carries it out.
-
-    Attributes
-    ----------
-    step : Step
-    call : callable
-        Carries the step out; for a `Replay`, launches the graph once there is one.
-    stream : Stream, optional
-        The stream it concerns; None for host functions and host waits.
-    inner : tuple of Bound
-        The steps that a `Replay` captures.
-    graph : Graph, optional
-        The captured graph of a `Replay`.
-    owners : tuple of int
-        For each node of the graph, the index in ``inner`` of the step that made it, or `NO_STEP`.
-    why_not : str
-        Why a `Replay` could not be captured, where that was tried.
-    """
+    """A step with what carries it out."""
 
     step: Step
     call: Call
+    """Carries the step out; for a `Replay`, launches the graph once there is one."""
     stream: Stream | None = None
+    """The stream it concerns; None for host functions and host waits."""
     inner: tuple[Bound, ...] = ()
+    """The steps that a `Replay` captures."""
     graph: Graph | None = None
+    """The captured graph of a `Replay`."""
     owners: tuple[int, ...] = ()
+    """For each node of the graph, the index in ``inner`` of the step that made it, or `NO_STEP`."""
     why_not: str = ""
+    """Why a `Replay` could not be captured, where that was tried."""
 
 
 Describe = Callable[[Bound], str]
 
 
 class Binder:
-    """Binds the steps of one plan.
-
-    Parameters
-    ----------
-    plan : Plan
-    device : Device
-    streams : dict of int to Stream
-        The stream of each lane; those that are needed and not there are added.
-
-    Attributes
-    ----------
-    buffers : dict of int to Buffer
-        The memory of each variable.
-    """
+    """Binds the steps of one plan."""
 
     def __init__(self, plan: Plan, device: Device, streams: dict[int, Stream]) -> None:
         self.plan = plan
         self.device = device
         self.streams = streams
+        """The stream of each lane; those that are needed and not there are added."""
         self.buffers: dict[int, Buffer] = {}
+        """The memory of each variable."""
         self._events: dict[int, Event] = {}
 
     def allocate(self) -> None:
@@ -229,12 +207,7 @@ def capturing(device: Device, stream: Stream, update: Graph | None = None) -> It
 
     Whatever happens, no stream is left capturing: Ctrl-C waits for the end.
 
-    Parameters
-    ----------
-    device : Device
-    stream : Stream
-    update : Graph, optional
-        Updated, where the device accepts it, instead of making a new one.
+    ``update``: updated, where the device accepts it, instead of making a new one.
     """
     graphs: list[Graph] = []
     with deferred():
@@ -254,13 +227,7 @@ class _StepFailedError(EngineError):
 def captured(
     device: Device, stream: Stream, steps: Sequence[Bound], describe: Describe, update: Graph | None = None
 ) -> tuple[Graph, tuple[int, ...]]:
-    """Capture bound steps and return the graph, and for each of its nodes the index of the step that made it.
-
-    Raises
-    ------
-    EngineError
-        An operation cannot be captured; the message names it, and the streams are usable again.
-    """
+    """Capture bound steps and return the graph, and for each of its nodes the index of the step that made it."""
     owners: list[int] = []
     try:
         with capturing(device, stream, update) as graphs:

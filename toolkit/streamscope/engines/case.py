@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
@@ -23,6 +22,7 @@ from streamscope.errors import MemoryWarning, ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.ops.fusion import fused
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
@@ -31,7 +31,6 @@ from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors
 from streamscope.tracing import ProgramFunction
 from streamscope.words import binary_size, counted
 
-Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
 CHECKED_RUNS = 3
@@ -40,19 +39,13 @@ CHECKED_RUNS = 3
 
 @dataclass(frozen=True)
 class Checked:
-    """A case prepared for one engine: graphs captured, results in its outputs and checked.
-
-    Attributes
-    ----------
-    prepared : Prepared
-    max_abs_error, tolerance : float
-        How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing
-        is expected.
-    """
+    """A case prepared for one engine: graphs captured, results in its outputs and checked."""
 
     prepared: Prepared
     max_abs_error: float
     tolerance: float
+    """How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing is
+    expected."""
 
     @property
     def correct(self) -> bool:
@@ -62,33 +55,22 @@ class Checked:
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its inputs, and the results that it should have.
-
-    Attributes
-    ----------
-    program : Program
-    inputs : tuple of array
-        On the host.
-    expected : list of array or None, optional
-        What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where
-        no output has one.
-    captured : CapturedFunction, optional
-        Where the program was captured: it has memory of its own, in which its results are.
-    allowed : list of array or None, optional
-        How far each element of the outputs may be from what is expected; see `tolerance.py`.
-    plain : Program, optional
-        The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected.
-    facts : callable, optional
-        What is known of captured code beside its times.
-    """
+    """A program with its inputs, and the results that it should have."""
 
     program: Program
     inputs: tuple[Array, ...]
+    """On the host."""
     expected: Sequence[Array | None] | None
+    """What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where no
+    output has one."""
     captured: CapturedFunction | None = None
+    """Where the program was captured: it has memory of its own, in which its results are."""
     allowed: Sequence[Array | None] | None = None
+    """How far each element of the outputs may be from what is expected; see `tolerance.py`."""
     plain: Program | None = None
+    """The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected."""
     facts: Callable[[], CaptureFacts] | None = None
+    """What is known of captured code beside its times."""
 
     @classmethod
     def of(
@@ -96,22 +78,10 @@ class Case:
     ) -> Case:
         """Trace a program function; if its results are to be checked, `with_reference` then computes its reference.
 
-        Parameters
-        ----------
-        function : object
-            What the verb was given.
-        inputs : sequence of array
-        caller : str
-            What errors call the verb.
-        attributes : mapping of str to object, optional
-            The function's own.
-        checked : bool
-            Whether there are expected results, where the program has a reference.
-
-        Raises
-        ------
-        ProgramError
-            It is not a program, or the inputs do not fit it.
+        ``function``: what the verb was given.
+        ``caller``: what errors call the verb.
+        ``attributes``: the function's own.
+        ``checked``: whether there are expected results, where the program has a reference.
         """
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)
@@ -173,15 +143,7 @@ class Case:
         return len(known.operations) + steps_of_tolerance(known)
 
     def with_reference(self, steps: Steps | None = None) -> Case:
-        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation.
-
-        Raises
-        ------
-        ProgramError
-            A reference raises, or returns what does not fit.
-        OutOfMemoryError
-            This machine has too little memory.
-        """
+        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation."""
         if self.plain is None:
             return self
         known, said = known_part(self.plain), steps or Steps(silent, self.reference_steps)
@@ -274,13 +236,9 @@ def largest_error(
 ) -> tuple[float, float]:
     """Return by how much that element is off which uses most of what is allowed, and what is allowed there; NaN without a reference.
 
-    Parameters
-    ----------
-    outputs, expected : sequence of array
-        None is expected of an output that cannot be checked.
-    allowed : sequence of array, optional
-        For each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where all is as
-        it should be, the most that is allowed anywhere is returned.
+    ``outputs``, ``expected``: none is expected of an output that cannot be checked.
+    ``allowed``: for each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where
+        all is as it should be, the most that is allowed anywhere is returned.
     """
     if not expected:  # Nor is there, where captured code returns nothing.
         return float("nan"), float("nan")

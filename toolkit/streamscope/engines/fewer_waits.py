@@ -20,18 +20,12 @@ Merge = tuple[int, int]
 
 @dataclass(frozen=True)
 class Spread:
-    """Operations on streams.
-
-    Attributes
-    ----------
-    order : tuple of int
-        All operations, so that each comes behind those that it waits for.
-    edges : Edges
-        For each operation those that it comes directly after, on its own stream too.
-    """
+    """Operations on streams."""
 
     order: tuple[int, ...]
+    """All operations, so that each comes behind those that it waits for."""
     edges: Edges
+    """For each operation those that it comes directly after, on its own stream too."""
 
 
 def with_fewer_waits(
@@ -42,17 +36,11 @@ def with_fewer_waits(
     Waits are merged that then cost nothing, first if all starts as early as possible, and again if all starts as late as possible without
     a later end. So no operation on the longest path starts later.
 
-    Parameters
-    ----------
-    order : sequence of int
-        In which operations are issued; on each stream they run in this order.
-    stream_of : sequence of int
-        The stream of each operation.
-    needed : Edges
-        For each operation those that it must come after.
-    duration_ns : sequence of float
-    gap_ns, wait_ns : float
-        From the end of an operation to the start of the next one on its stream, and of one that waits for it on another.
+    ``order``: in which operations are issued; on each stream they run in this order.
+    ``stream_of``: the stream of each operation.
+    ``needed``: for each operation those that it must come after.
+    ``gap_ns``, ``wait_ns``: from the end of an operation to the start of the next one on its stream, and of one that waits for it on
+        another.
 
     Examples
     --------

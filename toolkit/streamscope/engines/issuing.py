@@ -41,16 +41,10 @@ class _Issued(NamedTuple):
 def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf, *, runs_apart: bool = False) -> tuple[list[Step], int]:
     """Return the steps of a run that may follow another of the same program without a synchronisation, and the number of events.
 
-    Parameters
-    ----------
-    operations : sequence of Operation
-        In the order of their issue.
-    lanes : int
-        Number of lanes.
-    lane_of : callable
-        The lane of a launch.
-    runs_apart : bool
-        As in a capture, every lane comes after what lane 0 holds already, and lane 0 after all of them.
+    ``operations``: in the order of their issue.
+    ``lanes``: number of lanes.
+    ``lane_of``: the lane of a launch.
+    ``runs_apart``: as in a capture, every lane comes after what lane 0 holds already, and lane 0 after all of them.
     """
     if runs_apart:
         return captured_steps(operations, lanes, lane_of, 0)

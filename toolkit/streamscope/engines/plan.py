@@ -79,19 +79,13 @@ class CallHost:
 
 @dataclass(frozen=True)
 class Replay:
-    """Launch the graph that was captured from ``steps``, on lane 0.
-
-    Attributes
-    ----------
-    steps : tuple of Issue, RecordEvent and WaitEvent
-        What is captured. Lane 0 is the capture's origin; every other lane forks from it and is joined back.
-    edges : tuple of tuple of int, optional
-        Of captured code: for each operation those that it comes directly after. Where there is the raw graph of the capture, it is replayed
-        with these edges. They order no more than the steps do.
-    """
+    """Launch the graph that was captured from ``steps``, on lane 0."""
 
     steps: tuple[Step, ...]
+    """What is captured. Lane 0 is the capture's origin; every other lane forks from it and is joined back."""
     edges: Edges | None = None
+    """Of captured code: for each operation those that it comes directly after. Where there is the raw graph of the capture, it is replayed
+    with these edges. They order no more than the steps do."""
 
     @property
     def by_lanes(self) -> tuple[int, ...]:
@@ -105,36 +99,23 @@ Step = Issue | RecordEvent | WaitEvent | HostWait | Synchronize | CallHost | Rep
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything an engine does in one run of a program.
-
-    Attributes
-    ----------
-    engine : str
-    program : Program
-    lanes : tuple of str
-        Names of the streams; lane numbers index it. Lane 0 is ``"main"``.
-    steps : tuple of Step
-    events : int
-        How many events the steps use; those inside graphs become edges there.
-    scopes : bool
-        A user's operator that opens an auxiliary-stream scope gets an auxiliary stream; else its scope costs nothing.
-    order : str
-        Of captured code: what its order is called, ``"fewest edges"`` or ``"4 streams"``.
-    others : tuple of Plan
-        Plans of other orders, of which a device that can measure them takes the fastest.
-    chosen : str
-        Why it was taken of several: what each of them takes.
-    """
+    """Everything an engine does in one run of a program."""
 
     engine: str
     program: Program
     lanes: tuple[str, ...]
+    """Names of the streams; lane numbers index it. Lane 0 is ``"main"``."""
     steps: tuple[Step, ...]
     events: int
+    """How many events the steps use; those inside graphs become edges there."""
     scopes: bool = False
+    """A user's operator that opens an auxiliary-stream scope gets an auxiliary stream; else its scope costs nothing."""
     order: str = ""
+    """Of captured code: what its order is called, ``"fewest edges"`` or ``"4 streams"``."""
     others: tuple[Plan, ...] = ()
+    """Plans of other orders, of which a device that can measure them takes the fastest."""
     chosen: str = ""
+    """Why it was taken of several: what each of them takes."""
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""
@@ -183,18 +164,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lanes in use.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The main stream's first, then those of auxiliary streams, then those of copy streams.
-    numbers : mapping of (operation, part) to int
-        The lane of each launch.
-    """
+    """The lanes in use."""
 
     names: tuple[str, ...]
+    """The main stream's first, then those of auxiliary streams, then those of copy streams."""
     numbers: Mapping[tuple[int, int], int]
+    """The lane of each launch."""
 
     def of(self, launch: Launch) -> int:
         """Return the lane of a launch."""
@@ -254,13 +229,7 @@ def checked_streams(streams: int | None) -> int | None:
 
 
 def most_streams(program: Program, streams: int | None) -> int:
-    """Return how many compute streams a plan may use: as many as were asked for, else 2, and up to 12 of captured code.
-
-    Raises
-    ------
-    EngineError
-        It is not a number of streams.
-    """
+    """Return how many compute streams a plan may use: as many as were asked for, else 2, and up to 12 of captured code."""
     asked = checked_streams(streams)
     return asked or (CAPTURED_STREAMS if program.captured else USUAL_STREAMS)
 

@@ -46,11 +46,6 @@ def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     """Spread launches over at most so many compute streams, ordered by events; with one, this is the asynchronous engine.
 
     The further streams are for operators that ask for one and for independent operations.
-
-    Raises
-    ------
-    EngineError
-        ``streams`` is out of range.
     """
 
     def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:

@@ -32,14 +32,9 @@ def reference_model() -> CostModel:
 def makespan_ns(plan: Plan, estimate: Estimate, model: CostModel) -> float:
     """Return the expected makespan of one run of a plan on an idle device, in ns: until the host knows that all is done.
 
-    Parameters
-    ----------
-    plan : Plan
-        Its graphs count as captured.
-    estimate : callable
-        How long each launch runs alone, in ns.
-    model : CostModel
-        What everything else costs.
+    ``plan``: its graphs count as captured.
+    ``estimate``: how long each launch runs alone, in ns.
+    ``model``: what everything else costs.
     """
     walk = _Walk(estimate, model)
     for step in plan.steps:

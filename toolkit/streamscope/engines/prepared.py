@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
@@ -25,11 +24,10 @@ from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchroni
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place, host_array, spec_of
 from streamscope.progress import Progress
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(repr=False)
@@ -374,25 +372,9 @@ def prepare_traced(
 ) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
-    Parameters
-    ----------
-    program : Program
-        What ``trace`` of a program function returns.
-    engine : str
-    device : {"auto", "cuda", "simulated"} or Device
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
-    progress : callable, optional
-        Is told how far it is.
-
-    Raises
-    ------
-    ProgramError
-        ``program`` is not one.
-    EngineError
-        The engine is unknown, or ``streams`` is out of range.
-    DeviceError
-        An operation cannot run on the device, or its memory is too small.
+    ``program``: what ``trace`` of a program function returns.
+    ``streams``: compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
+    ``progress``: is told how far it is.
     """
     (name,) = engine_names([engine])
     _check_program(program)

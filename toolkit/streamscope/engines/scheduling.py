@@ -108,6 +108,7 @@ def best_plan(
 def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[int]) -> Iterator[tuple[str, Schedule, Edges]]:
     """Yield schedules of captured code on at most so many compute streams, two or more: by rank, and in program order.
 
+    Either is made with streams that may begin together, and with streams that begin one after another.
     Each comes with what it is called and with the edges of its graph, which has the fewest waits between streams that take no time.
     """
     model = reference_model()
@@ -121,12 +122,19 @@ def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[
     durations_ns = [estimate(launch) for launch in launches]
     graph = DependencyGraph(program.operations, [duration_ns + found.gap_ns for duration_ns in durations_ns])
     orders = {"": tuple(graph.by_rank()), " in program order": tuple(range(len(program.operations)))}
+    tried: list[tuple[str, Mapping[tuple[int, int], int]]] = []
     for count in counts:
-        for name, order in orders.items():
-            made = _Placing(graph, launch_ns, found, [0.0] * count).schedule(order)
-            streams = [made.stream_of(launch) for launch in launches]
-            spread = with_fewer_waits(made.order, streams, needed, durations_ns, found.gap_ns, found.gap_ns + model.graph_crossing_ns)
-            yield f"{count} streams{name}", replace(made, order=spread.order), spread.edges
+        # A graph's roots begin one after another, and what runs on another stream is waited for. Both shapes are worth a try.
+        later_ns = [0.0, *(model.graph_crossing_ns + stream * model.graph_root_ns for stream in range(1, count))]
+        for begun, begin_ns in (("", [0.0] * count), (", begun in turn", later_ns)):
+            for name, order in orders.items():
+                made = _Placing(graph, launch_ns, found, list(begin_ns)).schedule(order)
+                if (name, made.streams) in tried:
+                    continue
+                tried.append((name, made.streams))
+                streams = [made.stream_of(launch) for launch in launches]
+                spread = with_fewer_waits(made.order, streams, needed, durations_ns, found.gap_ns, found.gap_ns + model.graph_crossing_ns)
+                yield f"{count} streams{name}{begun}", replace(made, order=spread.order), spread.edges
 
 
 def may_open_scopes(program: Program) -> bool:

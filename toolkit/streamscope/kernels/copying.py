@@ -31,18 +31,12 @@ MOST_BLOCKS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Tiled:
-    """A transpose by tiles.
-
-    Attributes
-    ----------
-    layout : StridedLayout
-        Of what is read, and of what is written.
-    source_axis : int
-        Along which elements follow each other where they are read; where they are written, that is the last one.
-    """
+    """A transpose by tiles."""
 
     layout: StridedLayout
+    """Of what is read, and of what is written."""
     source_axis: int
+    """Along which elements follow each other where they are read; where they are written, that is the last one."""
 
     @property
     def others(self) -> list[int]:
@@ -106,15 +100,10 @@ def copy_blocks(spec: ArraySpec) -> int:
 
 @dataclass(frozen=True)
 class CopyCall:
-    """What prepares the launch of a copy: a `Launch.cuda`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of what is copied; the result may have another one, with the elements in the same order.
-    """
+    """What prepares the launch of a copy: a `Launch.cuda`."""
 
     shape: tuple[int, ...]
+    """Of what is copied; the result may have another one, with the elements in the same order."""
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch."""

@@ -19,18 +19,12 @@ MOST_ITEMS = 16
 
 @dataclass(frozen=True)
 class Variant:
-    """What may be chosen freely in a form: the results are the same, the time is not.
-
-    Attributes
-    ----------
-    vector_bytes : int
-        The most that a thread loads of one array at once.
-    items : int, optional
-        Vectors that a thread has in flight; by default by the size.
-    """
+    """What may be chosen freely in a form: the results are the same, the time is not."""
 
     vector_bytes: int = VECTOR_BYTES
+    """The most that a thread loads of one array at once."""
     items: int | None = None
+    """Vectors that a thread has in flight; by default by the size."""
 
 
 DEFAULT = Variant()
@@ -51,33 +45,22 @@ class Access(Enum):
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel's source depends on besides its operator and dtypes.
-
-    Attributes
-    ----------
-    width : int
-        Elements in a vector: what a thread loads at once.
-    items : int
-        Vectors that a thread has in flight.
-    rank : int
-        Axes of the compact layout.
-    accesses : tuple of Access
-        Of each array, the result last.
-    rows : bool
-        Every vector lies within one row.
-    wide : bool
-        Indices need 64 bits.
-    masked : bool
-        The first or the last vector reaches beyond the arrays: they begin behind a vector boundary, or end before one.
-    """
+    """What a kernel's source depends on besides its operator and dtypes."""
 
     width: int
+    """Elements in a vector: what a thread loads at once."""
     items: int
+    """Vectors that a thread has in flight."""
     rank: int
+    """Axes of the compact layout."""
     accesses: tuple[Access, ...]
+    """Of each array, the result last."""
     rows: bool
+    """Every vector lies within one row."""
     wide: bool
+    """Indices need 64 bits."""
     masked: bool = True
+    """The first or the last vector reaches beyond the arrays: they begin behind a vector boundary, or end before one."""
 
     def blocks(self, size: int, lead: int = 0) -> int:
         """Return how many blocks of `THREADS` threads cover so many elements; 0 for none."""
@@ -86,33 +69,17 @@ class Form:
 
 @dataclass(frozen=True)
 class AlignedForm:
-    """A form that fits some arrays, with how they are aligned.
-
-    Attributes
-    ----------
-    form : Form
-    lead : int
-        Elements by which the arrays begin behind a vector boundary, all alike; the first vector is masked by so many.
-    """
+    """A form that fits some arrays, with how they are aligned."""
 
     form: Form
     lead: int
+    """Elements by which the arrays begin behind a vector boundary, all alike; the first vector is masked by so many."""
 
 
 def choose_form(
     layout: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT
 ) -> AlignedForm:
-    """Return the widest form that a layout and the arrays' addresses allow.
-
-    Parameters
-    ----------
-    layout : StridedLayout
-    itemsizes : sequence of int
-        Bytes of an element of each array, the result's last.
-    addresses : sequence of int, optional
-        Of the arrays' first elements; by default those of fresh allocations, which are aligned.
-    variant : Variant
-    """
+    """Return the widest form that a layout and the arrays' addresses allow: of fresh allocations by default; the result comes last."""
     where = addresses or [0] * len(itemsizes)
     accesses = [_access(layout, steps) for steps in layout.strides]
     vectors = [array for array, access in enumerate(accesses) if access in (Access.LINEAR, Access.ROW)]

@@ -14,38 +14,25 @@ LIMIT = 2**31
 
 @dataclass(frozen=True)
 class Matrices:
-    """One operand: matrices of one shape in memory.
-
-    Attributes
-    ----------
-    transposed : bool
-        Each is stored column by column.
-    leading : int
-        Elements from one row to the next or, where they are transposed, from one column to the next.
-    apart : int
-        Elements from one matrix to the next; 0 where there is one for all.
-    """
+    """One operand: matrices of one shape in memory."""
 
     transposed: bool
+    """Each is stored column by column."""
     leading: int
+    """Elements from one row to the next or, where they are transposed, from one column to the next."""
     apart: int
+    """Elements from one matrix to the next; 0 where there is one for all."""
 
 
 @dataclass(frozen=True)
 class Gemm:
-    """``out[i] = a[i] @ b[i]`` for ``count`` matrices; the results follow each other without gaps.
-
-    Attributes
-    ----------
-    count, rows, inner, columns : int
-        ``a`` is (rows, inner), ``b`` is (inner, columns).
-    a, b : Matrices
-    """
+    """``out[i] = a[i] @ b[i]`` for ``count`` matrices; the results follow each other without gaps."""
 
     count: int
     rows: int
     inner: int
     columns: int
+    """``a`` is (rows, inner), ``b`` is (inner, columns)."""
     a: Matrices
     b: Matrices
 

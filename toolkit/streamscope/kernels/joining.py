@@ -26,17 +26,12 @@ MOST_PARTS = 32
 
 @dataclass(frozen=True)
 class Rows:
-    """One array as a matrix whose rows are parts of the result's rows.
-
-    Attributes
-    ----------
-    count, width, apart : int
-        Its rows, the elements of each, and the elements from one row to the next.
-    """
+    """One array as a matrix whose rows are parts of the result's rows."""
 
     count: int
     width: int
     apart: int
+    """Its rows, the elements of each, and the elements from one row to the next."""
 
 
 def rows_of(shape: Sequence[int], strides: Sequence[int], axis: int) -> Rows | None:
@@ -49,18 +44,12 @@ def rows_of(shape: Sequence[int], strides: Sequence[int], axis: int) -> Rows | N
 
 @dataclass(frozen=True)
 class Joined:
-    """The kernel that joins some matrices.
-
-    Attributes
-    ----------
-    parts : tuple of Rows
-        In words.
-    bytes : int
-        Of a word.
-    """
+    """The kernel that joins some matrices."""
 
     parts: tuple[Rows, ...]
+    """In words."""
     bytes: int
+    """Of a word."""
 
     @property
     def size(self) -> int:
@@ -88,16 +77,7 @@ class Joined:
 
 
 def joined(parts: Sequence[Rows], itemsize: int, addresses: Sequence[int]) -> Joined:
-    """Return the kernel for matrices with elements, which it copies as the longest words that fit.
-
-    Parameters
-    ----------
-    parts : sequence of Rows
-    itemsize : int
-        Bytes of an element.
-    addresses : sequence of int
-        Where each array begins, and the result.
-    """
+    """Return the kernel for matrices with elements, which it copies as the longest words that fit where they, and the result, begin."""
     apart = [part.apart for part in parts if part.count > 1]
     together = math.gcd(VECTOR_BYTES, *addresses, *(itemsize * number for number in (*(part.width for part in parts), *apart)))
     elements = together // itemsize
@@ -106,15 +86,10 @@ def joined(parts: Sequence[Rows], itemsize: int, addresses: Sequence[int]) -> Jo
 
 @dataclass(frozen=True)
 class ConcatenateCall:
-    """What prepares the launch of a concatenation: a `Launch.cuda`.
-
-    Attributes
-    ----------
-    axis : int
-        Along which the arrays are joined.
-    """
+    """What prepares the launch of a concatenation: a `Launch.cuda`."""
 
     axis: int
+    """Along which the arrays are joined."""
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch; arrays without elements have no part in it."""

@@ -16,18 +16,12 @@ INDEX32_LIMIT = 2**31
 
 @dataclass(frozen=True)
 class StridedLayout:
-    """Extents that several arrays are walked along together, and each array's strides.
-
-    Attributes
-    ----------
-    extents : tuple of int
-        Outermost axis first; at least one axis, none of extent 1 unless it is the only one.
-    strides : tuple of tuple of int
-        For each array a stride for each axis, in elements; 0 where the array repeats.
-    """
+    """Extents that several arrays are walked along together, and each array's strides."""
 
     extents: tuple[int, ...]
+    """Outermost axis first; at least one axis, none of extent 1 unless it is the only one."""
     strides: tuple[tuple[int, ...], ...]
+    """For each array a stride for each axis, in elements; 0 where the array repeats."""
 
     @property
     def size(self) -> int:
@@ -63,16 +57,10 @@ def one_stride(extents: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> StridedLayout:
-    """Return the simplest layout in which the same elements meet.
+    """Return the simplest layout in which the same elements meet; strides are those of each array, the result's last, in elements.
 
-    Axes of extent 1 are dropped, axes are put in the order in which the last array (the result) lies in memory, and neighbouring axes
-    that every array walks as one are merged. Contiguous arrays of one shape come out with a single axis.
-
-    Parameters
-    ----------
-    shape : sequence of int
-    strides : sequence of sequence of int
-        Of each array along ``shape``, in elements; the result's last.
+    Axes of extent 1 are dropped, axes are put in the order in which the last array (the result) lies in memory, and neighbouring axes that
+    every array walks as one are merged. Contiguous arrays of one shape come out with a single axis.
     """
     axes = [axis for axis, extent in enumerate(shape) if extent != 1]
     axes.sort(key=lambda axis: -abs(strides[-1][axis]))

@@ -33,23 +33,16 @@ UNROLLED = 8
 
 @dataclass(frozen=True)
 class PoolingForm:
-    """What the source depends on besides kind and dtype.
-
-    Attributes
-    ----------
-    vector : int
-        Channels that a thread takes.
-    window, stride, padding : int
-        The same for height and width.
-    wide : bool
-        Indices need 64 bits.
-    """
+    """What the source depends on besides kind and dtype."""
 
     vector: int
+    """Channels that a thread takes."""
     window: int
     stride: int
     padding: int
+    """The same for height and width."""
     wide: bool
+    """Indices need 64 bits."""
 
 
 def planned_pooling(name: str, shape: ConvolutionShape, dtype: str, *, aligned: bool) -> PlannedKernel:

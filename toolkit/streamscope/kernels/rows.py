@@ -14,21 +14,14 @@ _CUDA = pieces("rows")
 
 @dataclass(frozen=True)
 class RowForm:
-    """How threads share the rows.
-
-    Attributes
-    ----------
-    width : int
-        Elements that a thread loads at once.
-    lanes : int
-        Threads that share a row: a power of two up to `MOST_THREADS`.
-    items : int
-        Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice.
-    """
+    """How threads share the rows."""
 
     width: int
+    """Elements that a thread loads at once."""
     lanes: int
+    """Threads that share a row: a power of two up to `MOST_THREADS`."""
     items: int
+    """Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice."""
 
     @property
     def threads(self) -> int:

@@ -33,24 +33,16 @@ CTYPES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One operand of an expression.
-
-    Attributes
-    ----------
-    name : str
-        What the expression calls it.
-    stored : str
-        Dtype in memory.
-    taken : str
-        Dtype that the expression sees; half is float in arithmetic.
-    scalar : bool
-        An argument of the kernel instead of an array.
-    """
+    """One operand of an expression."""
 
     name: str
+    """What the expression calls it."""
     stored: str
+    """Dtype in memory."""
     taken: str
+    """Dtype that the expression sees; half is float in arithmetic."""
     scalar: bool = False
+    """An argument of the kernel instead of an array."""
 
     @property
     def argument(self) -> str:
@@ -60,39 +52,26 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """An expression over operands of known dtypes.
-
-    Attributes
-    ----------
-    name : str
-        Readable name of the operator.
-    parameters : tuple of Parameter
-    result : str
-        Dtype of the result.
-    expression : str
-        CUDA expression over the parameters' names, and over ``T``, the type of arithmetic.
-    arithmetic : str
-        Dtype that ``T`` stands for; half stands for float.
-    lets : tuple of (str, str)
-        Names with the expressions that they stand for, computed first; of type ``T``.
-    functions : str
-        CUDA source of the user's own device functions.
-    accumulate : bool
-        The value is added to what is in the result instead of replacing it.
-    wraps : bool
-        Whole numbers that overflow wrap, and give 0 where they are divided by zero, as in NumPy
-        (`streamscope.kernels.expression.wrapping`).
-    """
+    """An expression over operands of known dtypes."""
 
     name: str
+    """Readable name of the operator."""
     parameters: tuple[Parameter, ...]
     result: str
+    """Dtype of the result."""
     expression: str
+    """CUDA expression over the parameters' names, and over ``T``, the type of arithmetic."""
     arithmetic: str
+    """Dtype that ``T`` stands for; half stands for float."""
     lets: tuple[tuple[str, str], ...] = ()
+    """Names with the expressions that they stand for, computed first; of type ``T``."""
     functions: str = ""
+    """CUDA source of the user's own device functions."""
     accumulate: bool = False
+    """The value is added to what is in the result instead of replacing it."""
     wraps: bool = False
+    """Whole numbers that overflow wrap, and give 0 where they are divided by zero, as in NumPy
+    (`streamscope.kernels.expression.wrapping`)."""
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:

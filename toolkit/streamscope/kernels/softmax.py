@@ -25,33 +25,24 @@ from streamscope.kernels.source import (
 
 @dataclass(frozen=True)
 class RowFunction:
-    """What is joined over a row, and what each element becomes.
-
-    Attributes
-    ----------
-    inputs : tuple of str
-        Names of the arrays.
-    accumulator : str
-        CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: what one reading of a row joins.
-    value : str
-        CUDA expression of a result, from the inputs' elements and the joined ``row``.
-    staged : str, optional
-        If given, a row that is kept in registers is joined in two steps: first the ``largest`` of x, then the sum of this expression of x.
-    kept : str, optional
-        What becomes of the kept x meanwhile.
-    closing : str, optional
-        What is computed once from the ``total`` of the second step.
-    closed : str, optional
-        The result, from the kept x and that ``closing``.
-    """
+    """What is joined over a row, and what each element becomes."""
 
     inputs: tuple[str, ...]
+    """Names of the arrays."""
     accumulator: str
+    """CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: what one reading of a row
+    joins."""
     value: str
+    """CUDA expression of a result, from the inputs' elements and the joined ``row``."""
     kept: str = ""
+    """What becomes of the kept x meanwhile."""
     staged: str = ""
+    """If given, a row that is kept in registers is joined in two steps: first the ``largest`` of x, then the sum of this expression of
+    x."""
     closing: str = ""
+    """What is computed once from the ``total`` of the second step."""
     closed: str = ""
+    """The result, from the kept x and that ``closing``."""
 
 
 _CUDA = pieces("softmax")

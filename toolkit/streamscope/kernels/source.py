@@ -39,41 +39,27 @@ PLACE_OF_NAME = "@name@"
 
 @dataclass(frozen=True)
 class KernelSource:
-    """CUDA C++ source of one kernel.
-
-    Attributes
-    ----------
-    name : str
-        Name of the ``extern "C"`` function.
-    code : str
-        The whole source; it needs no header files.
-    """
+    """CUDA C++ source of one kernel."""
 
     name: str
+    """Name of the ``extern "C"`` function."""
     code: str
+    """The whole source; it needs no header files."""
 
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """A kernel that is launched over a known grid; its source is made when it is first asked for, which tracing does not.
-
-    Attributes
-    ----------
-    make : callable
-        Returns the source.
-    blocks, threads : int
-        Of the grid, and of each block.
-    numbers : tuple of int
-        Its arguments behind the pointers.
-    number : type
-        What each of ``numbers`` is passed as.
-    """
+    """A kernel that is launched over a known grid; its source is made when it is first asked for, which tracing does not."""
 
     make: Callable[[], KernelSource]
+    """Returns the source."""
     blocks: int
     threads: int
+    """Of the grid, and of each block."""
     numbers: tuple[int, ...]
+    """Its arguments behind the pointers."""
     number: type[c_int | c_longlong] = c_longlong
+    """What each of ``numbers`` is passed as."""
 
     @cached_property
     def source(self) -> KernelSource:

@@ -12,7 +12,7 @@ from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, current_tracer
+from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, Tracer, current_tracer, tracing
 from streamscope.program.variable import ArraySpec
 
 Request = Literal["write", "add", "null"]
@@ -37,15 +37,7 @@ def apply_request(
 ) -> Symbol:
     """Apply an operator inside a program as ``request`` says: replace ``out``, add to it, or only check the operands.
 
-    Parameters
-    ----------
-    operator : Operator
-    arrays : sequence of variable
-    attributes : mapping
-    out : variable, optional
-    request : {"write", "add", "null"}
-    adding : Operator, optional
-        What is applied to the operands and ``out`` where it is added to, if not the same operator.
+    ``adding`` is applied to the operands and ``out`` where it is added to, if that is not the same operator.
     """
     tracer = current_tracer(operator.name)
     check_request(operator.name, request, has_target=out is not None)
@@ -55,6 +47,22 @@ def apply_request(
     if request == "add":
         return cast("Symbol", tracer.apply(adding or operator, [*arrays, out], {**attributes, "request": "add"}, out))
     return cast("Symbol", tracer.apply(operator, arrays, attributes, out))
+
+
+def source_of(apply: Callable[..., object], specs: Sequence[ArraySpec], added_to: ArraySpec | None = None, tuned: Any = None) -> str:
+    """Return the sources of the generated kernels that an operator launches for variables in fresh memory, one behind the other.
+
+    ``apply(*variables, out=..., request=...)`` applies it: it adds to a variable like ``added_to``, if that is given.
+    """
+    from streamscope.kernels.compile.program_kernels import kernels_of_launches
+
+    tracer = Tracer("source")
+    given = [tracer.symbol(spec, f"operand {number}", None) for number, spec in enumerate(specs)]
+    out = None if added_to is None else tracer.symbol(added_to, "out", None)
+    with tracing(tracer):
+        apply(*given, out=out, request="write" if out is None else "add")
+    launches = [launch for operation in tracer.operations for launch in operation.launches]
+    return "\n".join(kernel.code for kernel in kernels_of_launches(launches, [symbol.spec for symbol in tracer.symbols], tuned))
 
 
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
@@ -90,26 +98,11 @@ def planned_launch(
     moved_bytes: int | None = None,
     exact: bool = False,
 ) -> tuple[Launch, ...]:
-    """Return the work of an operation with one result that launches one kernel.
+    """Return the work of an operation with one result that launches one kernel; see `Cost` and `Launch`.
 
-    Parameters
-    ----------
-    application : Application
-    name : str
-    planned : callable
-        ``planned(aligned=...)`` returns the kernel; ``aligned`` tells whether all arrays begin on a boundary of vectors.
-    function : callable
-        NumPy function ``function(*arrays)`` that means the same.
-    flops, stages : int
-        See `Cost`.
-    pointers : slice
-        Which of the arrays that are read the kernel takes.
-    scalars : sequence of ctypes values
-        What it takes behind the result.
-    moved_bytes : int, optional
-        See `Cost`; by default as many as all arrays have.
-    exact : bool
-        See `Launch`.
+    ``planned(aligned=...)`` returns the kernel, ``aligned`` telling whether all arrays begin on a boundary of vectors, and ``function`` is
+    the NumPy function of arrays that means the same. The kernel takes those of the arrays that are read which ``pointers`` says, and
+    ``scalars`` behind the result. By default, as many bytes are moved as all arrays have.
     """
     (result,) = application.write_specs
 
@@ -137,13 +130,7 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
 
 
 def declared_spec(declared: Any, problem: str) -> ArraySpec:
-    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none.
-
-    Raises
-    ------
-    ProgramError
-        It is something else, or such an array is not possible.
-    """
+    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none."""
     try:
         shape, dtype = declared
         return ArraySpec(tuple(shape), dtype)

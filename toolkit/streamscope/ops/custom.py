@@ -50,13 +50,7 @@ class CustomOperator:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(self, *arguments: object, **attributes: Any) -> Any:
-        """Apply the operator inside a program that is being traced; returns what it writes.
-
-        Raises
-        ------
-        ProgramError
-            The number of arguments is wrong, one of them is not a variable of the program, or an attribute is unknown or missing.
-        """
+        """Apply the operator inside a program that is being traced; returns what it writes."""
         tracer = current_tracer(self.name)
         if len(arguments) != len(self.reads):
             raise ProgramError(f"{self.name} reads {len(self.reads)} variables ({', '.join(self.reads)}), got {len(arguments)}")

@@ -14,69 +14,42 @@ Reference = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Definition:
-    """An element-wise operator.
-
-    Attributes
-    ----------
-    name : str
-    summary : str
-        One sentence, for its documentation.
-    operands : tuple of str
-        What the expressions call the operands.
-    expression : str
-        CUDA expression of the result: over the operands, and ``T``, the type of arithmetic; half is float in it.
-    like : numpy.ufunc
-        Whose dtypes it has.
-    reference : callable, optional
-        NumPy or SciPy function of arrays that means the same; None: the expression is evaluated in NumPy.
-    unknown : str
-        What of the expression NumPy does not know: without a reference, the operator runs on CUDA only.
-    whole, truth, half : str, optional
-        The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits.
-    gradient : tuple of str or None, optional
-        For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``;
-        None where that operand has none. None for an operator without gradients.
-    result : str
-        What gradients call the result.
-    lets : tuple of (str, str)
-        Names with the expressions that they stand for, computed first.
-    functions : str
-        CUDA source of device functions that the expressions call.
-    flops : int
-        Arithmetic operations an element, about.
-    ulp : float
-        How far the CUDA result may be from the exact one, in units in the last place of the type of arithmetic; CUDA's documented bound for
-        its function (CUDA C++ Programming Guide, "Mathematical Functions"), or ours with its reason where it is defined.
-    vouched : bool
-        The reference is the user's word, not the same expression in NumPy.
-    keep_whole : bool
-        Operands that are whole numbers stay whole beside floating-point ones.
-    domain : (float, float)
-        Between which numbers an operand is interesting: where tests take their values from.
-    example : str
-        The *Examples* section of its documentation.
-    """
+    """An element-wise operator."""
 
     name: str
     summary: str
+    """One sentence, for its documentation."""
     operands: tuple[str, ...]
+    """What the expressions call the operands."""
     expression: str
+    """CUDA expression of the result: over the operands, and ``T``, the type of arithmetic; half is float in it."""
     like: np.ufunc
+    """Whose dtypes it has."""
     reference: Reference | None
+    """NumPy or SciPy function of arrays that means the same; None: the expression is evaluated in NumPy."""
     whole: str | None = None
     truth: str | None = None
-    gradient: tuple[str | None, ...] | None = None
-    result: str = "y"
-    lets: tuple[tuple[str, str], ...] = ()
-    functions: str = ""
-    flops: int = 1
-    ulp: float = 0.5
-    domain: tuple[float, float] = (-8.0, 8.0)
     half: str | None = None
+    """The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits."""
+    gradient: tuple[str | None, ...] | None = None
+    """For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``; None
+    where that operand has none. None for an operator without gradients."""
+    result: str = "y"
+    """What gradients call the result."""
+    lets: tuple[tuple[str, str], ...] = ()
+    """Names with the expressions that they stand for, computed first."""
+    functions: str = ""
+    """CUDA source of device functions that the expressions call."""
+    flops: int = 1
+    """Arithmetic operations an element, about."""
     unknown: str = ""
+    """What of the expression NumPy does not know: without a reference, the operator runs on CUDA only."""
     vouched: bool = False
+    """The reference is the user's word, not the same expression in NumPy."""
     keep_whole: bool = False
+    """Operands that are whole numbers stay whole beside floating-point ones."""
     example: str = ""
+    """The *Examples* section of its documentation."""
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""

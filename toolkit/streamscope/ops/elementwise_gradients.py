@@ -23,13 +23,15 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch,
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import forward_view
+from streamscope.program.view import any_view, forward_view
 
 Numbers = Mapping[str, np.generic]
 
 
-def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object = None, request: Request = "write") -> Any:
-    """Return the gradient of each operand; see `Elementwise.gradient`."""
+def gradients(
+    operator: Elementwise, dy: object, operands: Sequence[object], *, out: object, request: Request, only: str | None = None
+) -> Any:
+    """Return the gradient of each operand, or of one alone; see `Elementwise.gradient`."""
     definition = operator.definition
     require(definition.gradient is not None, operator.__name__, "it has no gradient", "it is not differentiable")
     arrays, scalars = operator.sorted_operands(operands)
@@ -43,7 +45,7 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     named = dict(zip(definition.operands, operands, strict=True))
     made: dict[str, tuple[Signature, list[Any]]] = {}
     for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
-        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f" and only in (None, name):
             operator.check_gradient(name, promoted)
             signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
             made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
@@ -51,7 +53,7 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     results: dict[str, Any] = dict.fromkeys(named)
     for name in _order(operator.__name__, {name: reads for name, (_, reads) in made.items()}, targets):
         signature, reads = made[name]
-        results[name] = targets[name] if request == "null" else _apply(signature, reads, named[name].spec, numbers, targets[name])  # type: ignore[attr-defined]
+        results[name] = targets[name] if request == "null" else applied_gradient(signature, reads, named[name].spec, numbers, targets[name])  # type: ignore[attr-defined]
     return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
 
 
@@ -114,7 +116,9 @@ def _signature(
     )
 
 
-def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: Numbers, out: object) -> Any:
+def applied_gradient(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: Numbers, out: object) -> Any:
+    """Apply the gradient that a signature computes of variables, the first of which has the shape that the others are broadcast to."""
+
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         return [target]
 
@@ -126,7 +130,9 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
     if signature.accumulate:
         require(out is not None, signature.name, "request='add' needs a variable", "name it with out=")
         reads, attributes = [*reads, out], attributes | {"request": "add"}
-    operator = Operator(signature.name, infer, build, in_place=True, reads_view=forward_view)
+    operator = Operator(
+        signature.name, infer, build, in_place=True, reads_view=any_view if reads[0].shape == target.shape else forward_view
+    )
     return current_tracer(signature.name).apply(operator, reads, attributes, out)
 
 
@@ -157,23 +163,6 @@ def summing_launch(application: Application, signature: Signature, scalars: Numb
 def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Specialized | FittedSum]:
     """Return the kernels for freshly allocated arrays: one, or two where sums are computed in parts."""
     return [specialized_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
-
-
-def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:
-    """Return the source of the kernels of one operand's gradient; see `Elementwise.source`."""
-    definition = operator.definition
-    expressions = dict(zip(definition.operands, definition.gradient or (), strict=False))
-    require(expressions.get(name) is not None and name not in scalars, operator.__name__, f"it has no gradient of {name!r}")
-    arrays = dict(zip((each for each in definition.operands if each not in scalars), specs, strict=True))
-    dtype = arrays[name].dtype
-    require(dtype.kind == "f", operator.__name__, f"{name} is {dtype.name}, which has no gradient", "gradients are floating-point numbers")
-    promoted = operator.promoted(specs, scalars)
-    operator.check_gradient(name, promoted)
-    forward = operator.signature(specs, scalars)
-    signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
-    shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
-    kernels = _fresh_kernels(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))
-    return "\n".join(kernel.source.code for kernel in kernels)
 
 
 def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:

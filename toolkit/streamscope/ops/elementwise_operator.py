@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Request, apply_request, require, shape_of
+from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch
@@ -53,22 +54,7 @@ class Elementwise:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
 
     def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Parameters
-        ----------
-        operands : variable or number
-            At least one is a variable; shapes broadcast and dtypes promote as NumPy's do.
-        out : variable, optional
-            Where the result goes, which may be an operand (in place); by default a new variable.
-        request : {"write", "add", "null"}
-            What happens to ``out``: it is replaced, or added to, or left alone.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, or the operands do not fit.
-        """
+        """Apply the operator inside a program that is being traced."""
         arrays, scalars = self.sorted_operands(operands)
         return apply_request(self._operator, arrays, {"scalars": scalars} if scalars else {}, out, request)
 
@@ -135,13 +121,26 @@ class Elementwise:
         require(good, self.__name__, f"items={items!r} must be a number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
         specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
         (result,) = self._infer(specs, {"scalars": scalars})
-        if gradient_of is not None:
-            require(items is None, self.__name__, "items= is not for gradients", "leave it out")
-            from streamscope.ops.elementwise_gradients import gradient_source
 
-            return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
-        signature = self.signature(specs, scalars, accumulate=request == "add")
-        return specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
+        def operands_of(symbols: Sequence[Any]) -> list[Any]:
+            remaining = iter(symbols)
+            return [scalars[name] if name in scalars else next(remaining) for name in self.definition.operands]
+
+        add = request == "add"
+        if gradient_of is None:
+            tuned = None if items is None else SimpleNamespace(of=lambda source, size: Variant(items=items))
+            return source_of(lambda *symbols, **how: self(*operands_of(symbols), **how), specs, result if add else None, tuned)
+        require(items is None, self.__name__, "items= is not for gradients", "leave it out")
+        expressions = dict(zip(self.definition.operands, self.definition.gradient or (), strict=False))
+        known = expressions.get(gradient_of) is not None and gradient_of not in scalars
+        require(known, self.__name__, f"it has no gradient of {gradient_of!r}")
+        target = operands_of(specs)[self.definition.operands.index(gradient_of)]
+        problem = f"{gradient_of} is {target.dtype.name}, which has no gradient"
+        require(target.dtype.kind == "f", self.__name__, problem, "gradients are floating-point numbers")
+        from streamscope.ops.elementwise_gradients import gradients
+
+        of_one = partial(gradients, self, only=gradient_of)
+        return source_of(lambda dy, *symbols, **how: of_one(dy, operands_of(symbols), **how), [result, *specs], target if add else None)
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return what the kernel computes, for arrays of these dtypes and these numbers."""
@@ -265,13 +264,7 @@ def operand_values(signature: Signature, arrays: Sequence[Array], numbers: Mappi
 
 
 def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape that shapes broadcast to.
-
-    Raises
-    ------
-    ProgramError
-        They do not broadcast, or have more axes than NumPy broadcasts.
-    """
+    """Return the shape that shapes broadcast to."""
     axes = max(map(len, shapes))
     hint = "merge axes of the arrays that you pass: x.reshape(...)"
     require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)

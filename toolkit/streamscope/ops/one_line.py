@@ -211,14 +211,7 @@ _WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
 
 
 class CheckedLine(Elementwise):
-    """An element-wise operator of one line, which refuses operands whose dtypes its operators have no meaning for.
-
-    Parameters
-    ----------
-    definition : Definition
-    gradients : mapping of str to str
-        The gradients' expressions by operand, as the user wrote them.
-    """
+    """An element-wise operator of one line, which refuses operands whose dtypes its operators have no meaning for."""
 
     def __init__(self, definition: Definition, gradients: Mapping[str, str]) -> None:
         super().__init__(definition)

@@ -13,7 +13,7 @@ from streamscope.arguments import shown
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
-from streamscope.ops.application import Request, apply_request, require, shape_of
+from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -63,13 +63,7 @@ class Reduction:
         return f"<reduction {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, ``axis`` is none of the variable's, ``keepdims`` no bool, or there is nothing to reduce.
-        """
+        """Apply the operator inside a program that is being traced."""
         attributes: dict[str, Any] = {"axis": axis, "keepdims": self._truth(keepdims)}
         self._check_added(request)
         return apply_request(self._operator, [x], attributes, out, request, adding=self._adding)
@@ -116,14 +110,12 @@ class Reduction:
         """
         require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         x = ArraySpec(shape_of(self.__name__, shape), dtype)
-        if gradient:
-            from streamscope.ops.reduction_gradients import gradient_source
-
-            return gradient_source(self, x, axis, accumulate=request == "add")
-        self._check_added(request)
+        self._check_added("write" if gradient else request)
         (result,) = self._infer([x], {"axis": axis, "keepdims": False})
-        plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis), add=request == "add")
-        return "\n".join(kernel.source.code for kernel in plan.kernels)
+        if gradient:
+            given, target = [ArraySpec(result.shape, x.dtype), x], x
+            return source_of(lambda dy, x, **how: self.gradient(dy, x, axis, **how), given, target if request == "add" else None)
+        return source_of(lambda x, **how: self(x, axis, **how), [x], result if request == "add" else None)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result, which is NumPy's, but for sums and products of uint8: int64, since there is no uint64 here."""
@@ -224,13 +216,7 @@ argmin = Reduction("argmin", "Index of the first smallest element, or of the fir
 
 
 def norm_of_order(order: object) -> Reduction:
-    """Return the reduction ``(sum |x|^order)^(1/order)``.
-
-    Raises
-    ------
-    ProgramError
-        ``order`` must be a number from 1 on.
-    """
+    """Return the reduction ``(sum |x|^order)^(1/order)``."""
     try:
         number = float(order) if isinstance(order, Real) and not isinstance(order, bool) else 0.0
     except OverflowError:

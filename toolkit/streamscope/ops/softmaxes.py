@@ -15,7 +15,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
-from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of
+from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of, source_of
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
@@ -71,13 +71,7 @@ class Softmax:
         return f"<operator {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, ``x`` has no such axis, or nothing along it, or is not floating-point.
-        """
+        """Apply the operator inside a program that is being traced."""
         return apply_request(self._forward, [x], {"axis": axis}, out, request)
 
     def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
@@ -113,12 +107,10 @@ class Softmax:
         ProgramError
             The kernel takes no such array.
         """
-        operator = self._backward if gradient else self._forward
         require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         spec = ArraySpec(shape_of(self.__name__, shape), dtype)
-        operator.infer([spec], {"axis": axis})
-        (one,) = checked_axes(self.__name__, spec.shape, axis)
-        return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add").source.code
+        function: Any = self.gradient if gradient else self
+        return source_of(lambda *arrays, **how: function(*arrays, axis, **how), [spec] * (1 + gradient), spec if request == "add" else None)
 
 
 def _operator(name: str, function: Callable[..., Array]) -> Operator:

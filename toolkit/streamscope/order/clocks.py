@@ -17,13 +17,6 @@ class Stamp:
     """One item of a lane.
 
     The stamp carries its lane's clock, so no history is kept: the clock goes with the last one who holds the stamp.
-
-    Attributes
-    ----------
-    lane, position : int
-        Number of the lane, and which item of it, from 1.
-    clock : tuple of int
-        The lane's clock when the item was issued.
     """
 
     __slots__ = ("clock", "lane", "position")
@@ -31,7 +24,9 @@ class Stamp:
     def __init__(self, lane: int, position: int, clock: Clock) -> None:
         self.lane = lane
         self.position = position
+        """Number of the lane, and which item of it, from 1."""
         self.clock = clock
+        """The lane's clock when the item was issued."""
 
     @property
     def known(self) -> Clock:

@@ -19,21 +19,14 @@ WINDOW = 4096
 
 @dataclass
 class DependencyGraph:
-    """Operations, by their position, with their predecessors and successors.
-
-    Attributes
-    ----------
-    operations : sequence of Operation
-    duration_ns : list of float
-        What each takes of the device, or of the host if it is a host function.
-    before, after : list of list of int
-        Direct predecessors and successors, in program order; none that another one implies.
-    """
+    """Operations, by their position, with their predecessors and successors."""
 
     operations: Sequence[Operation]
     duration_ns: list[float]
+    """What each takes of the device, or of the host if it is a host function."""
     before: list[list[int]] = field(init=False)
     after: list[list[int]] = field(init=False)
+    """Direct predecessors and successors, in program order; none that another one implies."""
 
     def __post_init__(self) -> None:
         self.before = without_implied(dependencies(self.operations))

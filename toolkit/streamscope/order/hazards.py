@@ -19,21 +19,15 @@ Item = TypeVar("Item")
 
 
 class Accesses(Generic[Item]):
-    """Who last used a variable.
-
-    Attributes
-    ----------
-    writer : object or None
-        The last that wrote it.
-    readers : dict of int to object
-        The last of each lane that has read it since.
-    """
+    """Who last used a variable."""
 
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
         self.writer: Item | None = None
+        """The last that wrote it."""
         self.readers: dict[int, Item] = {}
+        """The last of each lane that has read it since."""
 
     @property
     def users(self) -> list[Item]:
@@ -92,10 +86,7 @@ class HazardTracker:
 
     Host functions are on the lane `HOST`. They are done before the host issues anything else, so nobody waits for them.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of lanes, besides the host's.
+    ``lanes``: number of lanes, besides the host's.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -112,13 +103,8 @@ class HazardTracker:
     ) -> tuple[list[Stamp], Stamp | None]:
         """Put an operation on a lane; return the fewest waits that it needs, by lane, and its stamp, or None for a host function.
 
-        Parameters
-        ----------
-        lane : int
-        reads, writes : collection of int
-            Ids of variables.
-        after : iterable of Stamp or None
-            More items that it must come after.
+        ``reads``, ``writes``: ids of variables.
+        ``after``: more items that it must come after.
         """
         reading = [self._accesses[variable] for variable in reads if variable not in writes]
         writing = [self._accesses[variable] for variable in writes]

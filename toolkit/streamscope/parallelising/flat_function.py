@@ -14,7 +14,8 @@ from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, Stre
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
-from streamscope.parallelising.trees import Tree, difference, paths, put_together, taken_apart
+from streamscope.parallelising.trees import Held, Tree, difference, leaves, paths, put_together, taken_apart
+from streamscope.words import listed
 
 
 @dataclass
@@ -92,7 +93,8 @@ def captured(
     except StreamscopeError as error:
         if flat.failed is None:
             raise
-        raise _not_capturable(title, flat.failed, error) from flat.failed
+        held = [path for path, part in leaves(tree, "") if isinstance(part, Held)]
+        raise _not_capturable(title, flat.failed, error, held) from flat.failed
     assert flat.returned is not None
     return found, _with_evidence(slots, found), tree, flat.returned
 
@@ -136,10 +138,13 @@ def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]
     ]
 
 
-def _not_capturable(title: str, failed: Exception, error: StreamscopeError) -> StreamscopeError:
-    """Return the error of a function that cannot be captured, with the user's line."""
+def _not_capturable(title: str, failed: Exception, error: StreamscopeError, held: Sequence[str] = ()) -> StreamscopeError:
+    """Return the error of a function that cannot be captured, with the user's line; ``held`` are its arguments in host memory."""
     if isinstance(failed, StreamscopeError):
         return failed
     if device_arrays.is_out_of_memory(failed):
         return OutOfMemoryError(f"device memory ran out while {title} was captured{line_and_reason(failed)}", hint=MEMORY_HINT)
-    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=error.hint or CAPTURE_HINT)
+    hint = error.hint or CAPTURE_HINT
+    if held:
+        hint = f"{hint}; and move to the GPU what is needed there: {listed(held)} {'lies' if len(held) == 1 else 'lie'} in host memory"
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=hint)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.capturing.allocations import known_objects
 from streamscope.capturing.function import generators_of
 from streamscope.capturing.memory import Region
 from streamscope.capturing.state import LEFT_FREE
@@ -92,7 +93,7 @@ def generators_held(arguments: object) -> list[Any]:
         return []
     found: dict[int, Any] = {}
     seen: dict[int, Any] = {}
-    left = [arguments, *gc.get_objects()]
+    left = [arguments, *known_objects()]
     while left:
         held = gc.get_referents(*left)
         kinds = {kind for kind in set(map(type, held)) if issubclass(kind, torch.Generator)}
@@ -110,7 +111,7 @@ def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]
     """
     torch, cupy = sys.modules.get("torch"), libraries().cupy
     seen: set[Region] = set()
-    for each in gc.get_objects():
+    for each in known_objects():
         kind = type(each)
         if id(each) in without:
             continue

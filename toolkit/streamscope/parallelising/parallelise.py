@@ -85,7 +85,8 @@ def parallelise(
     function : callable
         A function, method, module or compiled function of PyTorch's, or a function of CuPy's. It must not wait for the GPU.
     *inputs : object
-        What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
+        What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants, and
+        so are small arrays of numbers in host memory, such as lengths.
         Inputs that it only reads stay as they are; the capture has copies.
     streams : int, optional
         At most so many branches run side by side in orders of ours, 1 to 128; the capture's own order stays as your code made it. Without
@@ -93,7 +94,8 @@ def parallelise(
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     memory_limit : int or str, optional
-        Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
+        Device memory that the capture may hold beyond what a plain call has in use, in bytes or for example as ``"2 GiB"``; half of
+        what is free by default. Memory that is used twice makes kernels wait.
     shapes : {"refuse", "recapture"}
         What happens in a call with other shapes, dtypes, constants or modes: an error, or a further capture (8 are kept).
     outputs : {"fresh", "static"}

@@ -1,8 +1,8 @@
 """What a function takes and returns, taken apart into its arrays and put together again.
 
 A tree is what is left of a value without its arrays: which tuples, lists, sets, mappings and dataclasses hold them, and the other values
-between them, which are constants. Mappings have their keys in an order, as a loop over them sees it. The same array twice is one array,
-so a tree also tells which arguments were the same.
+between them, which are constants. Small arrays of numbers in host memory are constants, too. Mappings have their keys in an order, as a
+loop over them sees it. The same array twice is one array, so a tree also tells which arguments were the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.capturing.arrays import copy_of, holds_numbers
 from streamscope.errors import ProgramError
 from streamscope.words import counted
 
@@ -43,6 +44,11 @@ class Constant:
     """A value that is not an array and holds none that is known."""
 
     value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Constant):
+    """Numbers in host memory, such as lengths of sequences: a copy, of which everybody gets another one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +85,8 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
     # Not a function inside the one above: it would hold the arrays until the collector comes, and a tensor all that its gradient needs.
     if depth > DEEPEST:
         raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
+    if holds_numbers(part):
+        return Held(copy_of(part))
     if is_array(part):
         number = numbers.setdefault(id(part), len(arrays))
         if number == len(arrays):
@@ -126,6 +134,8 @@ def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
     """Return the value that a tree and its arrays make."""
     if isinstance(tree, Array):
         return arrays[tree.number]
+    if isinstance(tree, Held):
+        return copy_of(tree.value)
     if isinstance(tree, Constant):
         return tree.value
     parts = [put_together(part, arrays) for part in tree.parts]
@@ -153,6 +163,8 @@ def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
             found[tree.number] = value
             return True
         return known is not None and known is value
+    if isinstance(tree, Held):
+        return holds_numbers(value) and same(tree.value, value)
     if isinstance(tree, Constant):
         return _names(value) is None and not is_array(value) and same(tree.value, value)
     if type(value) is not tree.kind or not _same_names(tree, _names(value)):
@@ -163,7 +175,7 @@ def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
 def paths(tree: Tree, root: Path = "") -> list[Path]:
     """Return how each array is reached, by its number; by the first of its places."""
     found: dict[int, Path] = {}
-    for path, part in _leaves(tree, root):
+    for path, part in leaves(tree, root):
         if isinstance(part, Array):
             found.setdefault(part.number, path)
     return [found[number] for number in sorted(found)]
@@ -189,6 +201,8 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
     if isinstance(tree, Array) and isinstance(other, Array):
         same_one = numbers.setdefault(tree.number, other.number) == other.number
         return "" if same_one else f"{root} is another array than one beside it, which was the same"
+    if isinstance(tree, Array) and isinstance(other, Held):
+        return ""  # An array that lies elsewhere, as its shape and place say.
     if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
         return ""
     return f"{root or 'the call'} is {_in_words(other)}, not {_in_words(tree)}"
@@ -203,6 +217,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float | complex | np.inexact):
         return repr(one) == repr(other)  # Digits that tell each number from its neighbours, and signs.
     try:
+        if holds_numbers(one):
+            alike = one.dtype == other.dtype and one.shape == other.shape
+            return alike and (same(one.item(), other.item()) if one.ndim == 0 else bool((one == other).all()))
         return bool(one == other or (one != one and other != other))  # noqa: PLR0124 — what NaN is
     except Exception:  # noqa: BLE001 — a user's class may compare as it likes
         return False
@@ -230,10 +247,11 @@ def _parts(value: Any, names: Sequence[Any]) -> list[Any]:
     return [value[name] for name in names] if isinstance(value, Mapping) else list(value)
 
 
-def _leaves(tree: Tree, root: Path) -> Iterator[tuple[Path, Tree]]:
+def leaves(tree: Tree, root: Path) -> Iterator[tuple[Path, Tree]]:
+    """Yield the arrays and constants of a tree, each with how it is reached."""
     if isinstance(tree, Branch):
         for name, part in zip(tree.names, tree.parts, strict=True):
-            yield from _leaves(part, _path(root, tree.kind, name))
+            yield from leaves(part, _path(root, tree.kind, name))
     else:
         yield root, tree
 

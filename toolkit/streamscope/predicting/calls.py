@@ -57,24 +57,25 @@ class Host:
         return [replace(task, call_ns=task.call_ns * self.pace) for task in tasks]
 
 
-def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float]) -> float:
-    """Return how long the host's calls take in a usual run, as a share of what they took in the recorded one.
+def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], measured_ns: float) -> float:
+    """Return how long the host's calls and functions take in a usual run, as a share of what they took in the recorded one.
 
-    A host has slow moments, and the run that is shown may lie in one. The median of unrecorded runs is in the ledger: what is left of it
-    without kernels, copies and ``waits``, which are not slower then, is compared with what the calls of the recorded run took.
-    1 where that does not tell: the host did not wait for each launch, or for fewer than `FEWEST_WAITS`, or it runs functions of its own.
+    A host has slow moments, and the run that is shown may lie in one. How long a run usually takes was ``measured_ns``, or is the median of
+    unrecorded runs in the ledger, if that is NaN. What is left of it without kernels, copies and ``waits``, which are not slower then, is
+    compared with what the host did in the recorded run. 1 where it did not wait for each launch, or for fewer than `FEWEST_WAITS`.
     """
-    if len(waits) != len(tasks) or len(waits) < FEWEST_WAITS:
+    if len(waits) != sum(not task.on_host for task in tasks) or len(waits) < FEWEST_WAITS:
         return 1.0
     other_ns = sum(task.alone_ns for task in tasks) + sum(waits.values()) + _last_wait_ns(trace)
-    unrecorded_ns, calls_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)), sum(task.call_ns for task in tasks)
-    return float(np.clip((unrecorded_ns - other_ns) / calls_ns, *PACES)) if min(unrecorded_ns, calls_ns) > 0 else 1.0
+    usual_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)) if math.isnan(measured_ns) else measured_ns
+    calls_ns = sum(task.call_ns for task in tasks)
+    return float(np.clip((usual_ns - other_ns) / calls_ns, *PACES)) if min(usual_ns, calls_ns) > 0 else 1.0
 
 
-def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel) -> Host:
-    """Return what a trace tells of its host, given its tasks."""
+def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: float = math.nan) -> Host:
+    """Return what a trace tells of its host, given its tasks, and how long a run was measured to take, if it was."""
     waits = _waits_ns(trace, tasks, LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns))
-    pace = pace_of(trace, tasks, waits)
+    pace = pace_of(trace, tasks, waits, measured_ns)
     ratio = pace * _ratio([task.call_ns for task in tasks if _is_plain(task)], model.launch_ns)
     own = [wait for task in tasks if _is_plain(task) and (wait := waits.get(task.place)) is not None]
     known = own or list(waits.values())
@@ -135,7 +136,7 @@ def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[Place
     Of launches right before and right after which the host waited; ``most_ns`` at most.
     """
     spans = trace.spans
-    host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
+    host = np.flatnonzero((spans.kind < SpanKind.KERNEL) & (spans.kind != SpanKind.HOST))  # A host function leaves the device idle.
     waited = (spans.kind[host[:-1]] == SpanKind.LAUNCH) & (spans.kind[host[1:]] == SpanKind.SYNC)
     waited[1:] &= spans.kind[host[:-2]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
     launches, waits = host[:-1][waited], host[1:][waited]

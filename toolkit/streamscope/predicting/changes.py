@@ -15,6 +15,7 @@ from streamscope.devices.prices import Piece
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind
+from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
@@ -23,7 +24,8 @@ from streamscope.trace.trace import Trace
 def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
     """Tell of each task whether a pattern names it: its name, the kernel's own, what tables call it, its operator, its label, or a kind.
 
-    A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host".
+    A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host". Where a pattern
+    names nothing of that, it means what was launched in ranges of that name.
 
     Raises
     ------
@@ -38,11 +40,35 @@ def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
         pattern in _kinds(task, spans) or (_by_name(task, pattern) and any(name == pattern or fnmatchcase(name, pattern) for name in each))
         for task, each in zip(tasks, names, strict=True)
     ]
+    found = found if any(found) else _in_ranges(tasks, spans, pattern)
     if not any(found):
         raise TraceError(
-            f"no kernel, copy or host function of the trace is called {pattern!r}", hint=_instead(tasks, spans, names, pattern)
+            f"no kernel, copy, host function or range of the trace is called {pattern!r}", hint=_instead(tasks, spans, names, pattern)
         )
     return found
+
+
+def _in_ranges(tasks: Sequence[Task], spans: SpanTable, pattern: str) -> list[bool]:
+    """Tell of each task whether its launch began in a range that a pattern names, on the same thread."""
+    ranges = np.flatnonzero((spans.kind == SpanKind.RANGE) & np.isin(spans.name, _codes(spans, pattern)))
+    ranges = ranges[np.argsort(spans.start_ns[ranges], kind="stable")]
+    found = np.zeros(len(tasks), bool)
+    launched = np.array([position for position, task in enumerate(tasks) if task.rows], np.int64)
+    call = call_rows(spans, np.array([tasks[position].rows[0] for position in launched.tolist()], np.int64))
+    launched, call = launched[call >= 0], call[call >= 0]
+    for lane in np.unique(spans.lane[call]).tolist():
+        of_thread = [code for code, base in enumerate(spans.stream_lanes.tolist()) if spans.lanes[base] == f"{spans.lanes[lane]} ranges"]
+        inside = ranges[np.isin(spans.lane[ranges], of_thread)]
+        reach_ns = np.maximum.accumulate(spans.end_ns[inside])
+        of_lane = spans.lane[call] == lane
+        at_ns = spans.start_ns[call[of_lane]]
+        before = np.searchsorted(spans.start_ns[inside], at_ns, side="right") - 1
+        found[launched[of_lane]] = (before >= 0) & (np.append(reach_ns, 0)[before] > at_ns)
+    return [bool(each) for each in found]
+
+
+def _codes(spans: SpanTable, pattern: str) -> list[int]:
+    return [code for code, name in enumerate(spans.names) if name == pattern or fnmatchcase(name, pattern)]
 
 
 def _by_name(task: Task, pattern: str) -> bool:
@@ -51,14 +77,14 @@ def _by_name(task: Task, pattern: str) -> bool:
 
 
 def _instead(tasks: Sequence[Task], source: SpanTable, names: Sequence[set[str]], pattern: str) -> str:
-    """Return a hint: that ranges do not match, the pattern with stars where that is found, else near names, and the longest."""
+    """Return a hint: that nothing was launched in a range, the pattern with stars where that is found, else near names, and the longest."""
     within = f"*{pattern.strip('*?')}*"
-    known = sorted({name for each in names for name in each})
-    ranges = sorted({source.names[code] for code in set(source.name[source.is_kind([SpanKind.RANGE])].tolist())})
-    meant = next((name for name in ranges if name == pattern or fnmatchcase(name, pattern)), None)
-    if within.strip("*") and any(fnmatchcase(name, within) for name in known):
+    ranges = {source.names[code] for code in set(source.name[source.is_kind([SpanKind.RANGE])].tolist())}
+    known = sorted({name for each in names for name in each} | ranges)
+    meant = next((name for name in sorted(ranges) if name == pattern or fnmatchcase(name, pattern)), None)
+    if meant is None and within.strip("*") and any(fnmatchcase(name, within) for name in known):
         return f"for example {within!r}"
-    alone = f"{meant!r} is a range, and ranges do not match: name what ran; " if meant is not None else ""
+    alone = f"nothing was launched in the range {meant!r}; " if meant is not None else ""
     takes_ns: Counter[str] = Counter()
     for task in tasks:
         symbols = [] if task.on_host else _own_names(task, source)

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
 from streamscope.engines.case import uncollected
@@ -44,35 +45,24 @@ OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are ta
 class Supposition:
     """What a prediction is made of.
 
-    Attributes
-    ----------
-    source : Trace
-        What was recorded.
-    tasks : tuple of Task
-        What runs, with all changes.
-    host : Host
-        What the source tells of its host.
-    engine : str
-    streams : int, optional
-    changes : tuple of str
-        What was changed, in words.
-    notes : tuple of str
-        What was taken from where, in words.
-    recorded : tuple of Task
-        The tasks without the changes; empty where there are none.
-    measured_ns : float
-        How long the run takes without a profiler, if the user said so; else NaN.
+    ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
+    from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN.
     """
 
     source: Trace
     tasks: tuple[Task, ...]
-    host: Host
+    model: CostModel
     engine: str
     streams: int | None
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     recorded: tuple[Task, ...] = ()
     measured_ns: float = math.nan
+
+    @cached_property
+    def host(self) -> Host:
+        """What the source tells of its host."""
+        return host_of(self.source, self.recorded or self.tasks, self.model, self.measured_ns)
 
     @property
     def stretched(self) -> bool:
@@ -109,7 +99,7 @@ class Supposition:
             [one and kernel for one, kernel in zip(self.picked(pattern), kernels, strict=True)]  # copies and sets are not fused
             for pattern in patterns
         ]
-        return self._changed(fused(self.tasks, picked, self.host.model.working_kernel_ns), f"{'+'.join(patterns)} fused")
+        return self._changed(fused(self.tasks, picked, self.model.working_kernel_ns), f"{'+'.join(patterns)} fused")
 
     def _changed(self, tasks: Sequence[Task], change: str) -> Supposition:
         return replace(self, tasks=tuple(tasks), changes=(*self.changes, change), recorded=self.recorded or self.tasks)
@@ -185,7 +175,7 @@ class Prediction(Trace):
         *patterns : str
             Each a name as the timeline shows it, a kernel's own, an operator of captured code (``"*convolution*"``), or a label or
             module (``"inception4a*"``), with ``*`` and ``?``; or a kind: "kernel", "copy", "set", "host". ``"*"`` is all that runs on the
-            device.
+            device. What names nothing of that means what was launched in ranges of that name: ``"aten::conv2d"``, or your NVTX range.
 
         Raises
         ------
@@ -290,15 +280,7 @@ class Prediction(Trace):
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of a prediction that were chosen by name.
-
-    Attributes
-    ----------
-    prediction : Prediction
-    pattern : str
-    picked : tuple of bool
-        Of each of its tasks, whether it is one of them.
-    """
+    """Kernels of a prediction that were chosen by name; ``picked`` says of each of its tasks whether it is one of them."""
 
     prediction: Prediction
     pattern: str
@@ -306,6 +288,9 @@ class Kernels:
 
     def __len__(self) -> int:
         return sum(self.picked)
+
+    def __repr__(self) -> str:
+        return f"<Kernels {self.pattern!r}: {len(self):,}>"
 
     def scale(self, factor: float) -> Prediction:
         """Predict with these taking ``factor`` times as long.
@@ -362,14 +347,14 @@ def supposition_of(trace: Trace, engine: str | None = None, streams: int | None 
     tasks, notes = tasks_of_foreign(trace) if foreign else (tasks_of_program(trace, as_captured=wanted == "graph"), ())
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
-    host = host_of(trace, tasks, model)
-    return Supposition(trace, tuple(host.paced(tasks)), host, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
+    return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
 
 
 def predicted_from(supposed: Supposition) -> Prediction:
     """Return the prediction of a supposition."""
     # A collection finds nothing here, and all of them take half of the time.
-    found = uncollected(simulated, supposed.source, supposed.tasks, supposed.engine, supposed.streams, supposed.host)
+    tasks, host = supposed.host.paced(supposed.tasks), supposed.host
+    found = uncollected(simulated, supposed.source, tasks, supposed.engine, supposed.streams, host)
     makespan = float(found.spans.end_ns.max(initial=0))
     info = replace(
         found.info,

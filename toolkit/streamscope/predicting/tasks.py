@@ -84,18 +84,9 @@ class Task:
 
 
 def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
-    """Return the tasks of a trace that knows its program's launches and dependencies.
+    """Return the tasks of a trace that knows its program's launches and dependencies; a TraceError where launches have no kernel in it.
 
-    Parameters
-    ----------
-    trace : Trace
-    as_captured : bool
-        Whether the tasks of captured code keep the order of the capture, where that is known, instead of what memory asks for.
-
-    Raises
-    ------
-    TraceError
-        Launches have no kernel in the trace.
+    ``as_captured`` keeps the order of the capture, where that is known, instead of what memory asks for.
     """
     spans, origins = trace.spans, trace.origins
     kernels = _rows_by_place(spans, spans.is_kind(DEVICE_KINDS))

@@ -55,13 +55,7 @@ class LaunchKind(Enum):
 
 
 class LeftOut:
-    """Stands in for a function that stayed behind when its program was pickled: calling it says so.
-
-    Parameters
-    ----------
-    what : str
-        Whose function it is.
-    """
+    """Stands in for a function that stayed behind when its program was pickled: calling it says so, and whose function it is."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -89,63 +83,43 @@ class _WithFunctions:
 
 @dataclass(frozen=True)
 class Product:
-    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows.
-
-    Attributes
-    ----------
-    kind : str
-        ``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
-        filter is a single pixel, so that nothing overlaps.
-    dtype : str
-        Of the operands.
-    count, rows, inner, columns : int
-        So many times (rows, inner) by (inner, columns).
-    """
+    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows."""
 
     kind: str
+    """``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
+    filter is a single pixel, so that nothing overlaps."""
     dtype: str
+    """Of the operands."""
     count: int
     rows: int
     inner: int
     columns: int
+    """So many times (rows, inner) by (inner, columns)."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one launch takes from the device, by the operator's formula.
-
-    Attributes
-    ----------
-    bytes : int
-        Bytes that must move through device memory (each input once, each output once), or over the bus for a copy.
-    flops : int
-        Floating-point operations; a multiply-add is two.
-    blocks, threads : int
-        Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls.
-    stages : int
-        What a thread waits for after its first loads: for the other threads of its block, or for loads from where the first ones point.
-    product : Product, optional
-        Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known.
-    then : Cost, optional
-        The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left.
-    alone_ns : float, optional
-        How long it takes alone, where that was measured: nothing is estimated then.
-    per_multiprocessor : int
-        Blocks that fit on a multiprocessor, by registers and shared memory too; 0 where only their threads are known.
-    gap_ns : float
-        How much later than others it starts in a graph, where that was measured; it is the graph's, so costs are compared without it.
-    """
+    """What one launch takes from the device, by the operator's formula."""
 
     bytes: int
+    """Bytes that must move through device memory (each input once, each output once), or over the bus for a copy."""
     flops: int = 0
+    """Floating-point operations; a multiply-add is two."""
     blocks: int = 1
     threads: int = 256
+    """Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls."""
     stages: int = 0
+    """What a thread waits for after its first loads: for the other threads of its block, or for loads from where the first ones point."""
     product: Product | None = None
+    """Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known."""
     then: Cost | None = None
+    """The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left."""
     alone_ns: float | None = None
+    """How long it takes alone, where that was measured: nothing is estimated then."""
     per_multiprocessor: int = 0
+    """Blocks that fit on a multiprocessor, by registers and shared memory too; 0 where only their threads are known."""
     gap_ns: float = field(default=0.0, compare=False)
+    """How much later than others it starts in a graph, where that was measured; it is the graph's, so costs are compared without it."""
 
     @property
     def kernels(self) -> tuple[Cost, ...]:
@@ -155,72 +129,46 @@ class Cost:
 
 @dataclass(frozen=True)
 class Launch(_WithFunctions):
-    """One piece of work that an operation puts on one stream.
-
-    Attributes
-    ----------
-    operation, part : int
-        Which operation of the program, and which of its launches.
-    name : str
-        What a timeline calls it.
-    kind : LaunchKind
-    reads, writes : tuple of int
-        Ids of the variables it reads and writes. A variable that is updated in place is in both.
-    cost : Cost
-    reference : callable, optional
-        ``reference(arrays of reads) -> arrays of writes`` in NumPy, of whole variables; it must not change its arguments.
-        None for a user's operator that has none, which then runs on CUDA only.
-    cuda : callable, optional
-        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device, with the views of what it reads.
-        None for copies, which the device does itself.
-    auxiliary : bool
-        Belongs on the auxiliary stream of its operation's scope, where the engine has one.
-    capturable : bool
-        Can be captured into a CUDA graph.
-    why_not : str
-        If not capturable, the reason.
-    library : bool
-        The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed.
-    where : str
-        The user's line that applied the operator, as `Operation.where`, and its label; empty where there is none.
-    unknown : str
-        If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
-    vouched : bool
-        The reference is the user's word for what a line of CUDA computes.
-    stateful : bool
-        Its results depend on state that it keeps from call to call, besides the variables.
-    exact : bool
-        It only moves elements, and so rounds nothing.
-    views : tuple of View or None
-        For each of ``reads``, how it is seen; None, or no entry at all: as it is.
-
-    Raises
-    ------
-    ProgramError
-        It writes what it reads through a view: threads would read there what others have written.
-    """
+    """One piece of work that an operation puts on one stream."""
 
     _FUNCTIONS = "reference", "cuda"
 
     operation: int
     part: int
+    """Which operation of the program, and which of its launches."""
     name: str
+    """What a timeline calls it."""
     kind: LaunchKind
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    """Ids of the variables it reads and writes. A variable that is updated in place is in both."""
     cost: Cost
     reference: Reference | None
+    """``reference(arrays of reads) -> arrays of writes`` in NumPy, of whole variables; it must not change its arguments. None for a
+    user's operator that has none, which then runs on CUDA only."""
     cuda: CudaBuilder | None = None
+    """``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device, with the views of what it reads.
+    None for copies, which the device does itself."""
     auxiliary: bool = False
+    """Belongs on the auxiliary stream of its operation's scope, where the engine has one."""
     capturable: bool = True
+    """Can be captured into a CUDA graph."""
     why_not: str = ""
+    """If not capturable, the reason."""
     library: bool = False
+    """The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed."""
     where: str = ""
+    """The user's line that applied the operator, as `Operation.where`, and its label; empty where there is none."""
     unknown: str = ""
+    """If it has no reference because NumPy has no meaning for its expression, what of it is unknown."""
     vouched: bool = False
+    """The reference is the user's word for what a line of CUDA computes."""
     stateful: bool = False
+    """Its results depend on state that it keeps from call to call, besides the variables."""
     exact: bool = False
+    """It only moves elements, and so rounds nothing."""
     views: tuple[View | None, ...] = ()
+    """For each of ``reads``, how it is seen; None, or no entry at all: as it is."""
 
     def __post_init__(self) -> None:
         if not self.views:
@@ -248,22 +196,7 @@ class Launch(_WithFunctions):
 
 @dataclass(frozen=True)
 class HostCall(_WithFunctions):
-    """One call of a host function of the program.
-
-    Attributes
-    ----------
-    operation : int
-    name : str
-    reads, writes : tuple of int
-        Ids of variables in host memory.
-    function : callable
-        ``function(*arrays of reads) -> array or tuple of arrays``, copied into the variables it writes.
-    duration_ns : float
-        How long it takes on the simulated device; a real run takes what it takes.
-    attributes : mapping
-    where : str
-        The user's line that applied it, as `Operation.where`, and its label.
-    """
+    """One call of a host function of the program."""
 
     _FUNCTIONS = ("function",)
 
@@ -271,10 +204,14 @@ class HostCall(_WithFunctions):
     name: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    """Ids of variables in host memory."""
     function: Callable[..., Any]
+    """``function(*arrays of reads) -> array or tuple of arrays``, copied into the variables it writes."""
     duration_ns: float
+    """How long it takes on the simulated device; a real run takes what it takes."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
+    """The user's line that applied it, as `Operation.where`, and its label."""
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)

@@ -18,22 +18,9 @@ Array = npt.NDArray[Any]
 
 
 def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None) -> list[Array]:
-    """Run a program serially in NumPy and return its outputs. What no later operation reads is let go.
+    """Run a program serially in NumPy and return its outputs; ``begun`` is called before each operation. What no later one reads is let go.
 
-    Parameters
-    ----------
-    program : Program
-    inputs : sequence of array
-    begun : callable
-        Called before each operation.
-
-    Raises
-    ------
-    ProgramError
-        An input has no such values, an operator of the user's own has no NumPy reference, its reference raises, or it or a host function
-        changes its arguments or returns what does not fit. What else a host function raises is passed on as it is.
-    OutOfMemoryError
-        This machine has too little memory.
+    What host functions raise is passed on as it is. All else that goes wrong is a `ProgramError`, or an `OutOfMemoryError`.
     """
     memory = _filled(program, inputs)
     last_of = _let_go(program)

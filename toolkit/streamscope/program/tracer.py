@@ -42,21 +42,13 @@ def is_operator(function: object) -> bool:
 
 @dataclass(frozen=True)
 class Application:
-    """One application of an operator: what its work is made for.
-
-    Attributes
-    ----------
-    operation : int
-        Id of the operation.
-    reads, writes : tuple of int
-        Ids of the arguments, in order, and of the results.
-    read_specs, write_specs : sequence of ArraySpec
-    attributes : mapping
-    """
+    """One application of an operator: what its work is made for."""
 
     operation: int
+    """Id of the operation."""
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    """Ids of the arguments, in order, and of the results."""
     read_specs: Sequence[ArraySpec]
     write_specs: Sequence[ArraySpec]
     attributes: Attributes
@@ -74,31 +66,21 @@ class Application:
 @applies_operators
 @dataclass(frozen=True)
 class Operator:
-    """Something that a program can do to variables.
-
-    Attributes
-    ----------
-    name : str
-    infer : callable
-        ``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit.
-    build : callable
-        ``build(application) -> launches, or one host call``.
-    reads_from, writes_to : Place
-        Where its arguments and its results lie.
-    in_place : bool
-        ``out=`` may name one of its arguments: nothing is read after it may have been written.
-    reads_view : callable
-        ``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads what is like memory
-        of its own.
-    """
+    """Something that a program can do to variables."""
 
     name: str
     infer: Callable[[Sequence[ArraySpec], Attributes], Sequence[ArraySpec]]
+    """``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit."""
     build: Callable[[Application], tuple[Launch, ...] | HostCall]
+    """``build(application) -> launches, or one host call``."""
     reads_from: Place = field(default=Place.DEVICE)
     writes_to: Place = field(default=Place.DEVICE)
+    """Where its arguments and its results lie."""
     in_place: bool = False
+    """``out=`` may name one of its arguments: nothing is read after it may have been written."""
     reads_view: Callable[[View], bool] = like_new
+    """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads what is like memory
+    of its own."""
 
     def work(
         self,
@@ -113,34 +95,19 @@ class Operator:
         return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
 
     def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, or the arguments do not fit.
-        """
+        """Apply the operator inside a program that is being traced."""
         return current_tracer(self.name).apply(self, arguments, attributes, out)
 
 
 @dataclass
 class Tracer:
-    """Collects the operations that a function applies while it is traced.
-
-    Attributes
-    ----------
-    name : str
-    symbols : list of Symbol
-    operations : list of Operation
-    label : str
-        What `label` calls the operations that are made now; empty outside it.
-    lines : UserLines
-    """
+    """Collects the operations that a function applies while it is traced."""
 
     name: str
     symbols: list[Symbol] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     label: str = ""
+    """What `label` calls the operations that are made now; empty outside it."""
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
@@ -156,13 +123,7 @@ class Tracer:
     def apply(
         self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
     ) -> Symbol | tuple[Symbol, ...]:
-        """Apply an operator to symbols and return what it writes.
-
-        Raises
-        ------
-        ProgramError
-            An argument is not a symbol of this program, lies in the wrong memory, has never been written, or does not fit the operator.
-        """
+        """Apply an operator to symbols and return what it writes."""
         line = self.lines.here()
         where = labelled(line.where, self.label)
         sources = [self._source(operator, argument, where) for argument in reads]
@@ -336,13 +297,7 @@ _tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=No
 
 
 def current_tracer(what: str) -> Tracer:
-    """Return the tracer of the function that is being traced.
-
-    Raises
-    ------
-    ProgramError
-        No function is being traced; ``what`` says which operator was called.
-    """
+    """Return the tracer of the function that is being traced; where there is none, the error says that ``what`` was called."""
     tracer = _tracer.get()
     if tracer is None:
         raise ProgramError(

@@ -95,13 +95,7 @@ def spec_of(value: Any, name: str) -> ArraySpec:
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array's values on the host: NumPy as it is, CuPy copied.
-
-    Raises
-    ------
-    ProgramError
-        It has no values, none that NumPy could hold, or some that are masked.
-    """
+    """Return an array's values on the host: NumPy as it is, CuPy copied."""
     if isinstance(values, np.ma.MaskedArray):
         raise ProgramError("a masked array would lose its mask", hint="fill it first: array.filled(value)")
     try:

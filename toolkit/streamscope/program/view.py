@@ -25,24 +25,16 @@ _ORIGIN = np.zeros(1, np.int8)
 
 @dataclass(frozen=True)
 class View:
-    """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps.
-
-    Attributes
-    ----------
-    spec : ArraySpec
-        Shape and dtype of what is seen.
-    strides : tuple of int
-        For each axis, in elements; 0 where it repeats.
-    offset : int
-        The element of the variable that comes first.
-    how : str
-        As it is written behind the variable's name, for example ``[1:3].T``; views that are the same may have come about otherwise.
-    """
+    """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps."""
 
     spec: ArraySpec
+    """Shape and dtype of what is seen."""
     strides: tuple[int, ...]
+    """For each axis, in elements; 0 where it repeats."""
     offset: int = 0
+    """The element of the variable that comes first."""
     how: str = field(default="", compare=False)
+    """As it is written behind the variable's name, for example ``[1:3].T``; views that are the same may have come about otherwise."""
 
     @property
     def contiguous(self) -> bool:
@@ -122,20 +114,13 @@ def like_new(view: View) -> bool:
 
 @dataclass(frozen=True)
 class Viewing:
-    """A function of variables' values, given one that wants them as they are seen: `Launch.reference`, or `HostCall.function`.
-
-    Attributes
-    ----------
-    function : callable
-    views : tuple of View or None
-        For each of its arguments.
-    listed : bool
-        It takes them as one list.
-    """
+    """A function of variables' values, given one that wants them as they are seen: `Launch.reference`, or `HostCall.function`."""
 
     function: Callable[..., Any]
     views: tuple[View | None, ...]
+    """For each of its arguments."""
     listed: bool = True
+    """It takes them as one list."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function with what is seen."""

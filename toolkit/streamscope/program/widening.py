@@ -17,14 +17,7 @@ NameOf = Callable[[int], str]
 
 
 def widened(operation: Operation, spec_of: SpecOf) -> str:
-    """Return what a floating-point result was widened by, as "float64 from int32 and float32"; empty where it is as wide as an operand.
-
-    Parameters
-    ----------
-    operation : Operation
-    spec_of : callable
-        Of a variable, by its id.
-    """
+    """Return what a floating-point result was widened by, as "float64 from int32 and float32"; empty where it is as wide as an operand."""
     return _widened(operation, spec_of, lambda variable: spec_of(variable).dtype.name)
 
 
@@ -40,18 +33,7 @@ def _widened(operation: Operation, spec_of: SpecOf, called: NameOf) -> str:
 
 
 def origin_of(dtype: np.dtype[Any], variable: int, operations: Sequence[Operation], spec_of: SpecOf, name_of: NameOf) -> str:
-    """Return a sentence about where a variable got its floating-point dtype; empty where it is that of an input, or asked for.
-
-    Parameters
-    ----------
-    dtype : dtype
-        The one that was not expected.
-    variable : int
-    operations : sequence of Operation
-        All that were applied so far.
-    spec_of, name_of : callable
-        Of a variable, by its id.
-    """
+    """Return a sentence about where a variable got its floating-point dtype; empty where it is that of an input, or asked for."""
     for operation in reversed(operations):
         if operation.writes != (variable,):
             continue

@@ -119,18 +119,10 @@ class ActivityRecords:
         text_at: Callable[[int], str],
         dropped: int = 0,
     ) -> Self:
-        """Read the records in CUPTI's buffers.
+        """Read the records in CUPTI's buffers, each cut to what CUPTI filled, beginning at a multiple of 8 in memory.
 
-        Parameters
-        ----------
-        buffers : iterable of uint8 array
-            Each cut to what CUPTI filled of it, and beginning at a multiple of 8 in memory.
-        layouts : mapping of int to Layout
-            Of the kinds to read, by CUPTI's number of them; others are skipped.
-        size_at : callable
-            Says how many bytes the record at an offset of a buffer takes; asked once for each kind.
-        text_at : callable
-            Returns the text at an address; asked once for each.
+        ``layouts`` are of the kinds to read, by CUPTI's number. ``size_at`` says how many bytes the record at an offset of a buffer takes,
+        and is asked once for each kind; ``text_at`` returns the text at an address.
         """
         sizes: dict[int, int] = {}
         found: dict[str, list[Rows]] = {table: [] for table in _COLUMNS}
@@ -208,26 +200,13 @@ def marker_ranges(markers: Rows) -> tuple[Rows, int]:
     open_ones = len(starts) + len(ends) - 2 * len(starts_at)
     starts, ends = starts[starts_at], ends[ends_at]
     ranges: Rows = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
-    for column, values in (
-        ("start_ns", starts["time_ns"]),
-        ("end_ns", ends["time_ns"]),
-        ("thread", starts["thread"]),
-        ("name", starts["name"]),
-    ):
-        ranges[column] = values
+    ranges["start_ns"], ranges["end_ns"] = starts["time_ns"], ends["time_ns"]
+    ranges["thread"], ranges["name"] = starts["thread"], starts["name"]
     return ranges[ranges["end_ns"] >= ranges["start_ns"]], open_ones
 
 
 def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Layout]:
-    """Return the layouts of all kinds that are read, by CUPTI's number of them.
-
-    Parameters
-    ----------
-    cupti : module
-        cupti-python, for the numbers of kinds.
-    dtypes : mapping of str to dtype
-        Of the structures that `STRUCTURES` names.
-    """
+    """Return the layouts of all kinds that are read, by CUPTI's number of them; ``dtypes`` are of the structures in `STRUCTURES`."""
     kinds = cupti.ActivityKind
     read: Sequence[tuple[Any, str, int, str]] = (
         (kinds.CONCURRENT_KERNEL, "work", SpanKind.KERNEL, "kernel"),

@@ -30,9 +30,9 @@ from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
-from streamscope.trace.calls import call_kinds
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
@@ -41,8 +41,6 @@ NODE_MASK = 0xFFFFFFFF
 """Of CUPTI's id of a graph's node: its place among the graph's nodes, in the order of capture. Above are bits of the graph's own id."""
 STRETCHED = 0.03
 """Graphs that take that much longer under CUPTI than a whole run without it do not run as they do otherwise; a note says so."""
-PASSES = 5
-"""Recorded runs; the one with the median makespan is shown."""
 
 _DEVICE_NODES = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
 
@@ -57,17 +55,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class CuptiRecorder:
-    """Records runs of prepared programs by CUPTI.
-
-    Attributes
-    ----------
-    device : CudaDevice
-    passes : int
-        Recorded runs; the one with the median makespan is shown.
-    """
+    """Records runs of prepared programs by CUPTI; of so many ``passes``, the one with the median makespan is shown."""
 
     device: CudaDevice
-    passes: int = PASSES
+    passes: int = 5
 
     @classmethod
     def on(cls, device: Any) -> CuptiRecorder:
@@ -81,13 +72,7 @@ class CuptiRecorder:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
         Each kernel, copy and set becomes a span. What is outside of graphs is joined with its launch by the call that put it on the device,
-        what is inside by the node. What was launched and has no record is told in a note.
-
-        Parameters
-        ----------
-        prepared : Prepared
-        reload : callable
-            Called before each run; fills the inputs of a program that changes them.
+        what is inside by the node. What was launched and has no record is told in a note. ``reload`` fills the inputs before each run.
         """
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):

@@ -27,15 +27,8 @@ ROUGH = "times of {} are rough: of shapes that nobody has timed, the model has h
 class DeviceLogRecorder:
     """Records runs of prepared programs on a device that keeps a log.
 
-    Events would slow the simulated run, and could not tell running from waiting for room; the device knows both.
-
-    Attributes
-    ----------
-    device : Device
-    log : DeviceLog
-        The device's own.
-    asked : str
-        The recorder that was asked for; where it is one that this device has no use for, a note says so.
+    Events would slow the simulated run, and could not tell running from waiting for room; the device knows both. Where the user ``asked``
+    for another recorder, a note says so.
     """
 
     device: Device
@@ -43,14 +36,7 @@ class DeviceLogRecorder:
     asked: str = "auto"
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
-        """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
-
-        Parameters
-        ----------
-        prepared : Prepared
-        reload : callable
-            Called before; fills the inputs of a program that changes them.
-        """
+        """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist."""
         spans, info = self.recorded(prepared, reload)
         return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 

@@ -52,13 +52,7 @@ class EventRecorder:
     events cannot tell running from waiting for room on the multiprocessors. Each duration is uncertain by `DURATION_ERROR_NS`, the same way
     for all launches of a trace, so for kernels of a microsecond GPU busy and overlap are estimates; a note in the trace says how rough.
     (Pairs of event-record nodes in graphs were tried for durations: they agreed less well with CUPTI, and on parallel branches hold each
-    other up.)
-
-    Attributes
-    ----------
-    device : Device
-    passes : int
-        Passes of each sort; the median counts. A device with exact times needs one.
+    other up.) Of each sort of pass, there are so many ``passes``, and the median counts; a device with exact times needs one.
     """
 
     device: Device
@@ -72,16 +66,8 @@ class EventRecorder:
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-        Parameters
-        ----------
-        prepared : Prepared
-        reload : callable
-            Called before each pass; fills the inputs of a program that changes them.
-
-        Returns
-        -------
-        Trace
-            Of the natural pass with the median makespan; its zero is the start of the first call.
+        ``reload`` fills the inputs before each pass. The trace is of the natural pass with the median makespan; its zero is the start of
+        the first call.
         """
         with prepared.lock, settled(prepared.streams.values()):
             return self._record(prepared, reload)

@@ -37,13 +37,8 @@ class Mark:
 class Replayed:
     """When things happened in replays of a graph, on the device's timer, in ns since a mark before the replay.
 
-    Attributes
-    ----------
-    begun_ns : dict of int to float
-        First stamp of each stamped kernel, by its slot.
-    ahead_ns, behind_ns : dict of int to float
-        A mark right ahead of a launch, which runs when the launch could have begun, and one right behind it; by the launch's index in the
-        graph's steps.
+    ``begun_ns`` has the first stamp of each stamped kernel, by its slot. The others have the marks right ahead of a launch, which run when
+    it could have begun, and those right behind it, by its index in the graph's steps.
     """
 
     begun_ns: dict[int, float]
@@ -52,15 +47,7 @@ class Replayed:
 
 
 class Marker:
-    """Makes marks on the streams of a prepared program.
-
-    Parameters
-    ----------
-    device : CudaDevice
-    memory : StampMemory
-    prepared : Prepared
-        With stamped kernels.
-    """
+    """Makes marks on the streams of a prepared program with stamped kernels."""
 
     def __init__(self, device: CudaDevice, memory: StampMemory, prepared: Prepared) -> None:
         self.device = device
@@ -90,20 +77,10 @@ class Marker:
         return float(np.median(gaps[1:]))
 
     def replays(self, replay: Bound, ahead: Sequence[int], behind: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
-        """Replay a graph, and variants of it that have marks in them, and return the medians.
+        """Replay a graph, and variants of it with marks ``ahead`` of and ``behind`` launches, and return the medians.
 
         A mark delays what comes after it, so each launch has a variant of its own, as far as `MOST_VARIANTS` go. With more launches,
-        several share one, and the delay that earlier marks cause is taken off.
-
-        Parameters
-        ----------
-        replay : Bound
-            Whose graph it is.
-        ahead, behind : sequence of int
-            Launches to mark ahead of and behind, by index among its steps.
-        stamped : sequence of int
-            Slots of its stamped kernels.
-        repeats : int
+        several share one, and the delay that earlier marks cause is taken off. ``stamped`` are the slots of the graph's stamped kernels.
         """
         begin, end = self.mark(self._stream), self.mark(self._stream)
         begun, whole = self._variant(replay, (begin, end), {}, {}, stamped, repeats)

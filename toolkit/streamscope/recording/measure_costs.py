@@ -40,14 +40,7 @@ Readings = dict[str, Any]
 
 
 def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lambda what: None) -> CostModel:
-    """Measure every number of a cost model.
-
-    Parameters
-    ----------
-    device : CudaDevice
-    progress : callable
-        Called with what is measured next.
-    """
+    """Measure every number of a cost model; ``progress`` is called with what is measured next."""
     probes = Probes(device)
     readings: Readings = {}
     for what, section in _SECTIONS.items():
@@ -76,11 +69,8 @@ def _chip(device: CudaDevice, probes: Probes) -> Readings:
 
 
 def _host_calls(device: CudaDevice, probes: Probes) -> Readings:
-    stream, event = probes.stream, CudaEvent(timing=False)
     return {
-        "event_record_ns": probes.host_ns(partial(stream.record, event)),
-        "stream_wait_ns": probes.host_ns(partial(stream.wait, event)),
-        "event_query_ns": probes.host_ns(event.done),
+        "event_query_ns": probes.host_ns(CudaEvent(timing=False).done),
         "event_create_ns": probes.host_ns(partial(CudaEvent, timing=False)),
         "programs": program_times(cast("Device", device)),
     }
@@ -215,7 +205,7 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
 
 
 def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
-    names = ("event_record_ns", "stream_wait_ns", "event_query_ns", "event_create_ns")
+    names = ("event_query_ns", "event_create_ns")
     yield {name: _whole(r[name]) for name in names}, "measured: least of 7 rounds of 900 calls"
     found = cast("ProgramTimes", r["programs"]).host_costs(r["working"])
     turns = "measured: programs run in turns, medians"
@@ -223,6 +213,7 @@ def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
     alone = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls, kernels and returns"
     how = {
         **dict.fromkeys(("launch_ns", "matmul_launch_ns", "convolution_launch_ns"), each),
+        **dict.fromkeys(("event_record_ns", "stream_wait_ns"), f"{turns}; half of what both take, where two streams wait for each other"),
         "library_launch_ns": "assumed: as a call of cuBLAS",
         "graph_launch_points": turns,
         "synchronize_return_ns": f"{turns}; a wait for what is done",

@@ -27,11 +27,7 @@ Place = tuple[int, int]
 def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     """Return where the operations of a plan's program come from, its event waits, and what has to come after what.
 
-    Parameters
-    ----------
-    plan : Plan
-    estimate : callable, optional
-        How long the planner took each launch to run; the device's own. The built-in cost model's, by default.
+    ``estimate`` says how long the planner took each launch to run; the built-in cost model's, by default.
     """
     return with_waits(origins_of_program(plan.program, estimate), plan)
 

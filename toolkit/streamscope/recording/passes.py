@@ -78,7 +78,7 @@ class NaturalPass:
 
     @property
     def clock_uncertainty_ns(self) -> float:
-        """How far the ends may be off on the host's clock, all by the same."""
+        """How far the ends may be off on the host's clock, all alike."""
         return self.clock.uncertainty_ns
 
 
@@ -150,14 +150,9 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
 
 @dataclass(frozen=True)
 class Readings:
-    """What pairs of events read around launches of one sort, each alone behind a gate, and around the reference kernel in between.
+    """What pairs of events read around launches of one sort, each alone behind a gate, by index of the step.
 
-    Attributes
-    ----------
-    launches_ns : dict of int to float
-        By index of the step.
-    reference_ns : list of float
-        Around the reference kernel, at `REFERENCES` places of the pass.
+    And around the reference kernel in between, at `REFERENCES` places of the pass.
     """
 
     launches_ns: dict[int, float]

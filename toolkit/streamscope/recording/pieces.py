@@ -63,14 +63,8 @@ def pieces_of(
     longer than all of them, there are gaps between them, which are taken for equal. Where a launch cannot be taken apart, it is one piece,
     and a note among those of ``prepared`` says so.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    steps : sequence of Bound
-    whole_ns : dict of int to float
-        How long each launch takes alone.
-    durations_ns : callable
-        Measures how long steps take alone, by their index; its second argument is what comes right before some of them.
+    ``whole_ns`` is how long each launch takes alone. ``durations_ns`` measures that of steps, by their index; its second argument is what
+    comes right before some of them.
     """
     found: dict[int, tuple[Piece, ...]] = {}
     apart: list[Bound] = []

@@ -38,14 +38,7 @@ Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 
 @dataclass(frozen=True)
 class Sweep:
-    """The cases of one table.
-
-    Attributes
-    ----------
-    kind, dtype : str
-        Of the products.
-    cases : tuple of Case
-    """
+    """The cases of one table, and kind and dtype of their products."""
 
     kind: str
     dtype: str

@@ -33,14 +33,9 @@ Apply = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """Medians over runs in turns, in ns.
+    """Medians over runs in turns, in ns: of a program of so many calls, until all is issued, and until all is done.
 
-    Attributes
-    ----------
-    times_ns : mapping of (what, count) to (float, float)
-        Of a program of so many calls: until all is issued, and until all is done.
-    wait_ns : float
-        What waiting takes the host where all is done.
+    ``wait_ns`` is what waiting takes the host where all is done.
     """
 
     times_ns: Mapping[tuple[str, int], tuple[float, float]]
@@ -58,6 +53,10 @@ class ProgramTimes:
         """Return what one call more costs the host."""
         return max((self.issue_ns(what, MANY) - self.issue_ns(what, FEW)) / (MANY - FEW), 1.0)
 
+    def ordering_ns(self, launch_ns: float) -> float:
+        """Return what it costs the host to record an event and to let a stream wait for it, together."""
+        return max(self.each_ns("crossings") / 2 - launch_ns, 2.0)
+
     def waiting_ns(self, launch_ns: float, kernel_ns: float) -> float:
         """Return how long it takes from a call's end to the kernel's start, and from its end until the host goes on, together.
 
@@ -73,12 +72,14 @@ class ProgramTimes:
         Hosts of one GPU differ by a factor of two, and so does one host under other load.
         """
         launch, product, convolution = (round(self.each_ns(what)) for what in ("kernels", "products", "convolutions"))
-        one = self.issue_ns("graph", 1)
+        one, ordering = self.issue_ns("graph", 1), self.ordering_ns(launch)
         return {
             "launch_ns": launch,
             "matmul_launch_ns": product,
             "convolution_launch_ns": convolution,
             "library_launch_ns": product,  # assumed
+            "event_record_ns": round(ordering / 2),
+            "stream_wait_ns": round(ordering / 2),
             "graph_launch_points": [[count, round(self.issue_ns("graph", count))] for count in COUNTS],
             "synchronize_return_ns": round(self.wait_ns),
             "launch_latency_ns": round(max(1.0, self.waiting_ns(launch, working_ns) - self.wait_ns)),
@@ -122,6 +123,7 @@ def _programs() -> dict[tuple[str, int], tuple[Program, str]]:
     made = {("kernels", count): (_kernels(count), "async") for count in (1, FEW, MANY)}
     made |= {("synchronous", count): (_kernels(count), "sync") for count in (FEW, MANY)}
     made |= {("graph", count): (_kernels(count), "graph") for count in COUNTS}
+    made |= {("crossings", count): (_crossings(count), "dual") for count in (FEW, MANY)}
     square, image, filter_ = _half(128, 128), _half(1, 16, 16, 32), _half(32, 3, 3, 32)
     for count in (FEW, MANY):
         made["products", count] = _repeated(count, matmul, square, square), "async"
@@ -140,6 +142,19 @@ def _kernels(count: int) -> Program:
         return x
 
     return kernels.trace(spec, spec)
+
+
+def _crossings(count: int) -> Program:
+    """Return a ladder: two kernels side by side, so many times, each of which needs what both before it made."""
+    spec = ArraySpec((4096,), np.dtype(np.float32))
+
+    @program
+    def crossings(x: Any, y: Any) -> tuple[Any, Any]:
+        for _ in range(count):
+            x, y = add(x, y), multiply(x, y)
+        return x, y
+
+    return crossings.trace(spec, spec)
 
 
 def _repeated(count: int, apply: Apply, x: ArraySpec, y: ArraySpec) -> Program:

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
-from streamscope.trace.activities import ON_DEVICE, Activities, joined, name_waits
-from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import foreign_trace
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.activities import ON_DEVICE, Activities, Streams, joined, name_waits
+from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
@@ -36,17 +34,7 @@ COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 
 @dataclass(frozen=True)
 class Block:
-    """The block of code that was recorded.
-
-    Attributes
-    ----------
-    name : str
-        What the user calls it.
-    start_ns, end_ns : int
-        When it began and ended, on CUPTI's clock. Calls outside are not the user's.
-    gpu : int
-        Whose work is kept.
-    """
+    """The block of code that was recorded, on CUPTI's clock, and the GPU whose work is kept. Calls outside are not the user's."""
 
     name: str
     start_ns: int
@@ -61,16 +49,8 @@ class Block:
 def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
     """Return what CUPTI recorded of a block as a trace, whose zero is the start of the block.
 
-    Parameters
-    ----------
-    records : ActivityRecords
-    block : Block
-    device : DeviceInfo
-        The GPU whose work is kept.
-    call_name : callable
-        Returns the name of a function of the CUDA runtime (1) or driver (0) by its number.
-    notes : sequence of str
-        What else there is to say.
+    ``device`` is the GPU whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
+    runtime (1) or driver (0).
     """
     names, streams = _Names(), Streams("context")
     work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))

@@ -49,11 +49,7 @@ def cupti_stayed() -> bool:
 def recorder_of(device: Device, name: str = "auto") -> Recorder:
     """Return a recorder for a device; a device that keeps a log of its own is recorded by that, whatever the name.
 
-    Parameters
-    ----------
-    device : Device
-    name : {"auto", "events", "stamps", "cupti"}
-        ``"auto"`` is CUDA events, which disturb nothing and need no permission.
+    ``"auto"`` is CUDA events, which disturb nothing and need no permission.
     """
     log = device.log
     if log is not None:

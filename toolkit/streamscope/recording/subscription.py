@@ -53,19 +53,8 @@ Bytes = npt.NDArray[np.uint8]
 class Subscription:
     """CUPTI, as one process uses it: one recording at a time.
 
-    Parameters
-    ----------
-    cupti : module
-        cupti-python.
-    library : CDLL
-        The CUPTI that cupti-python has loaded.
-    ask_version : callable
-        Calls ``cuDriverGetVersion``, at the end of which CUPTI can leave.
-
-    Attributes
-    ----------
-    attached : bool
-        Whether CUPTI is in the process, which then launches more slowly, graphs above all.
+    ``library`` is the CUPTI that cupti-python has loaded. ``ask_version`` calls ``cuDriverGetVersion``, at the end of which CUPTI can
+    leave. While CUPTI is `attached`, the process launches more slowly, graphs above all.
     """
 
     def __init__(self, cupti: Any, library: ctypes.CDLL, ask_version: Callable[[], object]) -> None:
@@ -114,10 +103,7 @@ class Subscription:
     def recording(self, kinds: Sequence[str]) -> Iterator[list[ActivityRecords]]:
         """Record what the process does on its GPUs in the block; the list then holds the records, whatever the block raised.
 
-        Parameters
-        ----------
-        kinds : sequence of str
-            Names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``.
+        ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``.
         """
         chosen = [int(self.cupti.ActivityKind[kind]) for kind in kinds]
         found: list[ActivityRecords] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -17,6 +18,8 @@ from streamscope.trace.stored import MOST_NS
 FAR_NS = 2**61
 """Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
 ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
+_BITS = 40
+"""A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
 _OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
 
 
@@ -26,42 +29,29 @@ def _none() -> IntArray:
 
 @dataclass
 class Activities:
-    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out.
-
-    Attributes
-    ----------
-    kind : uint8 array
-        `SpanKind`; of calls, what `call_kinds` returns.
-    name : int32 array
-        Index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name.
-    start_ns, end_ns : int64 arrays
-        On one clock, whatever its zero is.
-    place : int64 array
-        Number of the thread (kinds of the host) or of the stream.
-    correlation : int64 array
-        Joins a call with what it put on the device; -1 for none.
-    graph_node, blocks, threads, bytes : int64 arrays
-        As in `SpanTable`.
-    gpu : int64 array
-        Number of the GPU; -1 for the host.
-    names : tuple of str
-    places : mapping
-        Texts for numbers of threads and streams that are not numbers in the file.
-    """
+    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out."""
 
     kind: npt.NDArray[Any]
+    """uint8: `SpanKind`; of calls, what `call_kinds` returns."""
     name: npt.NDArray[Any]
+    """int32: index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name."""
     start_ns: npt.NDArray[Any]
     end_ns: npt.NDArray[Any]
+    """int64: on one clock, whatever its zero is."""
     place: npt.NDArray[Any]
+    """int64: number of the thread (kinds of the host) or of the stream."""
     correlation: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: joins a call with what it put on the device; -1 for none."""
     graph_node: npt.NDArray[Any] = field(default_factory=_none)
     blocks: npt.NDArray[Any] = field(default_factory=_none)
     threads: npt.NDArray[Any] = field(default_factory=_none)
     bytes: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: as in `SpanTable`."""
     gpu: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: number of the GPU; -1 for the host."""
     names: tuple[str, ...] = ()
     places: Mapping[int, str] = field(default_factory=dict)
+    """Texts for numbers of threads and streams that are not numbers in the file."""
 
     def __post_init__(self) -> None:
         for column, missing in _OPTIONAL.items():
@@ -92,13 +82,7 @@ def joined(parts: Sequence[Activities]) -> Activities:
 
 
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
-    """Return the number of the GPU with the most work, or the wanted one.
-
-    Raises
-    ------
-    TraceError
-        There is no work of a GPU, or not of the wanted one.
-    """
+    """Return the number of the GPU with the most work, or the wanted one."""
     rows = activities.is_kind(ON_DEVICE)
     gpus, which = distinct(activities.gpu[rows])
     if not len(gpus):
@@ -121,3 +105,42 @@ def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDA
     found.name = found.name.copy()
     found.name[rows] = np.array(codes, np.int64)[which.reshape(-1)]
     found.names = tuple(names)
+
+
+class Streams:
+    """Gives the streams of several processes and contexts, each of which counts its own, a number of their own: their place."""
+
+    def __init__(self, *what: str) -> None:
+        self._what = what
+        """What owns a stream, and tells it apart where its number does not: ``"process"``, ``"context"``."""
+        self._owners: dict[tuple[int, ...], int] = {}
+
+    def places(self, streams: npt.NDArray[Any], *owners: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the places of streams; one whose owners are all unknown, -1, is taken for one of the first owner."""
+        keys, which = [()], np.zeros(len(streams), np.int64)
+        for column in owners:
+            used, code = distinct(column)
+            both, which = distinct(which * len(used) + code)
+            keys = [(*keys[each // len(used)], int(used[each % len(used)])) for each in both.tolist()]
+        numbers = [1 if set(key) == {-1} else self._owners.setdefault(key, len(self._owners) + 1) for key in keys]
+        owner = np.array(numbers, np.int64)[which]
+        plain = (streams >= 0) & (streams < 1 << _BITS)
+        return np.where(plain, streams + (owner << _BITS), streams).astype(np.int64)
+
+    def texts(self, places: npt.NDArray[Any]) -> dict[int, str]:
+        """Return what the streams of some work are called, by their places: ``"7"``, or ``"7 (context 2)"`` where there are two."""
+        owners = [*self._owners] or [(-1,) * len(self._what)]
+        same = defaultdict[int, list[int]](list)
+        for place in np.unique(places).tolist():
+            owner, stream = divmod(place, 1 << _BITS)
+            if 0 < owner <= len(owners):
+                same[stream].append(owner)
+        return {
+            (owner << _BITS) + stream: _called(stream, self._what, owners[owner - 1], [owners[other - 1] for other in found])
+            for stream, found in same.items() for owner in found
+        }  # fmt: skip
+
+
+def _called(stream: int, what: Sequence[str], owner: tuple[int, ...], owners: Sequence[tuple[int, ...]]) -> str:
+    differ = [f"{what[index]} {number}" for index, number in enumerate(owner) if any(other[index] != number for other in owners)]
+    return f"{stream} ({', '.join(differ)})" if differ else str(stream)

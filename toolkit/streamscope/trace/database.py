@@ -38,13 +38,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Tables:
-    """The tables of an open database.
-
-    Attributes
-    ----------
-    names : frozenset of str
-        Of real tables; views and virtual tables are not among them.
-    """
+    """The tables of an open database."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -55,6 +49,7 @@ class Tables:
             for name, kind, sql in found
             if kind == "table" and isinstance(sql, str) and not sql[:15].upper().startswith("CREATE VIRTUAL")
         )
+        """Of real tables; views and virtual tables are not among them."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the names of a table's stored columns; none where there is no such table."""
@@ -63,13 +58,7 @@ class Tables:
         return frozenset(row[1] for row in self._rows(f"PRAGMA table_xinfo({_quoted(table)})") if row[6] == 0)
 
     def numbers(self, table: str, columns: Mapping[str, int | None]) -> Columns:
-        """Return columns of whole numbers. Where a value is missing, or the whole column, the mapping says what stands in its place.
-
-        Raises
-        ------
-        ValueError
-            A column or a value that must be there (None in the mapping) is missing, or is not a whole number.
-        """
+        """Return columns of whole numbers. Where a value is missing, or the whole column, the mapping says what stands in its place."""
         there = self.columns(table)
         for name, missing in columns.items():
             if missing is None and name not in there:
@@ -115,13 +104,7 @@ class Tables:
 
 @contextmanager
 def opened_tables(path: Path) -> Iterator[Tables]:
-    """Open a database for reading its tables.
-
-    Raises
-    ------
-    ValueError
-        It is damaged, or reading it takes too long.
-    """
+    """Open a database for reading its tables."""
     _check_whole(path)
     steps = 0
 

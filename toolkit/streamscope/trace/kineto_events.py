@@ -112,16 +112,11 @@ class Rest(msgspec.Struct, Generic[Time, Said], gc=False):
 
 
 class EventsReader:
-    """Reads the events of a Kineto file from a binary file of JSON that is at its start.
-
-    Attributes
-    ----------
-    beside : Beside
-        Complete once all events were read.
-    """
+    """Reads the events of a Kineto file from a binary file of JSON that is at its start."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.beside = Beside()
+        """Complete once all events were read."""
         self._file = file
         self._text = bytearray()
         self._bytes_read = 0
@@ -129,13 +124,7 @@ class EventsReader:
         self._arguments: type[Arguments] = Arguments
 
     def pieces(self) -> Iterator[list[AnyEvent]]:
-        """Yield the events, some thousand at a time.
-
-        Raises
-        ------
-        ValueError
-            It is not JSON, not of Kineto, truncated, or too long.
-        """
+        """Yield the events, some thousand at a time."""
         in_object = self._open()
         if self.beside.streamscope is not None:
             self._arguments = OwnArguments

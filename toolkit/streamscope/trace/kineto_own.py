@@ -34,13 +34,7 @@ class OwnSpans:
         self._tracks: dict[tuple[Any, Any], int] = {}
 
     def add(self, events: Iterable[AnyEvent]) -> None:
-        """Add the spans among some events.
-
-        Raises
-        ------
-        LookupError, TypeError, ValueError
-            One of them lacks something, or has something else in its place.
-        """
+        """Add the spans among some events."""
         spans = [event for event in events if event.ph == "X"]
         self._count += len(spans)
         if self._count > MOST_FOREIGN_SPANS:
@@ -72,13 +66,7 @@ class OwnSpans:
         })  # fmt: skip
 
     def trace(self, stored: Any) -> Trace:
-        """Return the trace; ``stored`` is what the file holds beside the events.
-
-        Raises
-        ------
-        LookupError, TypeError, ValueError, TraceError
-            It does not fit.
-        """
+        """Return the trace; ``stored`` is what the file holds beside the events."""
         if not isinstance(stored, Mapping):
             raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
         lane_of_track = {(pid, tid): name for name, pid, tid in stored["lanes"]}

@@ -59,11 +59,10 @@ class Origins:
         Event waits between streams: the launch of ``(operation, part)`` in the last two columns waited for that in the first two. Where
         a host function waited for a launch, it is the operation in the third column. In a graph, waits are edges.
     complete : bool
-        Whether ``waits`` holds all of them. False in traces of versions before there were any, and where there are too many.
+        Whether ``waits`` holds all of them. False where there are too many, and in traces of other tools.
     launches : int32 array, shape (n, 4)
         The program's launches and host functions in its order: operation, part, `Trait`, and for how many ns the engine took it when it
-        planned (0 for host functions). Empty where they are not known: in traces of versions before, of code that is not ours, and of
-        programs with too many.
+        planned (0 for host functions). Empty where they are not known: in traces of code that is not ours, and of programs with too many.
     dependencies : int32 array, shape (n, 4)
         What has to come after what, whatever the engine: the launch of ``(operation, part)`` in the last two columns after that in the
         first two, because one writes what the other reads or writes; and host functions after each other. Some may imply others.
@@ -155,19 +154,16 @@ class Origins:
 
     @classmethod
     def from_dict(cls, stored: Any) -> Origins:
-        """Return what `to_dict` returned, or nothing where nothing was stored.
+        """Return what `to_dict` returned.
 
         Raises
         ------
         LookupError, TypeError, ValueError, TraceError
             It is something else.
         """
-        if stored is None:
-            return cls()
         texts = listed_texts(named_values(stored)["texts"])
         label, line, arguments = (_whole(stored[name]) for name in ("label", "line", "arguments"))
-        # Files of earlier versions have waits, and nothing of what came later.
-        tables = {name: _rows(stored[name] if name == "waits" else stored.get(name, []), width) for name, width in _WIDTHS.items()}
+        tables = {name: _rows(stored.get(name, []), width) for name, width in _WIDTHS.items()}
         return cls(texts, label, line, arguments, complete=stored["complete"], **tables)
 
 

@@ -36,13 +36,7 @@ _NAMED = {
 
 
 def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
-    """Return the trace of a table of spans; `Trace.from_spans` describes it.
-
-    Raises
-    ------
-    TraceError
-        It is not such a table.
-    """
+    """Return the trace of a table of spans; `Trace.from_spans` describes it."""
     check_kinds("Trace.from_spans", _NAMED, program, device, error=TraceError)
     columns = _columns(spans)
     columns, extra = _known_columns(columns)

@@ -22,16 +22,7 @@ _BOOLEANS = {1: True, 2: False}
 def checked_columns(data: bytes, most_rows: int) -> list[str]:
     """Check the footer and all page headers of a Parquet file with flat columns, and return the names of these.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-    most_rows : int
-
-    Raises
-    ------
-    LookupError, TypeError, ValueError
-        They contradict each other or the file's length, or there is more to read than fits.
+    ``data``: the whole file.
     """
     footer = _footer(data)
     leaves = _leaves(footer[2])

@@ -3,8 +3,8 @@
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
 A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
-layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins` (files of earlier versions have none), the
-`Blocks` where there are any, a digest of the columns, and one of all of these. Pages have checksums.
+layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins`, the `Blocks` where there are any, a digest
+of the columns, and one of all of these. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -39,10 +39,6 @@ BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
 TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
 RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
 """Hardly any value is there twice: their differences take two thirds of the space, and less time."""
-OLD_KINDS = ("launch", "graph_launch", "event", "sync", "host", "compile", "kernel", "copy", "graph")
-"""What the kinds of spans were, by their codes, up to schema 2, whose digests are of these codes."""
-LATER_COLUMNS = ("symbol", "graph_node")
-"""Columns that files of schema 1 and 2 do not have; nothing is known there."""
 MOST_FILE_BYTES = 1 << 28
 HINT = "give a file that Trace.to_parquet wrote"
 
@@ -61,37 +57,18 @@ def write_parquet(trace: Trace, path: Path) -> Path:
 
 
 def read_parquet(path: Path) -> Trace:
-    """Read what `write_parquet` wrote.
-
-    Raises
-    ------
-    TraceError
-        The file is missing, truncated, damaged, too large, not a trace of ours, lacks columns, or has a newer schema than this version
-        knows.
-    """
+    """Read what `write_parquet` wrote."""
     return decoded_trace(path, trace_bytes(path))
 
 
 def trace_bytes(path: Path) -> bytes:
-    """Read a whole file that should hold a trace, for `decoded_trace`.
-
-    Raises
-    ------
-    TraceError
-        The file is missing, cannot be read, or is too large.
-    """
+    """Read a whole file that should hold a trace, for `decoded_trace`."""
     with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
 
 def decoded_trace(path: Path, data: bytes) -> Trace:
-    """Return the trace that the bytes of a file hold; ``path`` is what an error names.
-
-    Raises
-    ------
-    TraceError
-        They are not a whole trace of ours that this version can read.
-    """
+    """Return the trace that the bytes of a file hold; ``path`` is what an error names."""
     with told(path, hint=HINT):
         return _read(data)
 
@@ -107,15 +84,15 @@ def _read(data: bytes) -> Trace:
             if SPANS_COLUMNS.issubset(file.schema_arrow.names):
                 raise TraceError("it holds the spans of several engines, as a table for other programs", hint="open comparison.json")
             layout = _layout(file.schema_arrow.metadata)
-            columns = _columns(layout)
-            _check_columns(file.schema_arrow.names, columns)
-            table = file.read(columns=columns)
+            if missing := [column for column in COLUMN_DTYPES if column not in file.schema_arrow.names]:
+                raise TraceError(f"it lacks the columns {', '.join(missing)}")
+            table = file.read(columns=list(COLUMN_DTYPES))
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    origins, blocks = Origins.from_dict(layout.get("origins")), Blocks.from_dict(layout.get("blocks"))
+    origins, blocks = Origins.from_dict(layout["origins"]), Blocks.from_dict(layout.get("blocks"))
     trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
-    if layout.get("columns", digest := _digest(trace.spans, columns)) != digest:
+    if layout["columns"] != _digest(trace.spans):
         raise TraceError("its spans do not have the digest that it says")
     return trace
 
@@ -132,7 +109,7 @@ def _to_arrow(trace: Trace) -> pa.Table:
         "lanes": spans.lanes,
         "origins": trace.origins.to_dict(),
         **({"blocks": trace.blocks.to_dict()} if len(trace.blocks) else {}),
-        "columns": _digest(spans, list(COLUMN_DTYPES)),
+        "columns": _digest(spans),
     }
     try:
         metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
@@ -156,20 +133,11 @@ def _vocabularies(names: tuple[str, ...], lanes: tuple[str, ...]) -> dict[str, t
     return {"kind": KIND_NAMES, "name": names, "symbol": names, "lane": lanes, "basis": BASIS_NAMES}
 
 
-def _columns(layout: Mapping[str, Any]) -> list[str]:
-    """Return the columns that a file of this layout has."""
-    return [column for column in COLUMN_DTYPES if layout.get("schema", 1) >= 3 or column not in LATER_COLUMNS]
-
-
-def _digest(spans: SpanTable, columns: list[str]) -> str:
-    """Return the SHA-256 of the columns that a file has, whatever its encoding of them is."""
+def _digest(spans: SpanTable) -> str:
+    """Return the SHA-256 of the columns, whatever a file's encoding of them is."""
     found = hashlib.sha256()
-    old_codes = np.array([OLD_KINDS.index(kind) if kind in OLD_KINDS else len(OLD_KINDS) for kind in KIND_NAMES], np.uint8)
-    for column in columns:
-        values = getattr(spans, column)
-        if column == "kind" and "symbol" not in columns:
-            values = old_codes[values]
-        found.update(np.ascontiguousarray(values, np.dtype(COLUMN_DTYPES[column]).newbyteorder("<")).data)
+    for column, dtype in COLUMN_DTYPES.items():
+        found.update(np.ascontiguousarray(getattr(spans, column), np.dtype(dtype).newbyteorder("<")).data)
     return found.hexdigest()
 
 
@@ -183,18 +151,10 @@ def _layout(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
         raise TraceError(f"its metadata is damaged: {error}") from error
 
 
-def _check_columns(names: list[str], needed: list[str]) -> None:
-    missing = [column for column in needed if column not in names]
-    if missing:
-        raise TraceError(f"it lacks the columns {', '.join(missing)}")
-
-
 def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
     names, lanes = listed_texts(layout["names"]), listed_texts(layout["lanes"])
     vocabularies = _vocabularies(names, lanes)
     columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
-    unknown = np.full(len(table), -1)
-    columns |= {column: unknown for column in LATER_COLUMNS if column not in columns}
     return SpanTable(**columns, names=names, lanes=lanes)
 
 

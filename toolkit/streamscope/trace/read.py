@@ -5,35 +5,37 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from streamscope.arguments import given_path
 from streamscope.errors import TraceError, printable
+from streamscope.progress import Progress, showing
 from streamscope.trace.pages import MAGIC
 from streamscope.trace.stored import opened, told
 from streamscope.trace.trace import Trace
 
-Said = Callable[[int, int], object]
-"""``said(done, whole)``: how many bytes of a file have been read, of how many."""
 MOST_FILE_BYTES = 1 << 33
 """8 GiB."""
+LARGE_FILE_BYTES = 8 << 20
+"""A smaller file is read before a bar would be seen."""
 FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
 _OTHERS = {
     ".nsys-rep": "`nsys export --type sqlite FILE` makes what can be read of it",
     ".qdrep": "`nsys export --type sqlite FILE` makes what can be read of it",
     ".pftrace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
     ".perfetto-trace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
+    "-": "standard input is not read: name a file",
     "comparison.json": "ss.load_comparison reads the folder that it is in",
 }
 """What to do with other files that people have, by the end of their names."""
+_ENDINGS = (".json", ".json.gz", ".sqlite", ".db", ".parquet")
 _CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
 _COMPARISON = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
-def read(path: str | Path, gpu: int | None = None) -> Trace:
+def read(path: str | Path, gpu: int | None = None, *, progress: bool | Progress = True) -> Trace:
     """Read a trace that Streamscope or another profiler recorded.
 
     What the file holds is found by its content: Kineto JSON (PyTorch's profiler, also compressed with gzip), an SQLite export of Nsight
@@ -44,6 +46,9 @@ def read(path: str | Path, gpu: int | None = None) -> Trace:
     path : str or Path
     gpu : int, optional
         Which GPU, where the file has several: a trace is of one. By default it is the one with the most work, and a note counts the rest.
+    progress : bool or callable
+        Show a progress bar while a file of more than 8 MiB is read, or call ``progress(what, done, whole)`` with bytes of any file. Of a
+        database or Parquet, only the start is told.
 
     Returns
     -------
@@ -63,16 +68,24 @@ def read(path: str | Path, gpu: int | None = None) -> Trace:
     >>> trace.info.engine, len(trace.spans) == len(runs["async"].trace.spans)
     ('async', True)
     """
-    return read_trace(given_path(path, error=TraceError), gpu)
+    path = given_path(path, error=TraceError)
+    with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as said:
+        return _read(path, gpu, said)
 
 
-def read_trace(path: Path, gpu: int | None, said: Said | None = None) -> Trace:
-    """Read a trace of any format, as `read` does; ``said`` is told how much of a JSON file has been read."""
+def _is_large(path: Path) -> bool:
+    try:
+        return path.stat().st_size > LARGE_FILE_BYTES
+    except OSError:
+        return False  # What is wrong is told where it is opened.
+
+
+def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
     hint = next((hint for ending, hint in _OTHERS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}")
-    if (path / "comparison.json").is_file():
-        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+    with told(path, hint=hint):
+        _check_is_no_folder(path, hint)
     with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as opened_file:
-        file = opened_file if said is None else cast("BinaryIO", _Watched(opened_file, path.stat().st_size, said))
+        file = cast("BinaryIO", _Watched(opened_file, path, progress))
         start = file.read(64)
         file.seek(0)
         if start.startswith(MAGIC):
@@ -99,6 +112,15 @@ def read_trace(path: Path, gpu: int | None, said: Said | None = None) -> Trace:
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
             raise TraceError("it is none of the formats that are known")
         return read_kineto(file, program_of(path), gpu)
+
+
+def _check_is_no_folder(path: Path, hint: str) -> None:
+    """Say what of a folder can be read: TensorBoard's, for one, holds traces of PyTorch's profiler."""
+    if (path / "comparison.json").is_file():
+        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+    if path.is_dir():
+        inside = sorted(file.name for file in path.iterdir() if file.name.endswith(_ENDINGS))
+        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(path / inside[0])!r} is in it" if inside else hint)
 
 
 def is_trace(path: Path) -> bool:
@@ -139,13 +161,13 @@ def program_of(path: Path) -> str:
 class _Watched:
     """A file that says how far it has been read."""
 
-    def __init__(self, file: BinaryIO, size: int, said: Said) -> None:
-        self._file, self._size, self._said = file, size, said
+    def __init__(self, file: BinaryIO, path: Path, progress: Progress) -> None:
+        self._file, self._what, self._size, self._progress = file, f"reading {path.name}", path.stat().st_size, progress
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int = -1) -> bytes:
         found = self._file.read(size)
-        self._said(self._file.tell(), self._size)
+        self._progress(self._what, self._file.tell(), self._size)
         return found
 
 

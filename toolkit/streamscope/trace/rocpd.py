@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined
-from streamscope.trace.calls import call_kinds
+from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 
 _KERNELS = "rocpd_kernel_dispatch"
@@ -38,13 +37,7 @@ def is_rocpd(tables: Tables) -> bool:
 
 
 def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
-    """Read the trace of one GPU from the tables of rocprofv3.
-
-    Raises
-    ------
-    TraceError, LookupError, TypeError, ValueError
-        They do not fit together, or hold no work of a GPU.
-    """
+    """Read the trace of one GPU from the tables of rocprofv3."""
     names, streams = Names(), Streams("process")
     parts, devices = [], dict[int, str]()
     for index, name in enumerate(sorted(name for name in tables.names if name.startswith(_KERNELS))):

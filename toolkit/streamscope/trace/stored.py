@@ -21,19 +21,13 @@ import numpy as np
 from streamscope.errors import TraceError
 
 SCHEMA_VERSION = 3
-"""Of traces and of comparisons in files. From 2 on, a file holds a digest of its content; from 3 on, spans have symbols and graph nodes."""
+"""Of traces, comparisons and captured code in files: the only one that is read."""
 MOST_JSON_BYTES = 1 << 24
 
 
 @contextmanager
 def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """Open an ordinary file of at most so many bytes.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened, is too large, or is something else, such as a named pipe, which could keep a reader waiting for ever.
-    """
+    """Open an ordinary file of at most so many bytes."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, not an ordinary file")
@@ -61,27 +55,13 @@ def told(path: Path, *, hint: str) -> Iterator[None]:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read a file of JSON that holds what `with_digest` returned, or what was written before there were digests.
-
-    Raises
-    ------
-    OSError
-        As from `opened`.
-    TypeError, ValueError
-        It is not JSON, or not what was written.
-    """
+    """Read a file of JSON that holds what `with_digest` returned."""
     with opened(path, MOST_JSON_BYTES) as file:
         return checked_content(parsed(file.read(MOST_JSON_BYTES)))
 
 
 def parsed(text: bytes) -> Any:
-    """Return the value of a JSON text, without what JSON does not know or no number can hold.
-
-    Raises
-    ------
-    ValueError
-        It is not JSON or too long, has NaN, a number that no double or 64 bits can hold, one key twice, or is nested too deeply.
-    """
+    """Return the value of a JSON text, without what JSON does not know or no number can hold."""
     if len(text) > MOST_JSON_BYTES:
         raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
@@ -97,21 +77,15 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_content(content: Any) -> dict[str, Any]:
-    """Return what `with_digest` returned, if nobody has changed it since.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It was changed, or written by a newer version.
-    """
+    """Return what `with_digest` returned, if nobody has changed it since."""
     if not isinstance(content, dict):
         raise TypeError(f"it holds a {type(content).__name__} instead of names with values")
     found: dict[str, Any] = content
-    schema = found.get("schema", 1)
-    if not is_count(schema) or not 1 <= schema <= SCHEMA_VERSION:
-        raise ValueError(f"it has schema {schema!r:.20}, and this Streamscope reads up to {SCHEMA_VERSION}: upgrade streamscope")
-    if schema == 1 and "digest" not in found:
-        return found
+    if "schema" not in found:
+        raise ValueError("it does not say its schema, as ours do")
+    if (schema := found["schema"]) != SCHEMA_VERSION:
+        way_out = "make it again" if schema in range(SCHEMA_VERSION) else "upgrade streamscope"
+        raise ValueError(f"it has schema {schema!r:.20}, and this Streamscope reads schema {SCHEMA_VERSION}: {way_out}")
     if found.get("digest") != _digest({key: value for key, value in found.items() if key != "digest"}):
         raise ValueError("it was changed after it was written, since its digest does not fit")
     return found
@@ -138,13 +112,7 @@ def _whole(digits: str) -> int:
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the names and values of a JSON object, as ``object_pairs_hook``.
-
-    Raises
-    ------
-    ValueError
-        A name is there twice.
-    """
+    """Return the names and values of a JSON object, as ``object_pairs_hook``."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("an object has one name twice")
@@ -173,26 +141,14 @@ def is_tuple_of_texts(value: object) -> bool:
 
 
 def listed_texts(stored: Any) -> tuple[str, ...]:
-    """Return a list of texts from a file as a tuple; what is made of it checks each.
-
-    Raises
-    ------
-    TypeError
-        It is not a list.
-    """
+    """Return a list of texts from a file as a tuple; what is made of it checks each."""
     if not isinstance(stored, list):
         raise TypeError(f"{stored!r:.20} is not a list of texts")
     return tuple(stored)
 
 
 def named_values(stored: Any) -> Mapping[str, Any]:
-    """Return names with values from a file.
-
-    Raises
-    ------
-    TypeError
-        It is something else.
-    """
+    """Return names with values from a file."""
     if not isinstance(stored, Mapping):
         raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
     return stored

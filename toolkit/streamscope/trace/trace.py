@@ -251,6 +251,7 @@ class Trace(display.Shown):
             use several, and up to 12 of captured code.
         measured_us : float, optional
             How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
+            Of a `sync` trace, calls and host functions are then taken as long as they must be for that.
 
         Raises
         ------

@@ -19,17 +19,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input of a ready program: what it is like, and how its values are drawn.
-
-    Attributes
-    ----------
-    spec : ArraySpec
-    draw : callable
-        ``draw(random)`` returns values of that shape, in any dtype.
-    """
+    """An input of a ready program: what it is like, and how its values are drawn."""
 
     spec: ArraySpec
     draw: Callable[[np.random.Generator], Array]
+    """``draw(random)`` returns values of that shape, in any dtype."""
 
 
 Made = tuple[ProgramFunction, tuple[Array, ...]]
@@ -40,13 +34,7 @@ Described = tuple[ProgramFunction, tuple[Drawn, ...]]
 
 @dataclass(frozen=True)
 class Setting:
-    """A whole number that a user can set.
-
-    Attributes
-    ----------
-    default, least, most : int
-    meaning : str
-    """
+    """A whole number that a user can set."""
 
     default: int
     least: int
@@ -56,20 +44,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Workload:
-    """A ready program.
-
-    Attributes
-    ----------
-    name, description : str
-    settings : mapping of str to Setting
-    make : callable
-        ``make(**settings) -> (program, inputs)``, the inputs as `Drawn`.
-    """
+    """A ready program."""
 
     name: str
     description: str
     settings: Mapping[str, Setting]
     make: Callable[..., Described]
+    """``make(**settings) -> (program, inputs)``, the inputs as `Drawn`."""
 
     def build(self, **values: int | str) -> Made:
         """Return the program and its inputs, the same each time for the same settings.

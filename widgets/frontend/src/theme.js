@@ -7,15 +7,15 @@ import { hostColours, operatorColour, swatch } from "./palette.js";
 export function prefersDark(view = window) {
   const { body, documentElement } = view.document;
   if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
-  if (body.classList.contains("vscode-dark") || documentElement.getAttribute("theme") === "dark") return true;
-  if (body.classList.contains("vscode-light") || documentElement.getAttribute("theme") === "light") return false;
+  const named = body.dataset.vscodeThemeKind ?? documentElement.getAttribute("theme"); // "vscode-dark", "vscode-high-contrast", "dark", …
+  if (named) return !named.endsWith("light");
   return view.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
 /** Call `changed` whenever the answer may be another. Returns a function that stops it. */
 export function watchTheme(changed, view = window) {
   const observer = new MutationObserver(changed);
-  const attributeFilter = ["data-jp-theme-light", "data-jp-theme-name", "class", "theme"];
+  const attributeFilter = ["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme"];
   observer.observe(view.document.body, { attributes: true, attributeFilter });
   observer.observe(view.document.documentElement, { attributes: true, attributeFilter });
   const preference = view.matchMedia("(prefers-color-scheme: dark)");

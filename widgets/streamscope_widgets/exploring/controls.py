@@ -27,21 +27,12 @@ SIZE = "size"
 class Controls:
     """The controls, and what they are set to.
 
-    Parameters
-    ----------
-    offered : sequence of Subject
-        What can be explored; the first one is chosen.
-    engines : sequence of str
-        Those that are chosen at first.
-    streams : int, optional
-        Chosen at first; None lets the engines choose.
-    repeats : int
-    device : str or Device
-        Chosen at first.
-    recorder : str
-        Chosen at first.
-    changed : callable
-        Called when the forecast is to be made anew.
+    ``offered``: what can be explored; the first one is chosen.
+    ``engines``: those that are chosen at first.
+    ``streams``: chosen at first; None lets the engines choose.
+    ``device``: chosen at first.
+    ``recorder``: chosen at first.
+    ``changed``: called when the forecast is to be made anew.
     """
 
     def __init__(

@@ -59,10 +59,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     While a knob moves, times are a forecast on the simulated device. A run computes and checks the results, on the device that is chosen;
     it goes on in a thread, so that the kernel hears when it is to stop.
 
-    Parameters
-    ----------
-    make_controls : callable
-        ``make_controls(changed=...)`` makes the `Controls`.
+    ``make_controls``: ``make_controls(changed=...)`` makes the `Controls`.
     """
 
     def __init__(self, make_controls: Callable[..., Controls]) -> None:

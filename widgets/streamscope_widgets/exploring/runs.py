@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Thread
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.comparing.comparison import Comparison, Run
@@ -17,6 +17,9 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.words import counted
 from streamscope_widgets.exploring.subjects import COPIES, Subject
+
+if TYPE_CHECKING:
+    from streamscope_widgets.exploring.explorer import Explorer
 
 BETWEEN_REPORTS_S = 0.1
 """A report crosses to the browser, which costs a millisecond of the time that is measured."""
@@ -33,32 +36,20 @@ def setting_words(name: str, value: int) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is to do.
-
-    Attributes
-    ----------
-    subject : Subject
-    values : mapping of str to int
-        Of its knobs.
-    dtype : str, optional
-        Of floating-point inputs; as they are by default.
-    engines : tuple of str
-    streams : int, optional
-        None lets the engines choose.
-    repeats : int
-    device : str or Device
-    recorder : str
-        What records the run on a GPU.
-    """
+    """What a run is to do."""
 
     subject: Subject
     values: Mapping[str, int]
+    """Of its knobs."""
     dtype: str | None
+    """Of floating-point inputs; as they are by default."""
     engines: tuple[str, ...]
     streams: int | None
+    """None lets the engines choose."""
     repeats: int
     device: str | Device
     recorder: str
+    """What records the run on a GPU."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -69,17 +60,10 @@ class Asked:
 
 @dataclass(frozen=True, repr=False)
 class Past:
-    """A run that is over.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    asked : Asked
-    comparison : Comparison
-    """
+    """A run that is over."""
 
     number: int
+    """From 1."""
     asked: Asked
     comparison: Comparison
 
@@ -102,32 +86,13 @@ class Past:
         return f"<run {self.title}>"
 
 
-class Screen(Protocol):
-    """Where a run is shown; all of it is called in the thread of the run."""
-
-    def progressed(self, what: str, step: int, steps: int) -> None:
-        """Show what is done now; at most ten times a second."""
-
-    def found(self, runs: Sequence[Run]) -> None:
-        """Show the runs of those engines that are recorded."""
-
-    def done(self, asked: Asked, comparison: Comparison) -> None:
-        """Show the result."""
-
-    def failed(self, error: BaseException) -> None:
-        """Show what went wrong."""
-
-    def stopped(self) -> None:
-        """Show that the user stopped it."""
-
-
 class BackgroundRun:
-    """A comparison that runs in a thread.
+    """A comparison that runs in a thread, in which it tells the explorer how far it is, what was found, and how it ended.
 
     Times are measured there as in the main thread, as long as no cell runs meanwhile.
     """
 
-    def __init__(self, asked: Asked, screen: Screen) -> None:
+    def __init__(self, asked: Asked, screen: Explorer) -> None:
         self._asked, self._screen = asked, screen
         self._stop = Event()
         self._reported_s = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,50 +31,14 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting as the explorer offers it.
-
-    Attributes
-    ----------
-    name, meaning : str
-    values : tuple of int
-        What it can be set to, in order.
-    value : int
-        What it is set to at first.
-    """
+    """A setting as the explorer offers it."""
 
     name: str
     meaning: str
     values: tuple[int, ...]
+    """What it can be set to, in order."""
     value: int
-
-
-class Subject(Protocol):
-    """Something to explore."""
-
-    @property
-    def name(self) -> str:
-        """What the list of programs calls it."""
-
-    @property
-    def source(self) -> str:
-        """Where it comes from, which the list says of equal names."""
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """Its settings."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """The keywords that its function gets."""
-
-    def stands_for(self) -> object:
-        """Return what it is made of now: two such values are equal where the function and the kinds of inputs are the same."""
-
-    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
-        """Return the traced program; no array is made."""
-
-    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
-        """Return the function and its inputs, with values."""
+    """What it is set to at first."""
 
 
 @dataclass(frozen=True)
@@ -112,35 +76,53 @@ class ReadyProgram:
 
 @dataclass(frozen=True)
 class OwnProgram:
-    """A function of the user's, or captured code. Where no inputs are given, arrays with the names of its parameters are its inputs."""
+    """A function of the user's, or captured code. Where no inputs are given, arrays with the names of its parameters are its inputs.
 
-    source: ClassVar[str] = "passed"
+    Where no function is given, it is what the user's namespace calls so when it is asked for.
+    """
+
     name: str
-    function: Any
+    function: Any = None
     inputs: Sequence[Any] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     namespace: Mapping[str, Any] = field(default_factory=dict)
     knobs: tuple[Knob, ...] = ()
 
+    @property
+    def source(self) -> str:
+        """Where it comes from, which the list says of equal names."""
+        return "notebook" if self.function is None else "passed"
+
     def stands_for(self) -> object:
-        """Return the function itself, and shape and dtype of its arrays."""
-        return id(self.function), [_spec(value, None) if is_array(value) else id(value) for value in self._arrays()]
+        """Return the function itself, and shape and dtype of its arrays: equal where the function and the kinds of inputs are the same."""
+        function = self._function()
+        return id(function), [_spec(value, None) if is_array(value) else id(value) for value in self._arrays(function)]
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
-        """Trace it for inputs like these."""
-        specs = [_spec(value, dtype) if is_array(value) else value for value in self._arrays()]
-        return traced("ss.explore", self.function, specs, self.attributes)
+        """Trace it for inputs like these; no array is made."""
+        function = self._function()
+        specs = [_spec(value, dtype) if is_array(value) else value for value in self._arrays(function)]
+        return traced("ss.explore", function, specs, self.attributes)
 
     def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
         """Return it as it is, with inputs of the dtype."""
-        return self.function, tuple(_converted(value, dtype) for value in self._arrays())
+        function = self._function()
+        return function, tuple(_converted(value, dtype) for value in self._arrays(function))
 
-    def _arrays(self) -> Sequence[Any]:
-        if self.inputs or isinstance(self.function, CapturedProgram):
+    def _function(self) -> Any:
+        if self.function is not None:
+            return self.function
+        function = self.namespace.get(self.name)
+        if not isinstance(function, ProgramFunction):
+            raise ProgramError(f"the notebook has no program {self.name!r} any more", hint="choose another one")
+        return function
+
+    def _arrays(self, function: Any) -> Sequence[Any]:
+        if self.inputs or isinstance(function, CapturedProgram):
             return self.inputs
         needed = [
             name
-            for name, parameter in signature(getattr(self.function, "function", self.function)).parameters.items()
+            for name, parameter in signature(getattr(function, "function", function)).parameters.items()
             if parameter.default is Parameter.empty
             and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
             and name not in self.attributes
@@ -153,33 +135,8 @@ class OwnProgram:
         return [self.namespace[name] for name in needed]
 
 
-@dataclass(frozen=True)
-class NamedProgram:
-    """A program that the user's namespace holds when it is asked for; arrays with the names of its parameters are its inputs."""
-
-    source: ClassVar[str] = "notebook"
-    name: str
-    namespace: Mapping[str, Any]
-    knobs: tuple[Knob, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    def stands_for(self) -> object:
-        """Return what the name stands for now."""
-        return self._found().stands_for()
-
-    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
-        """Trace what the name stands for now."""
-        return self._found().outline(values, dtype)
-
-    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
-        """Return what the name stands for now, and the arrays."""
-        return self._found().built(values, dtype)
-
-    def _found(self) -> OwnProgram:
-        function = self.namespace.get(self.name)
-        if not isinstance(function, ProgramFunction):
-            raise ProgramError(f"the notebook has no program {self.name!r} any more", hint="choose another one")
-        return OwnProgram(self.name, function, namespace=self.namespace)
+Subject = ReadyProgram | OwnProgram
+"""Something to explore."""
 
 
 def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[Subject]:
@@ -188,7 +145,7 @@ def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[S
         yield own
     for name, value in namespace.items():
         if isinstance(value, ProgramFunction) and not name.startswith("_") and (own is None or value is not own.function):
-            yield NamedProgram(name, namespace)
+            yield OwnProgram(name, namespace=namespace)
     yield from map(ReadyProgram, WORKLOADS.values())
 
 

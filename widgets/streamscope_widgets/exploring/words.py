@@ -21,18 +21,12 @@ OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
 
 @dataclass(frozen=True)
 class Answer:
-    """A question and the sentence that answers it; all empty while there is no answer.
-
-    Attributes
-    ----------
-    question, sentence : str
-    because : str
-        What explains it; may be empty.
-    """
+    """A question and the sentence that answers it; all empty while there is no answer."""
 
     question: str = ""
     sentence: str = ""
     because: str = ""
+    """What explains it; may be empty."""
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -43,13 +37,8 @@ class Answer:
 def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = False) -> Answer:
     """Say whether further streams pay or, where the engines that would tell did not run, which engine is the fastest.
 
-    Parameters
-    ----------
-    comparison : Comparison
-    streams : int, optional
-        How many were allowed; programs may use fewer, and captured code more.
-    in_a_row : bool
-        Whether each operation of the program needs the one before.
+    ``streams``: how many were allowed; programs may use fewer, and captured code more.
+    ``in_a_row``: whether each operation of the program needs the one before.
     """
     metrics, found = comparison.metrics, comparison.assessment
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]

@@ -37,22 +37,13 @@ ALIGNED = 8
 class Document:
     """A trace, a comparison or captured code that is read, and what the browser asks of it.
 
-    Parameters
-    ----------
-    path : Path
-        A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code, which
-        is compared on the simulated device.
-    name : str
-        What the reader calls it.
-
-    Raises
-    ------
-    TraceError
-        It is broken, or not ours.
+    ``name``: what the reader calls it.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
+        """A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code,
+        which is compared on the simulated device."""
         self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
         self.title, self.finding, self.warnings, self.groups = _read(path, name)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
@@ -131,7 +122,7 @@ def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGro
         comparison = compare(captured, device="simulated", progress=False)
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
         return title, f"{captured}. {comparison.verdict}", [], as_groups(comparison.groups())
-    trace = read(path)
+    trace = read(path, progress=False)  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
     return f"{trace_title(trace)} · {name}", finding_of(trace, found), warnings, as_groups([trace])

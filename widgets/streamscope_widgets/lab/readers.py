@@ -32,19 +32,14 @@ IDLE_S = 600.0
 class Reader:
     """A program that reads one file and answers questions about it.
 
-    Parameters
-    ----------
-    path : Path
-    name : str
-        What the reader calls it.
-    question : mapping
-        What it answers first.
+    ``question``: what it answers first.
     """
 
     def __init__(self, path: Path, name: str, question: Mapping[str, Any]) -> None:
         # -P: the folder in which the server was started may hold a numpy.py.
         command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, json.dumps(question)]
         self.name = name
+        """What the reader calls it."""
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 — closed by `end`; a pipe that nobody reads would stop it once it is full.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)  # noqa: S603 — ours
         self.stays = False
@@ -58,13 +53,7 @@ class Reader:
         return self.answer()
 
     def answer(self) -> bytes:
-        """Wait for an answer.
-
-        Raises
-        ------
-        HTTPError
-            500: the program came to an end without one, as one that needs more memory than there is.
-        """
+        """Wait for an answer."""
         assert self.process.stdout is not None
         self.stays = self.process.stdout.readline() == b"more\n"
         length = self.process.stdout.read(8)
@@ -89,13 +78,7 @@ class Reader:
             return 0
 
     async def told(self, answer: Callable[[], bytes]) -> bytes:
-        """Wait for what `ask` or `answer` returns; a program that nobody waits for any more, or that takes too long, is ended.
-
-        Raises
-        ------
-        HTTPError
-            As of `answer`; 504 after `LONGEST_S`.
-        """
+        """Wait for what `ask` or `answer` returns; a program that nobody waits for any more, or that takes too long, is ended."""
         try:
             async with asyncio.timeout(LONGEST_S):
                 return await asyncio.to_thread(answer)
@@ -142,11 +125,6 @@ class Readers:
         """Return the answer to a question about a file, read anew where it is not in memory, or changed.
 
         Whoever waits may be cancelled. The file is read on as long as others wait for it.
-
-        Raises
-        ------
-        HTTPError
-            500: it could not be read. 504: not in `LONGEST_S`.
         """
         line = self._lines.setdefault(path, Line())
         line.asking += 1

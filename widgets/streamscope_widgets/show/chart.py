@@ -1,4 +1,4 @@
-"""Charts as data: what `plotly_chart` draws as Plotly figures and `still_chart` as SVG, with the same numbers, words and colours.
+"""Charts as data. `still_chart` draws them as SVG; `plotly_chart` draws a `RowChart` as a Plotly figure, with the same numbers and colours.
 
 A `RowChart` has categories from top to bottom and values from left to right. A `PlaneChart` has values on both axes.
 """
@@ -16,49 +16,32 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
-
-    Attributes
-    ----------
-    title : str
-        What it shows, with the unit.
-    low, high : float
-        What it extends over.
-    ticks : tuple of (float, str)
-        Positions with their labels; round numbers where there are none.
-    """
+    """An axis."""
 
     title: str
+    """What it shows, with the unit."""
     low: float
     high: float
+    """What it extends over."""
     ticks: tuple[tuple[float, str], ...] = ()
+    """Positions with their labels; round numbers where there are none."""
 
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar in each row, behind those of the series before.
-
-    Attributes
-    ----------
-    name : str
-        For the legend; empty for none.
-    colour, ink : str
-        Of the bars, and of the labels on them.
-    lengths : sequence of float
-    labels : sequence of str
-    meaning : str
-        Stands behind the value when the pointer rests on a bar: its unit and what it is.
-    outside : bool
-        Whether labels stand beside the bars.
-    """
+    """A bar in each row, behind those of the series before."""
 
     name: str
+    """For the legend; empty for none."""
     colour: str
     ink: str
+    """Of the bars, and of the labels on them."""
     lengths: Sequence[float]
     labels: Sequence[str]
     meaning: str
+    """Stands behind the value when the pointer rests on a bar: its unit and what it is."""
     outside: bool = False
+    """Whether labels stand beside the bars."""
 
 
 @dataclass(frozen=True)
@@ -94,26 +77,16 @@ class Note:
 
 @dataclass(frozen=True)
 class RowChart:
-    """A chart with categories from top to bottom.
-
-    Attributes
-    ----------
-    title : str
-        The finding.
-    axis : Axis
-    rows : tuple of str
-    series : tuple of Bars, Dots or Boxes
-    notes : tuple of Note
-    rule : float, optional
-        Where a line stands through all rows.
-    """
+    """A chart with categories from top to bottom."""
 
     title: str
+    """The finding."""
     axis: Axis
     rows: tuple[str, ...]
     series: tuple[Bars | Dots | Boxes, ...]
     notes: tuple[Note, ...] = ()
     rule: float | None = None
+    """Where a line stands through all rows."""
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
@@ -123,54 +96,30 @@ class RowChart:
 
 @dataclass(frozen=True)
 class Cells:
-    """A plane of coloured cells.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-        Middles of the columns and of the rows.
-    colour : integer array, rows x columns
-        Index into ``colours``.
-    colours : tuple of str
-    details : object array, rows x columns x values
-        What ``hover`` names as ``%{customdata[0]}`` and so on.
-    hover : str
-    """
+    """A plane of coloured cells."""
 
     x: Array
     y: Array
+    """float64: middles of the columns and of the rows."""
     colour: npt.NDArray[np.int64]
+    """Integer array, rows x columns: index into ``colours``."""
     colours: tuple[str, ...]
-    details: npt.NDArray[np.object_]
-    hover: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line with words at one of its points.
-
-    Attributes
-    ----------
-    x, y : float64 arrays
-    words : str
-    at : int
-        Index of the point that the words stand at.
-    dashed : bool
-        A boundary, and not a line of equal values.
-    colour : str
-        Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells.
-    details, hover : array, str
-        For such a line, what shows when the pointer rests on a point: ``hover`` names the columns of ``details`` as `Cells` does.
-    """
+    """A line with words at one of its points."""
 
     x: Array
     y: Array
+    """float64."""
     words: str
     at: int
+    """Index of the point that the words stand at."""
     dashed: bool = False
+    """A boundary, and not a line of equal values."""
     colour: str = ""
-    details: Array | None = None
-    hover: str = ""
+    """Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells."""
 
 
 @dataclass(frozen=True)
@@ -184,26 +133,16 @@ class Spot:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the pictures that stand beside each other.
-
-    Attributes
-    ----------
-    title : str
-    x, y : Axis
-    cells : Cells, optional
-        None for a grid instead.
-    lines : tuple of Line
-    labels : tuple of (float, float, str)
-        Bold words, and where their middle is.
-    spot : Spot, optional
-    """
+    """One of the pictures that stand beside each other."""
 
     title: str
     x: Axis
     y: Axis
     cells: Cells | None
+    """None for a grid instead."""
     lines: tuple[Line, ...]
     labels: tuple[tuple[float, float, str], ...]
+    """Bold words, and where their middle is."""
     spot: Spot | None = None
 
     @property

@@ -22,7 +22,7 @@ _CELLS = {
     "number": "text-align:right;padding:3px 10px;white-space:nowrap",
     "text": "text-align:left;padding:3px 10px;white-space:nowrap",
     "code": f"text-align:left;padding:3px 10px;white-space:nowrap;{CODE}",
-    "prose": "text-align:left;padding:3px 10px",
+    "prose": "text-align:left;padding:3px 10px;min-width:14em;white-space:normal;overflow-wrap:anywhere",
     "bar": "padding:3px 10px",
 }
 
@@ -59,42 +59,27 @@ def joined(parts: Iterable[str], between: str = "") -> Html:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    heading : str
-    meaning : str
-        Shown when the pointer rests on the heading.
-    kind : {"number", "text", "code", "prose", "bar"}
-        Numbers stand on the right; only prose is wrapped.
-    """
+    """A column of a table."""
 
     heading: str = ""
     meaning: str = ""
+    """Shown when the pointer rests on the heading."""
     kind: Literal["number", "text", "code", "prose", "bar"] = "number"
+    """Numbers stand on the right; only prose is wrapped, long names of kernels in it too."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
-
-    Attributes
-    ----------
-    cells : sequence of str
-        As many as there are columns; `Html` is not escaped.
-    bold : bool or collection of int
-        Whether all cells are bold, or which.
-    title : str
-        Shown when the pointer rests on the first cell.
-    style : str
-        Added to the style of each cell.
-    """
+    """A row of a table."""
 
     cells: Sequence[str]
+    """As many as there are columns; `Html` is not escaped."""
     bold: bool | Collection[int] = False
+    """Whether all cells are bold, or which."""
     title: str = ""
+    """Shown when the pointer rests on the first cell."""
     style: str = ""
+    """Added to the style of each cell."""
 
 
 def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
@@ -180,9 +165,16 @@ def lines(texts: Iterable[str]) -> Html:
     return joined(texts, "<br>")
 
 
+THEME_OF_VS_CODE = (
+    "<style>[data-vscode-theme-kind] .ss-picture{color-scheme:dark}[data-vscode-theme-kind$=light] .ss-picture{color-scheme:light}</style>"
+)
+"""A picture is dark in dark surroundings, for which a browser asks the page. VS Code's page does not say: it names the theme."""
+
+
 def image(svg: str, alt: str) -> Html:
     """Return an SVG document as a picture that untrusted notebooks keep."""
-    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, Html(data_uri(svg)))
+    picture = '{}<img class="ss-picture" style="max-width:100%;height:auto" alt="{}" src="{}">'
+    return fill(picture, Html(THEME_OF_VS_CODE), alt, Html(data_uri(svg)))
 
 
 def bar(length: float, colour: str) -> Html:

@@ -94,12 +94,8 @@ DARK = {
 def dark_style(drawing: str, scope: str = "") -> str:
     """Return CSS that gives the elements of a drawing their dark colours, where the page that shows it is dark and is not printed.
 
-    Parameters
-    ----------
-    drawing : str
-        SVG whose ``fill`` and ``stroke`` are attributes; only the colours that it has get a rule.
-    scope : str
-        A selector that comes before each rule, with a blank behind it.
+    ``drawing``: SVG whose ``fill`` and ``stroke`` are attributes; only the colours that it has get a rule.
+    ``scope``: a selector that comes before each rule, with a blank behind it.
     """
     rules = [
         f'{scope}[{name}="{light}"]{{{name}:{dark}}}'

@@ -16,15 +16,10 @@ FONT = "system-ui,-apple-system,'Segoe UI',Roboto,sans-serif"
 def shape(element: str, /, *content: str, **attributes: object) -> str:
     """Return an SVG element.
 
-    Parameters
-    ----------
-    element : str
-        For example ``"rect"``.
-    *content : str
-        SVG that stands in the element.
-    **attributes : object
-        Numbers are rounded to a tenth, texts escaped, and None is left out. ``font_size`` is the attribute ``font-size``, ``class_`` is
-        ``class``.
+    ``element``: for example ``"rect"``.
+    ``*content``: SVG that stands in the element.
+    ``**attributes``: numbers are rounded to a tenth, texts escaped, and None is left out. ``font_size`` is the attribute ``font-size``,
+        ``class_`` is ``class``.
     """
     written = "".join(f' {_name(name)}="{_value(value)}"' for name, value in attributes.items() if value is not None)
     return f"<{element}{written}>{''.join(content)}</{element}>" if content else f"<{element}{written}/>"
@@ -87,7 +82,7 @@ def lane_legend(entries: Sequence[tuple[str, str]], left: float, top: float = 9)
     parts, x = [], left
     for label, colour in entries:
         parts += [shape("rect", x=round(x), y=top, width=10, height=10, rx=2, fill=colour), small_text(x + 14, top + 9, label)]
-        x += 14 + 6.5 * len(label) + 16
+        x += 14 + 6.5 * len(label) + 3.5 * sum(map(label.count, "mwMW")) + 16
     return parts, x
 
 

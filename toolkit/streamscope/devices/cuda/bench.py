@@ -32,35 +32,22 @@ class PackedArguments:
 
 
 class CudaBench:
-    """Prepares launches for one stream of a CUDA device.
-
-    Parameters
-    ----------
-    device : CudaDevice
-    stream : CudaStream
-    what : str
-        Names the operator in errors.
-    owner : tuple of int, optional
-        Operation and part of the launch that is prepared. Its kernels stamp their blocks if the device's `stamping` is open.
-    """
+    """Prepares launches for one stream of a CUDA device."""
 
     def __init__(self, device: CudaDevice, stream: CudaStream, what: str = "a function", owner: tuple[int, int] | None = None) -> None:
         self.device = device
         self.stream = stream
         self.what = what
+        """Names the operator in errors."""
         self.owner = owner
+        """Operation and part of the launch that is prepared. Its kernels stamp their blocks if the device's `stamping` is open."""
         self.stamps = device.stamps
         self.tuned = device.tuned
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
         """Prepare a kernel of our own; without blocks, nothing is launched.
 
-        Parameters
-        ----------
-        source : KernelSource
-        blocks, threads : int
-        arguments : sequence
-            CuPy arrays, passed as pointers, and ctypes scalars.
+        ``arguments``: CuPy arrays, passed as pointers, and ctypes scalars.
         """
         if blocks == 0:
             return _nothing

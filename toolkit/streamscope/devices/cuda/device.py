@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.gate import CudaGate, gate_word
@@ -31,13 +30,12 @@ from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import stamped
-from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
+from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 
-Array = npt.NDArray[Any]
 Call = Callable[[], None]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
@@ -47,15 +45,7 @@ CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream th
 class CudaDevice:
     """One NVIDIA GPU.
 
-    Parameters
-    ----------
-    index : int
-        Which of the machine's GPUs.
-
-    Raises
-    ------
-    NoDeviceError
-        There is no usable GPU, or a library is missing.
+    ``index``: which of the machine's GPUs.
     """
 
     def __init__(self, index: int = 0) -> None:

@@ -129,13 +129,7 @@ class CudaGate:
         checked(cuda.cuStreamWaitValue32(stream.binding, address, self._number, _GREATER_OR_EQUAL))
 
     def open(self) -> None:
-        """Let the held streams go.
-
-        Raises
-        ------
-        DeviceError
-            It has opened by itself, because it held them for too long.
-        """
+        """Let the held streams go."""
         self._let_go()
         CAPTURES.allow(self)
         _watchdog.disarm(self)

@@ -94,28 +94,20 @@ def relaxed_captures() -> Iterator[None]:
 
 
 class CudaGraph:
-    """An instantiated graph, with the captured graph that it was made from or last updated with, which tells its nodes.
-
-    Parameters
-    ----------
-    captured : int
-        Address of the captured graph, which is taken over.
-    captures : Captures
-    uploads : cupy.cuda.Stream
-        On which it is put on the device. The host waits for that, since CUDA does not say that a launch on another stream does.
-    refused : str
-        Why the update was refused that this graph replaces.
-    """
+    """An instantiated graph, with the captured graph that it was made from or last updated with, which tells its nodes."""
 
     def __init__(self, captured: int, captures: Captures, uploads: Any, refused: str = "") -> None:
         runtime = libraries().runtime
         self.refused = refused
+        """Why the update was refused that this graph replaces."""
         self.kept: object = None
         """What must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
         self._uploads = uploads
+        """On which it is put on the device. The host waits for that, since CUDA does not say that a launch on another stream does."""
         self._captured = captured
+        """Address of the captured graph, which is taken over."""
         self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
         self._nodes: tuple[GraphNode, ...] | None = None

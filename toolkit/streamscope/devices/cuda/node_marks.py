@@ -16,12 +16,8 @@ class NodeMarks:
 
     The bytes lie in device memory, which can be read by a copy on another stream even if a kernel never ends.
 
-    Parameters
-    ----------
-    graph : int
-        Address of the graph, which gets as many nodes more.
-    nodes : sequence of int
-        Addresses of the nodes that are marked.
+    ``graph``: address of the graph, which gets as many nodes more.
+    ``nodes``: addresses of the nodes that are marked.
     """
 
     def __init__(self, graph: int, nodes: Sequence[int]) -> None:
@@ -50,11 +46,7 @@ class NodeMarks:
 def under_way(edges: Sequence[Sequence[int]], ended: Sequence[bool] | npt.NDArray[np.bool_]) -> list[int]:
     """Return the nodes that have not ended though all have that they wait for.
 
-    Parameters
-    ----------
-    edges : sequence of sequence of int
-        For each node those that it comes directly after.
-    ended : sequence of bool
+    ``edges``: for each node those that it comes directly after.
 
     Examples
     --------

@@ -62,43 +62,28 @@ _HUNG: list[object] = []
 class RawGraph:
     """A captured graph, whose nodes are operations of a program.
 
-    Parameters
-    ----------
-    graph : int
-        Address of the captured graph.
-    nodes : sequence of int
-        Address of each operation's node. Other nodes of the graph are empty.
-    edges : Edges
-        What the capture orders: operations, also where empty nodes lie between them.
-    keeping : callable
-        ``with keeping(): ...`` undoes what replays in the block change.
-    kept : object
-        What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use.
-
-    Attributes
-    ----------
-    edges : Edges
-    kept : object
-    check : callable
-        Called with the edges of each graph before it is made; raises where they miss an order that is needed.
-    put_back : callable
-        Puts back what a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
-        index, would else end up outside of its memory.
-    named : callable
-        Tells what an operation is called, in errors.
+    ``nodes``: address of each operation's node. Other nodes of the graph are empty.
     """
 
     def __init__(
         self, graph: int, nodes: Sequence[int], edges: Edges, keeping: Callable[[], AbstractContextManager[object]], kept: object
     ) -> None:
         self.edges = edges
+        """What the capture orders: operations, also where empty nodes lie between them."""
         self.check: Callable[[Edges], object] = _trusted
+        """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
         self.put_back: Callable[[], object] = _nothing
+        """Puts back what a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
+        index, would else end up outside of its memory."""
         self.named: Callable[[int], str] = "node {}".format
+        """Tells what an operation is called, in errors."""
         self._graph = graph
+        """Address of the captured graph."""
         self._nodes = tuple(nodes)
         self._keeping = keeping
+        """``with keeping(): ...`` undoes what replays in the block change."""
         self.kept = kept
+        """What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
         self._times_us: dict[_Asked, float] = {}
         self._waits_us: dict[_Asked, float] = {}
         self._lock = threading.RLock()
@@ -213,13 +198,6 @@ class RawGraph:
 
         They take turns, and the median counts. What the replays change is put back. The first of the orders is the freest. ``added`` says
         for each of them in which order its nodes are added.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
-        HungError
-            A replay does not end; the process cannot use the GPU any more.
         """
         return self._measured(self._times_us, lambda graphs: _median_times_us(graphs, self._stream, self.put_back), orders, added)
 
@@ -229,13 +207,6 @@ class RawGraph:
         The graphs are made anew, and take more turns than for `times_us`. Some orders take now less and now more, as their branches
         happen to meet on the device: a median of few turns, or of one graph, says little about them. So the mean counts, without the
         slowest tenth.
-
-        Raises
-        ------
-        DeviceError
-            The driver refuses.
-        HungError
-            A replay does not end; the process cannot use the GPU any more.
         """
         return self._measured(self._waits_us, lambda graphs: _mean_waits_us(graphs, self._stream, self.put_back), orders, added)
 
@@ -272,11 +243,7 @@ def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair],
     begin before all is done that comes before the node at the other end. So full edges that lead to such a kernel stay, too, where they
     agree with what is wanted.
 
-    Parameters
-    ----------
-    kinds : mapping of (int, int) to int
-        The data of each edge that is there, `FULL` or not.
-    wanted : Edges
+    ``kinds``: the data of each edge that is there, `FULL` or not.
 
     Examples
     --------
@@ -345,15 +312,7 @@ def _turns(graphs: Sequence[CudaGraph], once: Callable[[CudaGraph], float], most
 
 
 def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
-    """Wait for an event, in a way that Ctrl-C ends; ``names`` tells which nodes are under way.
-
-    Raises
-    ------
-    HungError
-        It does not come.
-    DeviceError
-        What was put on the device failed.
-    """
+    """Wait for an event, in a way that Ctrl-C ends; ``names`` tells which nodes are under way."""
     limit = time.monotonic() + STUCK_S
     while not event_done(event.ptr):
         if time.monotonic() > limit:

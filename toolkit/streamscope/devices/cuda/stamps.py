@@ -25,42 +25,28 @@ CHUNK_BLOCKS = 1 << 13
 
 @dataclass(frozen=True)
 class Slots:
-    """Where one kernel's blocks write.
-
-    Attributes
-    ----------
-    symbol : str
-        The kernel's name without stamps.
-    owner : tuple of int
-        Operation and part of the launch that it belongs to.
-    blocks, threads : int
-        Of the grid, and of each block.
-    chunk, first : int
-        Which piece of memory, and which row of it is its first block's.
-    """
+    """Where one kernel's blocks write."""
 
     symbol: str
+    """The kernel's name without stamps."""
     owner: tuple[int, int]
+    """Operation and part of the launch that it belongs to."""
     blocks: int
     threads: int
+    """Of the grid, and of each block."""
     chunk: int
     first: int
+    """Which piece of memory, and which row of it is its first block's."""
 
 
 class StampMemory:
-    """The stamps of all kernels that are bound for it (see `CudaDevice.stamping`).
-
-    Attributes
-    ----------
-    slots : list of Slots
-        Of each kernel, in the order in which they were bound. A kernel that is launched again writes to the same place.
-    too_large : set of (int, int)
-        Owners of kernels of more than `MOST_BLOCKS` blocks, which have no slots.
-    """
+    """The stamps of all kernels that are bound for it (see `CudaDevice.stamping`)."""
 
     def __init__(self, device: CudaDevice) -> None:
         self.slots: list[Slots] = []
+        """Of each kernel, in the order in which they were bound. A kernel that is launched again writes to the same place."""
         self.too_large: set[tuple[int, int]] = set()
+        """Owners of kernels of more than `MOST_BLOCKS` blocks, which have no slots."""
         self._device = device
         self._chunks: list[CudaBuffer] = []
         self._used = 0

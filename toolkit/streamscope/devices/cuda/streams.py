@@ -63,13 +63,7 @@ class CudaEvent:
 
 
 def event_done(pointer: int) -> bool:
-    """Tell whether the latest record of an event is done.
-
-    Raises
-    ------
-    DeviceError
-        What was put on the device failed. CuPy's events then are not done, for ever.
-    """
+    """Tell whether the latest record of an event is done."""
     runtime = libraries().runtime
     status = runtime.eventQuery(pointer)
     if status in (_SUCCESS, _NOT_READY):

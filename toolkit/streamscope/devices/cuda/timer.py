@@ -44,18 +44,12 @@ extern "C" __global__ void answering(volatile unsigned long long* question, vola
 
 @dataclass(frozen=True)
 class TimerClock:
-    """Maps the device's timer to the host's clock.
-
-    Attributes
-    ----------
-    offset_ns : int
-        Host time where the timer is 0. Whole: the timer counts from 1970, which leaves a float no nanoseconds.
-    uncertainty_ns : float
-        Half the width of the interval that the offset is known to lie in.
-    """
+    """Maps the device's timer to the host's clock."""
 
     offset_ns: int
+    """Host time where the timer is 0. Whole: the timer counts from 1970, which leaves a float no nanoseconds."""
     uncertainty_ns: float
+    """Half the width of the interval that the offset is known to lie in."""
 
 
 def align_timer(device: CudaDevice, stream: CudaStream) -> TimerClock:

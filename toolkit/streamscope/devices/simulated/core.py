@@ -67,16 +67,11 @@ class Appointment:
 
 
 class Timeline:
-    """Actions in order of their time; those of one time in the order in which they were put there.
-
-    Attributes
-    ----------
-    now_ns : float
-        How far the device has been simulated. It never passes the host's clock but while the host is blocked.
-    """
+    """Actions in order of their time; those of one time in the order in which they were put there."""
 
     def __init__(self) -> None:
         self.now_ns = 0.0
+        """How far the device has been simulated. It never passes the host's clock but while the host is blocked."""
         self._due: list[tuple[float, int, Appointment]] = []
         self._order = count()
 
@@ -124,23 +119,17 @@ class Core:
     """The state of one simulated device. Threads take turns, since there is one clock.
 
     The device is simulated lazily: up to the host's clock when the host looks at it, and beyond only while the host is blocked.
-
-    Attributes
-    ----------
-    lock : RLock
-        Held by who moves the device or its clock.
-    host_ns : float
-        The host's clock, in virtual ns.
-    captures : list of Capture
-        Captures that have begun and not ended.
     """
 
     def __init__(self, model: CostModel, delays: Delays | None) -> None:
         self.lock = RLock()
+        """Held by who moves the device or its clock."""
         self.model = model
         self.timeline = Timeline()
         self.captures: list[Capture] = []
+        """Captures that have begun and not ended."""
         self.host_ns = 0.0
+        """The host's clock, in virtual ns."""
         self.replay_ids = count()
         self._delays = delays
         self._watch = Watch()
@@ -159,13 +148,7 @@ class Core:
             self._raise_stop()
 
     def block(self, condition: Callable[[], bool], what: str) -> None:
-        """Block the host until a condition of the device holds.
-
-        Raises
-        ------
-        DeviceError
-            It never will. Waits are for earlier work only, so it can only be that a closed gate holds everything.
-        """
+        """Block the host until a condition of the device holds."""
         self.catch_up()
         with self.lock, deferred() as interrupts:
             held = not self.timeline.run_until(lambda: condition() or interrupts.due or self._watch.stop is not None)

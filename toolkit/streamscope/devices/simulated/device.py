@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
@@ -21,7 +20,7 @@ from streamscope.devices.simulated.memory import Memory, SimulatedBlock, Simulat
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
-from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
+from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
@@ -29,8 +28,6 @@ from streamscope.trace.info import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
-
-Array = npt.NDArray[Any]
 
 
 class SimulatedDevice:
@@ -40,16 +37,9 @@ class SimulatedDevice:
     Deterministic. The host's clock is virtual: each call moves it by the call's cost. Several threads may use the device; their calls take
     turns on that one clock.
 
-    Parameters
-    ----------
-    model : CostModel, optional
-        What everything costs; the built-in ``h200`` by default.
-    prices : Prices, optional
-        What each launch costs; by the model, by default.
-    delays : callable, optional
-        ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
-    measured_on : str
-        The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's.
+    ``model``: what everything costs; the built-in ``h200`` by default.
+    ``prices``: what each launch costs; by the model, by default.
+    ``delays``: ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
     """
 
     def __init__(
@@ -58,6 +48,7 @@ class SimulatedDevice:
         self._model = model or CostModel.load()
         self._prices = prices or self._model
         self._measured_on = measured_on
+        """The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's."""
         self._core = Core(self._model, delays)
         self._execution = Execution(self._core)
         self.lock = self._core.lock

@@ -7,9 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog, LogRecord
@@ -18,9 +15,7 @@ from streamscope.devices.simulated.core import Action, Appointment, Core, Timeli
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
-
-Array = npt.NDArray[Any]
+from streamscope.program.launch import RESULTS_HINT, Array, Launch, LaunchKind, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +70,10 @@ class Execution:
     def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
 
-        Parameters
-        ----------
-        work : Work
-        finished : callable
-        stream : str
-            Where it was put, for the log.
-        stretch : float
-            Factor on its duration.
-        gap_ns : float
-            Between its pieces, if there are several.
-        replay : int
-            Which graph launch it belongs to; -1 outside graphs.
+        ``stream``: where it was put, for the log.
+        ``stretch``: factor on its duration.
+        ``gap_ns``: between its pieces, if there are several.
+        ``replay``: which graph launch it belongs to; -1 outside graphs.
         """
         _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
 

@@ -24,20 +24,13 @@ UPDATE_SHARE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of a graph: a launch, or the record of a timed event.
-
-    Attributes
-    ----------
-    content : Work or SimulatedEvent
-    stream : str
-        Name of the stream that was captured.
-    after : frozenset of int
-        The nodes that it depends on.
-    """
+    """One node of a graph: a launch, or the record of a timed event."""
 
     content: Work | SimulatedEvent
     stream: str
+    """Name of the stream that was captured."""
     after: frozenset[int]
+    """The nodes that it depends on."""
 
     @property
     def is_copy(self) -> bool:
@@ -85,13 +78,7 @@ class Capture:
         origin.core.captures.append(self)
 
     def launch(self, stream: SimulatedStream, work: Work) -> None:
-        """Add a launch.
-
-        Raises
-        ------
-        EngineError
-            It cannot be captured, which breaks the capture; or the capture is broken.
-        """
+        """Add a launch."""
         self._check()
         launch = work.launch
         if not launch.capturable:
@@ -108,13 +95,7 @@ class Capture:
             event.mark = Mark(self, self._frontiers[stream])
 
     def wait(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
-        """Let a stream wait for an event; a stream from outside joins the capture.
-
-        Raises
-        ------
-        EngineError
-            The event is not one that this capture can wait for, which breaks it; or the capture is broken, or over.
-        """
+        """Let a stream wait for an event; a stream from outside joins the capture."""
         self._check()
         if self._over:
             raise EngineError("a stream cannot wait for an event that was last recorded in a capture", hint="record the event anew")
@@ -142,13 +123,7 @@ class Capture:
         return len(self.nodes)
 
     def end(self) -> list[Node]:
-        """End the capture and return its nodes; the streams are usable again, also after an error.
-
-        Raises
-        ------
-        EngineError
-            The capture is broken, or a forked stream was not joined.
-        """
+        """End the capture and return its nodes; the streams are usable again, also after an error."""
         self.leave()
         if self._error is None and (unjoined := self._unjoined()):
             names = ", ".join(map(repr, unjoined))
@@ -187,22 +162,15 @@ class Capture:
 
 
 class SimulatedGraph:
-    """An instantiated graph; `streamscope.devices.protocol.Graph`.
-
-    Parameters
-    ----------
-    core : Core
-    nodes : sequence of Node
-        In the order of capture, in which every node comes after those that it depends on.
-    refused : str
-        Why the update was refused that this graph replaces.
-    """
+    """An instantiated graph; `streamscope.devices.protocol.Graph`."""
 
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
         self.core = core
         self._nodes = nodes
+        """In the order of capture, in which every node comes after those that it depends on."""
         self._edges = _Edges.of(nodes)
         self._refused = refused
+        """Why the update was refused that this graph replaces."""
         self._latest = Moment()
         self._latest.come(0.0)
 
@@ -264,27 +232,7 @@ class _Edges:
 class GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
-    __slots__ = (
-        "_core",
-        "_delays",
-        "_edges",
-        "_free_ns",
-        "_id",
-        "_missing",
-        "_nodes",
-        "_previous",
-        "_records",
-        "_stream",
-        "_unfinished",
-    )
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        edges: _Edges,
-        stream: SimulatedStream,
-        previous: Moment,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._edges = edges

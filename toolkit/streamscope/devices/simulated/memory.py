@@ -18,30 +18,21 @@ import numpy.typing as npt
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
-from streamscope.program.launch import HostCall, Launch, read_only
+from streamscope.program.launch import Array, HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
-
-Array = npt.NDArray[Any]
 
 POISON_BYTE = 0x5A
 _NO_ARRAY: Array = np.empty(0)
 
 
 class SimulatedBlock:
-    """Memory without a shape; `streamscope.devices.protocol.Block`.
-
-    Attributes
-    ----------
-    nbytes : int
-    place : Place
-    memory : array, optional
-        None until something is written, and again when that was let go.
-    """
+    """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
     def __init__(self, nbytes: int, place: Place, memory: npt.NDArray[np.uint8] | None = None) -> None:
         self.nbytes = nbytes
         self.place = place
         self.memory = memory
+        """None until something is written, and again when that was let go."""
 
     def take(self) -> npt.NDArray[np.uint8]:
         """Return its memory, which it takes now if it has none."""
@@ -55,13 +46,7 @@ class SimulatedBlock:
 
 
 class SimulatedBuffer:
-    """Memory of one variable; `streamscope.devices.protocol.Buffer`.
-
-    Raises
-    ------
-    DeviceError
-        The block is smaller than the array.
-    """
+    """Memory of one variable; `streamscope.devices.protocol.Buffer`."""
 
     def __init__(self, block: SimulatedBlock, spec: ArraySpec) -> None:
         if block.nbytes < spec.nbytes:
@@ -152,13 +137,7 @@ class Memory:
         return 1 - self._used / self._capacity
 
     def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
-        """Return a block; its memory is free again when it is collected.
-
-        Raises
-        ------
-        OutOfMemoryError
-            More device memory than the model has, or more memory than this machine has.
-        """
+        """Return a block; its memory is free again when it is collected."""
         self._collect()
         if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
@@ -184,13 +163,7 @@ class Memory:
 
 
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:
-    """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it.
-
-    Raises
-    ------
-    DeviceError
-        There are too many or too few results, or one does not fit.
-    """
+    """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it."""
     if len(results) != len(targets):
         raise DeviceError(f"{what} returned {len(results)} arrays for {len(targets)} variables")
     for result, target in zip(results, targets, strict=True):

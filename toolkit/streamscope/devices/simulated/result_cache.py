@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamscope.program.launch import Launch, Reference, call_reference
-
-Array = npt.NDArray[Any]
+from streamscope.program.launch import Array, Launch, Reference, call_reference
 
 MOST_BYTES = 256 << 20
 """Memory for inputs and results that are kept, over all launches."""
@@ -40,17 +36,13 @@ class ResultCache:
     A comparison runs a program dozens of times on the same inputs, and NumPy takes a thousand times longer for a convolution than a GPU.
     A reference is a function of its arguments, unless its operator is declared stateful; what only a user's operator does is left alone
     unless its author declares flops. What a missing wait makes of the inputs differs from what is kept, so it is computed as it is.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes that are kept now.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[int, Computed] = OrderedDict()
         self.nbytes = 0
+        """Bytes that are kept now."""
 
     def results(self, launch: Launch, reference: Reference, arguments: Sequence[Array]) -> Sequence[Array]:
         """Return what a launch's reference makes of its arguments; the results must not be changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from streamscope.devices.protocol import Event, Stream
@@ -17,53 +18,38 @@ if TYPE_CHECKING:
     from streamscope.devices.simulated.graphs import Capture, Mark
 
 
+@dataclass(slots=True, eq=False)
 class Item:
     """One entry of a stream's queue.
 
-    Attributes
-    ----------
-    begin : callable
-        ``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns.
-    content : Work or Moment, optional
-        What is launched, or waited for.
-    delay_ns, stretch : float
-        What is added to its start (of a record: the time that it takes), and the factor on its duration.
-    arrival_ns : float
-        When the host had put it there.
-    done : Moment
-        When the stream goes on to the next.
+    Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
     """
 
-    # Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
-    __slots__ = ("arrival_ns", "begin", "content", "delay_ns", "done", "stretch")
-
-    def __init__(self, begin: Begin, content: Work | Moment | None = None, delay_ns: float = 0.0, stretch: float = 1.0) -> None:
-        self.begin = begin
-        self.content = content
-        self.delay_ns = delay_ns
-        self.stretch = stretch
-        self.arrival_ns = 0.0
-        self.done = Moment()
+    begin: Begin
+    """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
+    content: Work | Moment | None = None
+    """What is launched, or waited for."""
+    delay_ns: float = 0.0
+    stretch: float = 1.0
+    """What is added to its start (of a record: the time that it takes), and the factor on its duration."""
+    arrival_ns: float = 0.0
+    """When the host had put it there."""
+    done: Moment = field(default_factory=Moment)
+    """When the stream goes on to the next."""
 
 
 Begin = Callable[["SimulatedStream", Item], None]
 
 
 class SimulatedStream:
-    """An in-order queue; `streamscope.devices.protocol.Stream`.
-
-    Attributes
-    ----------
-    capture : Capture or None
-        The capture that the stream takes part in.
-    last : Moment or None
-        When the newest item will be done; None before the first.
-    """
+    """An in-order queue; `streamscope.devices.protocol.Stream`."""
 
     def __init__(self, core: Core, name: str) -> None:
         self.core = core
         self.capture: Capture | None = None
+        """The capture that the stream takes part in."""
         self.last: Moment | None = None
+        """When the newest item will be done; None before the first."""
         self._name = name
         self._items: deque[Item] = deque()
         self._free_ns = -math.inf
@@ -171,20 +157,14 @@ def _begin_record(stream: SimulatedStream, item: Item) -> None:
 
 
 class SimulatedEvent:
-    """A point in a stream; `streamscope.devices.protocol.Event`.
-
-    Attributes
-    ----------
-    latest : Moment or None
-        The latest record, which is when its stream gets there; None before the first.
-    mark : Mark or None
-        Where in a capture it was recorded, if that was the latest record.
-    """
+    """A point in a stream; `streamscope.devices.protocol.Event`."""
 
     def __init__(self, core: Core, *, timing: bool) -> None:
         self.core = core
         self.latest: Moment | None = None
+        """The latest record, which is when its stream gets there; None before the first."""
         self.mark: Mark | None = None
+        """Where in a capture it was recorded, if that was the latest record."""
         self._timing = timing
 
     @property
@@ -210,13 +190,7 @@ class SimulatedEvent:
         return self.latest is None or self.latest.time_ns is not None
 
     def time_ns(self) -> float:
-        """Return the time of the latest record.
-
-        Raises
-        ------
-        DeviceError
-            The event has no timing, was not recorded, or is not done.
-        """
+        """Return the time of the latest record."""
         if not self._timing:
             raise DeviceError("the event was made without timing, so it has no time", hint="make the event with timing=True")
         self.core.catch_up()

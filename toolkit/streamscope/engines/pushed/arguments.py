@@ -61,13 +61,7 @@ def checked_name(name: object) -> str | None:
 
 
 def checked_function(function: Callable[..., Any], name: str | None, attributes: Mapping[str, Any], priority: int) -> str:
-    """Return what errors are to call an operation.
-
-    Raises
-    ------
-    ProgramError
-        The function cannot be called, a function or an attribute cannot be looked up, or the name or the priority is of a wrong type.
-    """
+    """Return what errors are to call an operation."""
     if not callable(function):
         raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
     title = checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__

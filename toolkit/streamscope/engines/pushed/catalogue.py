@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,42 +44,26 @@ def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
         memory.free(buffers.pop(), () if last is None else ((lane.stream, last),))
 
 
+@dataclass(slots=True, eq=False)
 class Part:
-    """One template with its variables.
+    """One template with its variables."""
 
-    Attributes
-    ----------
-    name : str
-    template : Template
-    inputs : tuple of VariableState
-        What it reads, each once, as the inputs of the template's program.
-    reads, writes : tuple of VariableState
-        What it only reads, and what it writes.
-    calls : dict of int to tuple of callables
-        By lane: the calls that put it on the lane's stream.
-    """
+    name: str
+    template: Template
+    inputs: tuple[VariableState, ...]
+    """What it reads, each once, as the inputs of the template's program."""
+    writes: tuple[VariableState, ...]
+    reads: tuple[VariableState, ...] = field(init=False)
+    """What it only reads."""
+    calls: dict[int, tuple[Call, ...]] = field(default_factory=dict)
+    """By lane: the calls that put it on the lane's stream."""
+    _scratch: list[Scratch] = field(default_factory=list)
 
-    __slots__ = ("_scratch", "calls", "inputs", "name", "reads", "template", "writes")
-
-    def __init__(self, name: str, template: Template, inputs: Sequence[VariableState], writes: Sequence[VariableState]) -> None:
-        self.name = name
-        self.template = template
-        self.inputs = tuple(inputs)
-        self.writes = tuple(writes)
-        self.reads = tuple(state for state in inputs if state not in self.writes)
-        self.calls: dict[int, tuple[Call, ...]] = {}
-        self._scratch: list[Scratch] = []
+    def __post_init__(self) -> None:
+        self.reads = tuple(state for state in self.inputs if state not in self.writes)
 
     def bind(self, device: Device, memory: MemoryPool, lane: Lane) -> tuple[Call, ...]:
-        """Prepare the launches for a lane, with memory for variables that nothing has written before.
-
-        Raises
-        ------
-        OutOfMemoryError
-            The message names the operation.
-        DeviceError
-            A launch cannot run on the device.
-        """
+        """Prepare the launches for a lane, with memory for variables that nothing has written before."""
         program, stream = self.template.program, lane.stream
         for state in self.writes:
             state.allocate(memory, stream, self.name)
@@ -103,40 +88,30 @@ class Part:
         return calls
 
 
+@dataclass(slots=True, eq=False)
 class Application:
-    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there.
+    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there."""
 
-    Attributes
-    ----------
-    parts : tuple of Part
-        One, but in bulk; in this order on one stream.
-    reads, writes : tuple of VariableState
-        What the parts only read, and what one of them writes; each once.
-    priority : bool
-        It goes on the stream of higher priority.
-    lines : tuple of str or None
-        The user's line of each part, where it is known already.
-    estimate_ns : float
-        About how long it runs alone.
-    lane : Lane or None
-        Where it goes always; None if that is chosen afresh each time.
-    kind : LaunchKind
-        Of the parts' launches, see `Template`.
-    launches : bool
-        There is something to put on a stream; on empty arrays there is not.
-    """
+    parts: tuple[Part, ...]
+    """One, but in bulk; in this order on one stream."""
+    priority: bool
+    """It goes on the stream of higher priority."""
+    lines: tuple[str | None, ...]
+    """The user's line of each part, where it is known already."""
+    estimate_ns: float
+    """About how long it runs alone."""
+    lane: Lane | None
+    """Where it goes always; None if that is chosen afresh each time."""
+    kind: LaunchKind = field(init=False)
+    """Of the parts' launches, see `Template`."""
+    launches: bool = field(init=False)
+    """There is something to put on a stream; on empty arrays there is not."""
+    reads: tuple[VariableState, ...] = field(init=False)
+    writes: tuple[VariableState, ...] = field(init=False)
+    """What the parts only read, and what one of them writes; each once."""
 
-    __slots__ = ("estimate_ns", "kind", "lane", "launches", "lines", "parts", "priority", "reads", "writes")
-
-    def __init__(
-        self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
-    ) -> None:
-        self.parts = tuple(parts)
-        self.priority = priority
-        self.lines = tuple(lines)
-        self.estimate_ns = estimate_ns
-        self.lane = lane
-        self.kind: LaunchKind = self.parts[0].template.kind
+    def __post_init__(self) -> None:
+        self.kind = self.parts[0].template.kind
         self.launches = any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
@@ -150,10 +125,10 @@ class Application:
 def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
     """Return operations, with the user's lines, as one."""
     applications, lines = zip(*pushed, strict=True)
-    parts = [part for application in applications for part in application.parts]
+    parts = tuple(part for application in applications for part in application.parts)
     estimate_ns = sum(application.estimate_ns for application in applications)
     first = applications[0]
-    return Application(parts, priority=first.priority, lines=lines, estimate_ns=estimate_ns, lane=first.lane)
+    return Application(parts, first.priority, lines, estimate_ns, first.lane)
 
 
 class RecentlyUsed(dict[K, V | None]):
@@ -161,18 +136,13 @@ class RecentlyUsed(dict[K, V | None]):
 
     Entries have two generations. When the young one is full it becomes the old one, and the old one's entries are dropped. An old entry
     that is used becomes young again. So the cache keeps the ``most`` entries that were used last, and at most twice as many.
-
-    Parameters
-    ----------
-    most : int
-    dropped : callable, optional
-        Called with key and value of each entry that had to make room.
     """
 
     def __init__(self, most: int, dropped: Callable[[K, V], None] | None = None) -> None:
         super().__init__()
         self._most = most
         self._dropped = dropped
+        """Called with key and value of each entry that had to make room."""
         self._old: dict[K, V | None] = {}
 
     def __missing__(self, key: K) -> V | None:
@@ -215,18 +185,13 @@ class Catalogue:
     """Templates and applications of one engine.
 
     Keys hold the numbers of variables, so that a variable can go while applications of it are kept; `forget` drops those.
-
-    Attributes
-    ----------
-    applications : RecentlyUsed
-        By key; the caller holds the lock.
-    misses : int
-        Applications that were not kept, and so were made.
     """
 
     def __init__(self, issuer: Issuer) -> None:
         self.misses = 0
+        """Applications that were not kept, and so were made."""
         self.applications: RecentlyUsed[Key, Application] = RecentlyUsed(APPLICATIONS, self._unlink)
+        """By key; the caller holds the lock."""
         self._templates: RecentlyUsed[Key, Template] = RecentlyUsed(TEMPLATES)
         self._keys: defaultdict[int, set[Key]] = defaultdict(set)
         self._issuer = issuer
@@ -243,10 +208,10 @@ class Catalogue:
     ) -> Application:
         """Make an application and, with a key, keep it; the caller holds the lock."""
         self.misses += 1
-        part = Part(name, template, tuple(dict.fromkeys(arguments)), writes)
+        part = Part(name, template, tuple(dict.fromkeys(arguments)), tuple(writes))
         estimate_ns = sum(self._issuer.device.estimate_ns(launch) for launch in template.launches)
         lane = self._issuer.lane_for(template.kind, priority=priority)
-        application = Application([part], priority=priority, lines=[None], estimate_ns=estimate_ns, lane=lane)
+        application = Application((part,), priority, (None,), estimate_ns, lane)
         if key is not None:
             self.applications.put(key, application)
             for state in application.states:
@@ -261,13 +226,7 @@ class Catalogue:
         writes: Sequence[VariableState],
         attributes: Mapping[str, Any],
     ) -> Template:
-        """Return the template of a function for variables like these, traced if it is not kept, with no lock held.
-
-        Raises
-        ------
-        TracingError
-        ProgramError
-        """
+        """Return the template of a function for variables like these, traced if it is not kept, with no lock held."""
         key = template_key(function, arguments, writes, attributes)
         with self._issuer.lock:
             found = self._templates[key]

@@ -8,13 +8,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
+from streamscope.program.launch import Array
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place, host_array
 
@@ -24,26 +24,19 @@ if TYPE_CHECKING:
     from streamscope.engines.pushed.pushing import Pusher
     from streamscope.engines.pushed.scheduler import Scheduler
 
-Array = npt.NDArray[Any]
 
 _NUMBERS = count()
 """Numbers of variables, of all engines: the quick way of a push knows a variable by its number alone."""
 
 
 class Lifetimes:
-    """The variables of one engine.
-
-    Attributes
-    ----------
-    live : dict of int to VariableState
-        Those that have not been deleted.
-    dropped : deque of Handle
-        Those that Python has let go; see `collect`.
-    """
+    """The variables of one engine."""
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue) -> None:
         self.live: dict[int, VariableState] = {}
+        """Those that have not been deleted."""
         self.dropped: deque[Handle] = deque()
+        """Those that Python has let go; see `collect`."""
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
@@ -119,7 +112,7 @@ class Contents:
         title = f"write {state.name}"
         if state.place is Place.HOST:
             copy = array.copy()
-            self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), {}, 0.0))
+            self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), duration_ns=0.0))
         else:
             staging = self._staging(state)
             self._fill(self._pusher.state_of(staging), array)
@@ -162,7 +155,7 @@ class Contents:
 
         if not state.written:
             raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
-        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)))
+        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), duration_ns=0.0)))
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
 
@@ -12,39 +13,30 @@ KEPT = 100
 """How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Fault:
-    """Why an operation did not do what it was asked for.
+    """Why an operation did not do what it was asked for."""
 
-    Attributes
-    ----------
-    name, where : str
-        The operation, and the user's line that pushed it.
-    cause : BaseException or None
-        As `kept` leaves it; once it was raised, the error has it.
-    pushed : int or None
-        The operation's number, see `FaultLog.number`; None until the fault is kept.
-    raised : int or None
-        The number of the wait that has raised it.
-    """
+    name: str
+    where: str
+    """The operation, and the user's line that pushed it."""
+    cause: BaseException | None
+    """As `kept` leaves it; once it was raised, the error has it."""
+    pushed: int | None = None
+    """The operation's number, see `FaultLog.number`; None until the fault is kept."""
+    raised: int | None = None
+    """The number of the wait that has raised it."""
 
-    __slots__ = ("__weakref__", "cause", "name", "pushed", "raised", "where")
-
-    def __init__(self, name: str, where: str, cause: BaseException, pushed: int | None = None) -> None:
-        self.name = name
-        self.where = where
-        self.cause: BaseException | None = kept(cause)
-        self.pushed = pushed
-        self.raised: int | None = None
+    def __post_init__(self) -> None:
+        if self.cause is not None:
+            self.cause = kept(self.cause)
 
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
 
         An operation pushed later reads the values that are there. When it runs does not matter.
 
-        Parameters
-        ----------
-        pushed : int or None
-            The operation's number; None for one that runs as it is pushed.
+        ``pushed``: the operation's number; None for one that runs as it is pushed.
         """
         return self.raised is None or (pushed is not None and pushed < self.raised)
 
@@ -71,18 +63,14 @@ class FaultLog:
 
     Each is raised once. A wait for all raises first what was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
     it is raised where its variable is waited for, and a wait for all counts it.
-
-    Attributes
-    ----------
-    live : bool
-        Whether there are any, so that operations must look at what they read.
-    number : callable
-        Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of all.
     """
 
     def __init__(self) -> None:
         self.live = False
+        """Whether there are any, so that operations must look at what they read."""
         self.number = count(1).__next__
+        """Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of
+        all."""
         self._faults: list[Fault] = []
         self._later = Alive[int, Fault]()  # by address
         self._more = 0

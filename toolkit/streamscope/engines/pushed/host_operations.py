@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -22,41 +23,23 @@ DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
 
 
+@dataclass(eq=False)
 class HostFunction:
-    """A function with the variables it is called on.
+    """A function with the variables it is called on."""
 
-    Attributes
-    ----------
-    name, where : str
-        What errors call it, and the user's line that pushed it.
-    function : callable
-        ``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``.
-    arguments, writes : sequence of VariableState
-    attributes : mapping
-    duration_ns : float
-        On the simulated device.
-    in_turn : callable
-        Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        where: str,
-        function: Callable[..., Any],
-        arguments: Sequence[VariableState],
-        writes: Sequence[VariableState],
-        attributes: Mapping[str, Any],
-        duration_ns: float = DURATION_NS,
-    ) -> None:
-        self.name = name
-        self.where = where
-        self.function = function
-        self.arguments = tuple(arguments)
-        self.writes = tuple(dict.fromkeys(writes))
-        self.attributes = dict(attributes)
-        self.duration_ns = duration_ns
-        self.in_turn: Callable[[], object] = int
+    name: str
+    where: str
+    """What errors call it, and the user's line that pushed it."""
+    function: Callable[..., Any]
+    """``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``."""
+    arguments: tuple[VariableState, ...]
+    writes: tuple[VariableState, ...]
+    """Each once."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    duration_ns: float = DURATION_NS
+    """On the simulated device."""
+    in_turn: Callable[[], object] = int
+    """Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`."""
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
@@ -116,24 +99,18 @@ class HostQueue:
     has waited too long lets all moves go as they come from then on.
 
     The caller holds the engine's lock, but for `wait` and `release`.
-
-    Parameters
-    ----------
-    pools : sequence of Workers
-    now_ns : callable
-        Returns the device's clock.
-    ordered : bool
-        That clock is virtual. Else all moves go as they come; an attribute, too, which `release` clears.
     """
 
     def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int], *, ordered: bool = True) -> None:
         self._pools = pools
         self._now_ns = now_ns
+        """Returns the device's clock."""
         self._idle = [pool.most for pool in pools]
         self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
         self._moves: deque[Latch] = deque()
         self._awaited: list[Latch] = []
         self.ordered = ordered
+        """That clock is virtual. Else all moves go as they come; an attribute, too, which `release` clears."""
 
     def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
         """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move."""

@@ -31,30 +31,23 @@ class Issuer:
 
     Ctrl-C may come in the middle of `issue`, since to put it off takes as long as all of that. The operation then counts as failed, and
     the device is waited for, so that no event can be missing behind what was launched.
-
-    Attributes
-    ----------
-    lock : RLock
-        The device's. Guards the engine, and the order of calls on streams; engines on one device share it.
-    compute : tuple of Lane
-        The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies.
-    known : tuple of int
-        For each lane, the position up to which the host knows its items to be done.
-    torn : bool
-        An operation was interrupted while it was issued, and the device has not been waited for since.
     """
 
     def __init__(self, device: Device, *, synchronous: bool, streams: int) -> None:
         self.device = device
         self.lock = device.lock
+        """The device's. Guards the engine, and the order of calls on streams; engines on one device share it."""
         self.memory = MemoryPool(device)
         self.faults = FaultLog()
         self.torn = False
+        """An operation was interrupted while it was issued, and the device has not been waited for since."""
         names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
         made = (device.stream(name, priority=int(name == PRIORITY)) for name in names)
         self.lanes = tuple(Lane(device, stream, index, len(names)) for index, stream in enumerate(made))
         self.compute = self.lanes[:streams]
+        """The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies."""
         self.known: Clock = (0,) * len(names)
+        """For each lane, the position up to which the host knows its items to be done."""
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
         self._synchronous = synchronous
         self._issuing = False

@@ -23,13 +23,6 @@ class EventStamp(Stamp):
     MXNet's pool has a fixed number of slots a device and goes round them, so a slot can be recorded again while a variable still waits for
     its old record. Here the event returns to its lane when the last holder lets go, which CPython's reference counting notices at once. So
     there are as many events as were ever held together, and no more.
-
-    Attributes
-    ----------
-    event : Event
-        Only to be waited for.
-    end_ns : float
-        When the item is expected to be done, on the host's clock.
     """
 
     # Python calls what it finds in the slot: a C function, in which no Ctrl-C can come. In a method, Python would swallow it.
@@ -41,37 +34,16 @@ class EventStamp(Stamp):
         self.position = position
         self.clock = clock
         self.event = event
+        """Only to be waited for."""
         self.end_ns = end_ns
+        """When the item is expected to be done, on the host's clock."""
         self.__del__ = give_back
 
 
 class Lane:
     """A stream with its events and its clock.
 
-    Parameters
-    ----------
-    device : Device
-        Makes the events, without timing.
-    stream : Stream
-    index, lanes : int
-        The lane's number, and how many there are.
-
-    Attributes
-    ----------
-    index : int
-    stream : Stream
-    clock : tuple of int
-        What is known to be done before the next item.
-    position : int
-        Number of items issued, and so of events recorded.
-    last : EventStamp or None
-        The newest item.
-    free_ns : float
-        When all that was issued is expected to be done, on the host's clock; kept only where there is a choice of streams.
-    issued_ns : float
-        Expected duration of all that was ever issued; kept likewise.
-    waits : int
-        Waits for events of other lanes that were put on the stream.
+    ``index``, ``lanes``: the lane's number, and how many there are.
     """
 
     __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
@@ -80,12 +52,19 @@ class Lane:
         self.index = index
         self.stream = stream
         self.clock: Clock = (0,) * lanes
+        """What is known to be done before the next item."""
         self.position = 0
+        """Number of items issued, and so of events recorded."""
         self.last: EventStamp | None = None
+        """The newest item."""
         self.free_ns = 0.0
+        """When all that was issued is expected to be done, on the host's clock; kept only where there is a choice of streams."""
         self.issued_ns = 0.0
+        """Expected duration of all that was ever issued; kept likewise."""
         self.waits = 0
+        """Waits for events of other lanes that were put on the stream."""
         self._device = device
+        """Makes the events, without timing."""
         self._free: deque[Event] = deque()  # Appending and popping are atomic: a stamp may end on any thread, in the middle of anything.
         # All of them, free or held, each with what gives it back. Garbage that the collector finds in a cycle is finalised as a whole, so
         # an event that only a stamp held would come back, and be destroyed as well.

@@ -47,28 +47,19 @@ def size_class(nbytes: int) -> int:
 
 @dataclass
 class MemoryStatistics:
-    """What a pool holds of one kind of memory, and what it has done.
-
-    Attributes
-    ----------
-    in_use_bytes : int
-        Size of the blocks that are handed out.
-    high_water_bytes : int
-        The most that ``in_use_bytes`` has been.
-    reserved_bytes : int
-        Size of all blocks taken from the device and not given back, in use or free.
-    allocations, reuses : int
-        Requests served with memory new from the device, and with a block that was there.
-    waits : int
-        Waits put on streams before a block could be used again.
-    """
+    """What a pool holds of one kind of memory, and what it has done."""
 
     in_use_bytes: int = 0
+    """Size of the blocks that are handed out."""
     high_water_bytes: int = 0
+    """The most that ``in_use_bytes`` has been."""
     reserved_bytes: int = 0
+    """Size of all blocks taken from the device and not given back, in use or free."""
     allocations: int = 0
     reuses: int = 0
+    """Requests served with memory new from the device, and with a block that was there."""
     waits: int = 0
+    """Waits put on streams before a block could be used again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,21 +137,14 @@ class MemoryPool:
 
     Memory that is handed out for a stream may be used there at once; on another stream, only behind what the first use on that
     stream comes behind (an event, as for any other dependency).
-
-    Parameters
-    ----------
-    device : Device
-        Where the memory comes from.
-
-    Attributes
-    ----------
-    reclaim : callable
-        Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make again.
     """
 
     def __init__(self, device: Device) -> None:
         self.reclaim: Callable[[], object] = lambda: None
+        """Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make
+        again."""
         self._device = device
+        """Where the memory comes from."""
         self._stores = {place: _Store() for place in Place}
         self._held: dict[int, _Held] = {}
         self._freed: deque[_Free] = deque()
@@ -175,15 +159,10 @@ class MemoryPool:
     def allocate(self, spec: ArraySpec, place: Place, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
         """Hand out memory for an array; its contents are undefined.
 
-        Parameters
-        ----------
-        spec : ArraySpec
-        place : Place
-            Device memory, or page-locked host memory.
-        stream : Stream, optional
-            The stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at once.
-        purpose : str
-            What the memory is for, for the error message.
+        ``place``: device memory, or page-locked host memory.
+        ``stream``: the stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at
+            once.
+        ``purpose``: what the memory is for, for the error message.
         """
         with self._lock:
             self._collect()
@@ -197,18 +176,9 @@ class MemoryPool:
     def free(self, buffer: Buffer, after: Sequence[tuple[Stream, EventStamp]] = ()) -> None:
         """Take memory back. Takes no lock, so that a finaliser may call it in the middle of anything.
 
-        Parameters
-        ----------
-        buffer : Buffer
-            What `allocate` returned.
-        after : sequence of (Stream, EventStamp)
-            The last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be done or
-            implied may be left out.
-
-        Raises
-        ------
-        DeviceError
-            The buffer is not one of this pool's, or was freed before.
+        ``buffer``: what `allocate` returned.
+        ``after``: the last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be
+            done or implied may be left out.
         """
         held = self._held.pop(id(buffer), None)
         if held is None:
@@ -218,10 +188,7 @@ class MemoryPool:
     def trim(self, *, wait: bool = False) -> int:
         """Give free blocks back to the device and return their size in bytes.
 
-        Parameters
-        ----------
-        wait : bool
-            Block the host until the last users of free blocks are done; without it, blocks that are still in use stay.
+        ``wait``: block the host until the last users of free blocks are done; without it, blocks that are still in use stay.
         """
         with self._lock:
             self._collect()

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from streamscope.calling import as_program, check_keywords, traced
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
@@ -20,13 +18,13 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
 
-Array = npt.NDArray[Any]
 
 KEPT_ANYWAY = 16
 """Programs, each for certain shapes and attributes, that stay prepared until memory has run out."""
@@ -52,16 +50,11 @@ class _Entry:
 
 
 class KeptPrograms:
-    """The programs of one engine that are kept prepared: as many as memory allows, those used last.
-
-    Attributes
-    ----------
-    evicted : int
-        Programs that had to make room.
-    """
+    """The programs of one engine that are kept prepared: as many as memory allows, those used last."""
 
     def __init__(self, device: Device) -> None:
         self.evicted = 0
+        """Programs that had to make room."""
         self._device = device
         self._entries: OrderedDict[tuple[object, ...], _Entry] = OrderedDict()
         self._lock = Lock()
@@ -107,17 +100,8 @@ class KeptPrograms:
 class PreparedPrograms:
     """Runs the programs of one engine.
 
-    Parameters
-    ----------
-    issuer : Issuer
-    engine : str
-        How programs run.
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use.
-
     Attributes
     ----------
-    kept : KeptPrograms
     runs, prepared : int
         Runs that were asked for, and programs that were prepared for them.
     """
@@ -127,7 +111,9 @@ class PreparedPrograms:
         self.runs = self.prepared = 0
         self._issuer = issuer
         self._engine = engine
+        """How programs run."""
         self._streams = streams
+        """Compute streams that ``dual`` and ``graph-dual`` may use."""
         self._counting = Lock()
 
     def run(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

@@ -35,21 +35,14 @@ KEPT_LINES = 256
 
 @dataclass
 class Bulk:
-    """The operations that one thread has pushed in bulk and that are not issued yet.
-
-    Attributes
-    ----------
-    size : int
-        How many there may be.
-    pushed : list of (Application, str, Variables)
-        With the user's line of each, and its variables, which must not be let go before it is issued.
-    priority : int
-        The highest of theirs.
-    """
+    """The operations that one thread has pushed in bulk and that are not issued yet."""
 
     size: int
+    """How many there may be."""
     pushed: list[tuple[Application, str, Variables]] = field(default_factory=list)
+    """With the user's line of each, and its variables, which must not be let go before it is issued."""
     priority: int = 0
+    """The highest of theirs."""
 
     def takes(self, application: Application) -> bool:
         """Tell whether an operation can go with those that are there: on the same kind of stream."""
@@ -67,29 +60,20 @@ class Bulk:
 
 
 class Pusher:
-    """Makes operations of what is pushed.
-
-    Attributes
-    ----------
-    bulks : dict of int to Bulk
-        By thread: the bulk that it has open.
-    again : int
-        Operations that were launched as they were pushed before, by `push_again`.
-    pushed, found : int
-        Operations that came another way, and device operations among them that were bound already.
-    closed : bool
-        Nothing can be pushed any more.
-    foreign : bool
-        This is a forked child of the process that the engine belongs to.
-    """
+    """Makes operations of what is pushed."""
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
         self.bulks: dict[int, Bulk] = {}
+        """By thread: the bulk that it has open."""
         self.again = 0
+        """Operations that were launched as they were pushed before, by `push_again`."""
         self.pushed = 0
         self.found = 0
+        """Operations that came another way, and device operations among them that were bound already."""
         self.closed = False
+        """Nothing can be pushed any more."""
         self.foreign = False
+        """This is a forked child of the process that the engine belongs to."""
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
@@ -206,13 +190,7 @@ class Pusher:
     # Whether it can be pushed.
 
     def state_of(self, variable: PushedVariable, what: str = "the variable") -> VariableState:
-        """Return what the engine knows of a variable.
-
-        Raises
-        ------
-        ProgramError
-            It is not a variable, or not this engine's, or was deleted.
-        """
+        """Return what the engine knows of a variable."""
         if not isinstance(variable, PushedVariable):
             raise ProgramError(
                 f"{what} is a {type(variable).__name__}, not a variable of an engine", hint="make one with engine.variable(values)"
@@ -316,5 +294,5 @@ def _host_function(title: str, where: str, template: Template, arguments: States
     program, call = template.program, template.host_call
     assert call is not None
     states = dict(zip(program.inputs, dict.fromkeys(arguments), strict=True)) | dict(zip(program.outputs, targets, strict=True))
-    used, written = ([states[variable] for variable in ids] for ids in (call.reads, call.writes))
-    return HostFunction(title, where, call.function, used, written, {}, call.duration_ns)
+    used, written = (tuple(states[variable] for variable in ids) for ids in (call.reads, call.writes))
+    return HostFunction(title, where, call.function, used, written, duration_ns=call.duration_ns)

@@ -32,24 +32,17 @@ class Scheduler:
     A device operation is issued by the thread that gives it its last turn: the one that pushes it, or one that has finished a host
     operation. Host operations run on worker threads or, in the synchronous engine, which has none, on the thread that gives them their last
     turn.
-
-    Attributes
-    ----------
-    pools : tuple of Workers
-        For ordinary host operations, and for those of priority; empty in the synchronous engine.
-    unfinished : int
-        Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
-    host_waits : int
-        Events that the host waited for.
-    queue : HostQueue or None
-        Host operations that wait for a worker; None in the synchronous engine.
     """
 
     def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
         self.pools = pools
+        """For ordinary host operations, and for those of priority; empty in the synchronous engine."""
         self.unfinished = 0
+        """Host operations that were pushed and have not ended. While there are none, every operation has its turn at once."""
         self.host_waits = 0
+        """Events that the host waited for."""
         self.queue = HostQueue(pools, issuer.device.now_ns, ordered=issuer.device.single_threaded) if pools else None
+        """Host operations that wait for a worker; None in the synchronous engine."""
         self._issuer = issuer
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
@@ -219,13 +212,7 @@ class Scheduler:
     # Waits of the host.
 
     def wait(self, state: VariableState, *, write: bool) -> None:
-        """Block the host until a variable can be read, or written, in the order of what was pushed; then raise its fault.
-
-        Raises
-        ------
-        StreamscopeError
-            An operation failed that the variable's values come from.
-        """
+        """Block the host until a variable can be read, or written, in the order of what was pushed; then raise its fault."""
         self.forbid_inside()
         stamps: list[EventStamp] = []
         faults: list[Fault | None] = []

@@ -16,32 +16,24 @@ from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.tracing import ProgramFunction, of_its_own
+from streamscope.words import counted
 
 Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Template:
-    """A function traced for variables of certain shapes, dtypes and places.
-
-    Attributes
-    ----------
-    program : Program
-        Its inputs are the variables that are read, each once; its outputs those that are written.
-    launches : tuple of Launch
-        What it puts on a stream; empty for a host function.
-    host_call : HostCall or None
-    kind : LaunchKind
-        ``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream.
-    temporaries : tuple of int
-        Ids of the program's variables that are neither read nor written from outside.
-    """
+    """A function traced for variables of certain shapes, dtypes and places."""
 
     program: Program
+    """Its inputs are the variables that are read, each once; its outputs those that are written."""
     launches: tuple[Launch, ...]
+    """What it puts on a stream; empty for a host function."""
     host_call: HostCall | None
     kind: LaunchKind
+    """``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream."""
     temporaries: tuple[int, ...]
+    """Ids of the program's variables that are neither read nor written from outside."""
 
 
 def typed(value: object) -> object:
@@ -85,17 +77,10 @@ def trace(
 
 
 def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[VariableState]) -> Template:
-    """Check that a traced program does what the push says it does.
-
-    Raises
-    ------
-    ProgramError
-        It has more or fewer results, or others than fit ``writes``; it writes to what it should only read, or would write over it while it
-        is still read; or it mixes host functions with work for the device.
-    """
+    """Check that a traced program does what the push says it does."""
     name = program.name
     if len(program.outputs) != len(writes):
-        results = f"{len(program.outputs)} result{'s' if len(program.outputs) != 1 else ''}"
+        results = counted(len(program.outputs), "result")
         raise ProgramError(f"{name} has {results}, and writes= names {len(writes)} variables", hint="each counts once")
     if len(set(program.outputs)) != len(program.outputs):
         raise ProgramError(f"{name} returns one result twice", hint="return each once, and copy it by an operation of its own")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -29,29 +30,7 @@ if TYPE_CHECKING:
 
 
 class VariableState(Accesses[EventStamp]):
-    """The engine's state of a variable. Its `Accesses` are device operations.
-
-    Attributes
-    ----------
-    id : int
-        Part of the keys of caches, so that they do not keep the variable alive.
-    buffer : Buffer or None
-        Its memory, from the first operation that writes it until it is deleted.
-    version : int
-        Number of finished writes.
-    written : bool
-        An operation that writes it was pushed.
-    deleted : bool
-        `Engine.delete` was called, though it may not have had its turn yet.
-    reading, writing : int, bool
-        Operations that have their turn: any number of readers or one writer.
-    waiting : deque of (Turn, bool)
-        Operations that wait for their turn, and whether they write.
-    fault : Fault or None
-        Why its values are not what was asked for.
-    handle : Handle or None
-        Notes when Python lets the user's object go.
-    """
+    """The engine's state of a variable. Its `Accesses` are device operations."""
 
     __slots__ = (
         "buffer", "deleted", "fault", "handle", "id", "name", "place", "reading", "spec", "version", "waiting", "writing", "written",
@@ -60,27 +39,30 @@ class VariableState(Accesses[EventStamp]):
     def __init__(self, number: int, spec: ArraySpec, place: Place, name: str) -> None:
         super().__init__()
         self.id = number
+        """Part of the keys of caches, so that they do not keep the variable alive."""
         self.spec = spec
         self.place = place
         self.name = name
         self.buffer: Buffer | None = None
+        """Its memory, from the first operation that writes it until it is deleted."""
         self.version = 0
+        """Number of finished writes."""
         self.written = False
+        """An operation that writes it was pushed."""
         self.deleted = False
+        """`Engine.delete` was called, though it may not have had its turn yet."""
         self.reading = 0
         self.writing = False
+        """Operations that have their turn: any number of readers or one writer."""
         self.waiting: deque[tuple[Turn, bool]] = deque()
+        """Operations that wait for their turn, and whether they write."""
         self.fault: Fault | None = None
+        """Why its values are not what was asked for."""
         self.handle: Handle | None = None
+        """Notes when Python lets the user's object go."""
 
     def memory(self) -> Buffer:
-        """Return the memory of the variable.
-
-        Raises
-        ------
-        ProgramError
-            It has none, since the operation that was to write it first has failed.
-        """
+        """Return the memory of the variable."""
         if self.buffer is None:
             raise ProgramError(f"{self.name!r} has no values, since nothing has written it without an error", hint="write it first")
         return self.buffer
@@ -152,45 +134,24 @@ def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], p
 # Turns.
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
-    """What an operation does when it has its turn with all of its variables.
+    """What an operation does when it has its turn with all of its variables."""
 
-    Attributes
-    ----------
-    reads, writes : sequence of VariableState
-        Each once; a variable that is written is not among those that are read.
-    start : callable
-        What to do when all its turns have come.
-    priority, sequence : int
-        Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`.
-    on_host : bool
-        It ends when its function has returned, rather than when ``start`` has.
-    missing : int
-        Variables with which it has no turn yet.
-    done : Latch
-        Set when it has ended.
-    """
-
-    __slots__ = ("done", "missing", "on_host", "priority", "reads", "sequence", "start", "writes")
-
-    def __init__(
-        self,
-        reads: Sequence[VariableState],
-        writes: Sequence[VariableState],
-        start: Callable[[], None],
-        *,
-        sequence: int = 0,
-        priority: int = 0,
-        on_host: bool = False,
-    ) -> None:
-        self.reads = reads
-        self.writes = writes
-        self.start = start
-        self.priority = priority
-        self.on_host = on_host
-        self.sequence = sequence
-        self.missing = 0
-        self.done = Latch()
+    reads: Sequence[VariableState]
+    writes: Sequence[VariableState]
+    """Each once; a variable that is written is not among those that are read."""
+    start: Callable[[], None]
+    """What to do when all its turns have come."""
+    sequence: int = 0
+    priority: int = 0
+    """Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`."""
+    on_host: bool = False
+    """It ends when its function has returned, rather than when ``start`` has."""
+    missing: int = 0
+    """Variables with which it has no turn yet."""
+    done: Latch = field(default_factory=Latch)
+    """Set when it has ended."""
 
     def __lt__(self, other: Turn) -> bool:
         return (-self.priority, self.sequence) < (-other.priority, other.sequence)

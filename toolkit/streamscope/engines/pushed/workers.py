@@ -48,22 +48,16 @@ class Workers:
 
     The threads know the pool and not the engine, and none of them keeps a finished task. So an engine that nobody holds is collected, which
     stops them; and they are daemons, so that an engine that is never closed does not hold up the interpreter's exit.
-
-    Parameters
-    ----------
-    name : str
-        What the threads are called.
-    most : int
-        How many threads there may be; an attribute, too.
-    prepare : callable
-        Called once on each thread, before anything else.
     """
 
     def __init__(self, name: str, most: int, prepare: Task) -> None:
         self.threads: list[threading.Thread] = []
         self._name = name
+        """What the threads are called."""
         self.most = most
+        """How many threads there may be; an attribute, too."""
         self._prepare = prepare
+        """Called once on each thread, before anything else."""
         self._lock = threading.Lock()
         # None says: see whether to end. Putting it takes no lock, so that a finaliser may do it in the middle of anything.
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
@@ -73,13 +67,7 @@ class Workers:
         self._last: Task | None = None
 
     def put(self, task: Task) -> None:
-        """Queue a task; it must not raise.
-
-        Raises
-        ------
-        EngineError
-            The system cannot start a thread for it, and none is there yet.
-        """
+        """Queue a task; it must not raise."""
         with self._lock:
             self._busy += 1
             if self._busy > len(self.threads) and len(self.threads) < self.most:
@@ -94,10 +82,7 @@ class Workers:
     def stop(self, last: Task | None = None) -> None:
         """Let the threads end as soon as nothing is queued and nothing runs. Takes no lock and does not wait.
 
-        Parameters
-        ----------
-        last : callable, optional
-            What the last thread calls before it ends.
+        ``last``: what the last thread calls before it ends.
         """
         self._last = last
         self._stopping = True

@@ -36,29 +36,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of a batch.
-
-    Attributes
-    ----------
-    cubins : mapping of KernelSource to Cubin
-        The machine code with each kernel that compiled.
-    failures : mapping of KernelSource to CompilationError
-        Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source.
-    log : CompilationLog
-    """
+    """What came of a batch."""
 
     cubins: Mapping[KernelSource, Cubin]
+    """The machine code with each kernel that compiled."""
     failures: Mapping[KernelSource, CompilationError]
+    """Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source."""
     log: CompilationLog
 
     def check(self) -> None:
-        """Raise what failed.
-
-        Raises
-        ------
-        CompilationError
-            The error of the kernel that failed; of several, their names and the error of the first.
-        """
+        """Raise the error of the kernel that failed; of several, one with their names and the error of the first."""
         errors = list(self.failures.values())
         if len(errors) > 1:
             names = ", ".join(source.name for source in self.failures)
@@ -78,19 +65,8 @@ def compile_batch(
 ) -> BatchResult:
     """Compile kernels together; those that the cache has are taken from there.
 
-    Parameters
-    ----------
-    sources : iterable of KernelSource
-        The same kernel may come several times.
-    architecture : str
-        For example ``"sm_90"``.
-    workers : int, optional
-        Threads; by default as many as cores and free memory allow.
-    cache : KernelCache, optional
-        This process's by default.
-    log : CompilationLog, optional
-        Where to note it, in the place of `compilations`; a log made with ``copy_to=compilations()`` passes it on.
-    progress : callable, optional
+    The same kernel may come several times. ``workers`` are threads, by default as many as cores and free memory allow. The ``log`` takes
+    the place of `compilations`; one made with ``copy_to=compilations()`` passes on what it gets.
     """
     unique = unique_sources(sources)
     noted = log if log is not None else CompilationLog(copy_to=compilations())

@@ -103,24 +103,16 @@ class KernelRecord:
 
 @dataclass(frozen=True)
 class LaunchCost:
-    """What the host takes to launch one small kernel that was made at run time, in ns.
-
-    Attributes
-    ----------
-    device : str
-        Name of the GPU.
-    plain_ns : float
-        The driver's own launch, arguments packed.
-    prepared_ns : float
-        From a prepared program, under ``async``.
-    pushed_ns : float
-        By ``Engine.push``, which looks the kernel up; an event is recorded too.
-    """
+    """What the host takes to launch one small kernel that was made at run time, in ns."""
 
     device: str
+    """Name of the GPU."""
     plain_ns: float
+    """The driver's own launch, arguments packed."""
     prepared_ns: float
+    """From a prepared program, under ``async``."""
     pushed_ns: float
+    """By ``Engine.push``, which looks the kernel up; an event is recorded too."""
 
 
 @dataclass(repr=False)

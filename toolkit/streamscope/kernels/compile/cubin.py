@@ -41,47 +41,31 @@ _LEAST = {"compile_ns": 0, "kernels": 1}
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes from a GPU.
-
-    Attributes
-    ----------
-    code_bytes : int
-        Machine code.
-    registers : int
-        Of each thread.
-    shared_bytes : int
-        Static shared memory of each block.
-    stack_bytes : int
-        Local memory of each thread, spilled registers among it.
-    """
+    """What one kernel takes from a GPU."""
 
     code_bytes: int
+    """Machine code."""
     registers: int
+    """Of each thread."""
     shared_bytes: int
+    """Static shared memory of each block."""
     stack_bytes: int
+    """Local memory of each thread, spilled registers among it."""
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code that was compiled together.
-
-    Attributes
-    ----------
-    image : bytes
-        An ELF file, as the driver loads it.
-    architecture, nvrtc : str
-        What it was compiled for, and by which version.
-    compile_ns : int
-        How long NVRTC took for all of it.
-    kernels : int
-        How many kernels were compiled together.
-    """
+    """Machine code that was compiled together."""
 
     image: bytes
+    """An ELF file, as the driver loads it."""
     architecture: str
     nvrtc: str
+    """What it was compiled for, and by which version."""
     compile_ns: int
+    """How long NVRTC took for all of it."""
     kernels: int
+    """How many kernels were compiled together."""
 
     def has(self, kernel: str) -> bool:
         """Tell whether a kernel of that name is in it."""

@@ -35,20 +35,13 @@ _OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
 
 @dataclass
 class CubinFile:
-    """One cubin on disk, under the keys of all its kernels.
-
-    Attributes
-    ----------
-    paths : list of Path
-        One for each key; they are hard links to one file.
-    bytes : int
-    used_s : float
-        When it was written or read last, in seconds since 1970.
-    """
+    """One cubin on disk, under the keys of all its kernels."""
 
     paths: list[Path] = field(default_factory=list)
+    """One for each key; they are hard links to one file."""
     bytes: int = 0
     used_s: float = 0.0
+    """When it was written or read last, in seconds since 1970."""
 
     def header(self) -> dict[str, object]:
         """Return what the file says about its cubin; empty where it is broken or gone."""
@@ -65,19 +58,11 @@ class CubinFolder:
 
     A file that is truncated, changed or too large counts as missing, and so does whatever is not a file. The next write replaces it, unless
     it is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
-    others have put there stays.
+    others have put there stays. Beyond ``most_bytes``, the least recently used cubins are removed. Where ``path`` is None, for the reason
+    ``why_none``, nothing is kept.
 
     The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
     alone; one that everybody can write to, or that a user other than you and root owns, is not used.
-
-    Parameters
-    ----------
-    path : Path or None
-        None keeps nothing.
-    most_bytes : int
-        The least recently used cubins are removed beyond this size.
-    why_none : str
-        Why there is no path.
     """
 
     def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:

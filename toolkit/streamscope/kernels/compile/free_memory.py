@@ -24,13 +24,7 @@ _CONTROLLERS = (
 
 
 def free_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory this process can still take, by the system and by its control groups; 0 where nothing tells.
-
-    Parameters
-    ----------
-    root : Path
-        Of the file system.
-    """
+    """Return how much memory this process can still take, by the system and by its control groups; 0 where nothing tells."""
     available = _numbers(root / "proc/meminfo").get("MemAvailable:")
     free = [] if available is None else [available * 1024]
     for controller in _CONTROLLERS:

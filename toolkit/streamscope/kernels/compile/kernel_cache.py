@@ -37,13 +37,7 @@ class Origin(StrEnum):
 
 
 def kernel_key(source: KernelSource, architecture: str) -> str:
-    """Return the key of a kernel: SHA-256 of its name and whole source, the options, NVRTC's build, the architecture, the format.
-
-    Raises
-    ------
-    NoDeviceError
-        NVRTC is not installed.
-    """
+    """Return the key of a kernel: SHA-256 of its name and whole source, the options, NVRTC's build, the architecture, the format."""
     parts = [FORMAT, nvrtc_build(), architecture, OPTIONS, source.name, source.code]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -113,17 +113,10 @@ def supported_architectures() -> tuple[str, ...]:
 
 
 def checked_architecture(given: object) -> str:
-    """Return an architecture that a user named, if this NVRTC compiles for it.
+    """Return an architecture that a user named, if this NVRTC compiles for it; else raise a `CompilationError`.
 
     NVRTC itself takes more: spaces around the name, which would be another key in the cache, and ``compute_90``, of which comes no machine
     code.
-
-    Raises
-    ------
-    CompilationError
-        It does not.
-    NoDeviceError
-        NVRTC is not installed.
     """
     supported = supported_architectures()
     if isinstance(given, str) and (given in supported or _takes_variant(given)):

@@ -57,16 +57,10 @@ class _NotingBench:
 
 
 def program_kernels(program: Program, tuned: TunedVariants | None = None) -> tuple[KernelSource, ...]:
-    """Return the generated kernels that a program's launches need, each once, in program order.
+    """Return the generated kernels that a program's launches need, each once, in program order; ``tuned`` is what tuning has found.
 
     They are those for memory as it is allocated; an array of the user's that is aligned worse may need another form, which is then compiled
     when it is bound. Libraries, functions of the user's and captured code bring their own.
-
-    Parameters
-    ----------
-    program : Program
-    tuned : TunedVariants, optional
-        What tuning has found on the device.
     """
     if program.captured:
         return ()

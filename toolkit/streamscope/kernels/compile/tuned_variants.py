@@ -22,15 +22,7 @@ FORMAT = 1
 
 
 class TunedVariants:
-    """What tuning has chosen on one device. A file that is broken or cannot be read counts as no choice.
-
-    Parameters
-    ----------
-    device : str
-        Its name.
-    folder : Path or None
-        None keeps nothing.
-    """
+    """What tuning has chosen on one device. A file that is broken or cannot be read counts as no choice; without a folder, none is kept."""
 
     def __init__(self, device: str, folder: Path | None) -> None:
         self.device = device

@@ -21,27 +21,18 @@ _INDENT = 2
 
 @dataclass(frozen=True)
 class Written:
-    """An operator of one line, as its user wrote it.
-
-    Attributes
-    ----------
-    name : str
-        What the operator is called.
-    line : str
-        The whole line.
-    expressions : tuple of str
-        As they stand in generated sources: of the result, then of gradients.
-    functions : str
-        The source of the user's device functions, as it stands there.
-    place : str
-        ``file:line`` of the user's code.
-    """
+    """An operator of one line, as its user wrote it."""
 
     name: str
+    """What the operator is called."""
     line: str
+    """The whole line."""
     expressions: tuple[str, ...]
+    """As they stand in generated sources: of the result, then of gradients."""
     functions: str
+    """The source of the user's device functions, as it stands there."""
     place: str
+    """``file:line`` of the user's code."""
 
     def part_at(self, lines: list[str], number: int) -> _Part | None:
         """Return which part of it is at a line of a source; None where that line is none of it."""
@@ -100,16 +91,7 @@ def note(written: Written) -> None:
 
 
 def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, str] | None:
-    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else.
-
-    Parameters
-    ----------
-    name, code : str
-        Of the kernel.
-    log : str
-        NVRTC's.
-    architecture : str
-    """
+    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else."""
     # The same text may be in several operators; the one that the kernel is named after comes first, else the latest.
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))

@@ -30,31 +30,20 @@ _CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
 
 @dataclass(frozen=True)
 class FusedStep:
-    """One operation in a fused kernel.
-
-    Attributes
-    ----------
-    signature : Signature
-    arguments : tuple of str
-        Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps.
-        One that accumulates has what it adds to as a last argument.
-    """
+    """One operation in a fused kernel."""
 
     signature: Signature
     arguments: tuple[str, ...]
+    """Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps. One
+    that accumulates has what it adds to as a last argument."""
 
 
 @dataclass(frozen=True)
 class FusedSignature(Signature):
-    """What the kernel of several steps computes: the last step's result.
-
-    Attributes
-    ----------
-    steps : tuple of FusedStep
-        In order.
-    """
+    """What the kernel of several steps computes: the last step's result."""
 
     steps: tuple[FusedStep, ...] = ()
+    """In order."""
 
     def device_functions(self) -> str:
         """Return the steps as functions, and one that calls them in order."""
@@ -62,17 +51,7 @@ class FusedSignature(Signature):
 
 
 def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> FusedSignature:
-    """Return what the kernel of several steps computes, the last step's result.
-
-    Parameters
-    ----------
-    name : str
-        Readable name, an identifier.
-    parameters : sequence of Parameter
-        Each taken as it is stored.
-    steps : sequence of FusedStep
-        In order.
-    """
+    """Return what the kernel of several steps computes, the last step's result; parameters are taken as they are stored."""
     result = steps[-1].signature.result
     called = ", ".join(parameter.name for parameter in parameters)
     return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))

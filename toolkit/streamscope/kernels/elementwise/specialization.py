@@ -24,28 +24,18 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Specialized:
-    """A kernel that suits some arrays, and what it is launched with besides them.
-
-    Attributes
-    ----------
-    signature : Signature
-    form : Form
-    blocks : int
-        0 for empty arrays: nothing is launched.
-    size : int
-        Elements of the result.
-    lead : int, optional
-        Elements by which all arrays begin behind a vector boundary; None where the kernel has no masks, and so does not ask.
-    numbers : tuple of int
-        The kernel's layout argument; empty where it has none.
-    """
+    """A kernel that suits some arrays, and what it is launched with besides them."""
 
     signature: Signature
     form: Form
     blocks: int
+    """0 for empty arrays: nothing is launched."""
     size: int
+    """Elements of the result."""
     lead: int | None
+    """Elements by which all arrays begin behind a vector boundary; None where the kernel has no masks, and so does not ask."""
     numbers: tuple[int, ...]
+    """The kernel's layout argument; empty where it has none."""
 
     @property
     def source(self) -> KernelSource:
@@ -60,18 +50,9 @@ def specialized(
     addresses: Sequence[int] | None = None,
     variant: Variant = DEFAULT,
 ) -> Specialized:
-    """Return the kernel for arrays of these shapes and strides, at these addresses.
+    """Return the kernel for operands that are arrays, and a result, of these shapes and strides (in elements).
 
-    Parameters
-    ----------
-    signature : Signature
-    shapes : sequence of tuple of int
-        Of the operands that are arrays, and of the result.
-    strides : sequence of sequence of int
-        In elements.
-    addresses : sequence of int, optional
-        Of first elements; by default those of fresh allocations.
-    variant : Variant
+    Addresses are those of first elements; by default those of fresh allocations.
     """
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
@@ -122,17 +103,11 @@ def bind(
 
 @dataclass(frozen=True)
 class ElementwiseCall:
-    """What prepares the launch of an element-wise kernel: a `Launch.cuda`.
-
-    Attributes
-    ----------
-    signature : Signature
-    numbers : mapping of str to number
-        The operands that are not arrays, by name.
-    """
+    """What prepares the launch of an element-wise kernel: a `Launch.cuda`."""
 
     signature: Signature
     numbers: Mapping[str, np.generic]
+    """The operands that are not arrays, by name."""
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any], variant: Variant | None = None) -> CudaCall:
         """Prepare the launch; where it accumulates, the last array that it reads is the one it writes."""

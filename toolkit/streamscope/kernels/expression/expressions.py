@@ -34,30 +34,19 @@ SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
 
 
 class Arithmetic(NamedTuple):
-    """What whole numbers may overflow in, and how that is written so that they wrap.
-
-    Attributes
-    ----------
-    signs : tuple of int
-        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
-    inserted : tuple of (int, str)
-        What is inserted where.
-    """
+    """What whole numbers may overflow in, and how that is written so that they wrap."""
 
     signs: tuple[int, ...]
+    """Positions of operators of `SIGNS`, applied from left to right, or of ``abs``."""
     inserted: tuple[tuple[int, str], ...]
+    """What is inserted where."""
 
 
 class Typed(dict[str, Any]):
-    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too.
-
-    Attributes
-    ----------
-    whole : dict of int to dtype
-        By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to.
-    """
+    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too."""
 
     whole: dict[int, DType]
+    """By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to."""
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
@@ -123,10 +112,7 @@ def compiled(expression: str) -> Evaluator:
 def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
     """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
 
-    Raises
-    ------
-    UnknownExpressionError, WrongExpressionError
-        As `compiled` does, but for unknown functions, which are raised where they are evaluated.
+    It raises as `compiled` does, but for unknown functions, which are raised where they are evaluated.
     """
     parser = _Parser(expression)
     try:
@@ -139,12 +125,7 @@ def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
 def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact: bool = True) -> Mistake | None:
     """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here.
 
-    Parameters
-    ----------
-    expression : str
-    dtypes : tuple of (str, dtype)
-    exact : bool
-        Whether the dtypes are those of a kernel's values; else they stand for all that are whole or floating, and functions take any.
+    Unless they are ``exact``, the dtypes stand for all that are whole or floating, and functions take any.
     """
     try:
         evaluate = compiled(expression)

@@ -158,21 +158,7 @@ def check_whole(sign: Token, numbers: Sequence[Any]) -> None:
 
 
 def check_arguments(name: str, position: int, dtypes: Sequence[DType]) -> None:
-    """Check the types of the arguments of a function of `NAMES`.
-
-    Parameters
-    ----------
-    name : str
-    position : int
-        Where the call is.
-    dtypes : sequence of dtype
-        As C++ has them: truth values and short numbers as they are.
-
-    Raises
-    ------
-    WrongExpressionError
-        CUDA has no such function for them, or several that fit as well.
-    """
+    """Check the types that C++ gives the arguments of a function of `NAMES`: CUDA may have none for them, or several that fit as well."""
     if not takes(name, dtypes):
         given = " and ".join(dtype.name for dtype in dtypes)
         one_type = name in _OF_ALIKE and len(set(dtypes)) > 1

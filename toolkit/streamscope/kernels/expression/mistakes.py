@@ -239,14 +239,8 @@ _ELSEWHERE = {
 def unknown_function(expression: str, operands: frozenset[str], functions: str, *, vouched: bool = False) -> Mistake | None:
     """Return where an expression names what is neither an operand nor a function of numbers; None where only a compiler could tell.
 
-    Parameters
-    ----------
-    expression : str
-    operands : frozenset of str
-    functions : str
-        CUDA source of the user's own functions: whatever it mentions passes.
-    vouched : bool
-        Whether the user gave a reference, and so answers for functions of numbers that are not known here: a newer CUDA may have more.
+    Whatever the source of the user's own ``functions`` mentions passes. ``vouched``: the user gave a reference, and so answers for
+    functions of numbers that are not known here; a newer CUDA may have more.
     """
     own = set(re.findall(r"\w+", functions))
     end = Token("end", "", 0)

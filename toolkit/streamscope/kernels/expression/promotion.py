@@ -32,35 +32,20 @@ MOST_WRITTEN_BITS = 128
 
 @dataclass(frozen=True)
 class Promoted:
-    """Dtypes of one application.
-
-    Attributes
-    ----------
-    taken : tuple of dtype
-        That each operand is converted to.
-    result : dtype
-    first : dtype
-        What NumPy converts the first operand to: the type of arithmetic.
-    """
+    """Dtypes of one application."""
 
     taken: tuple[DType, ...]
+    """That each operand is converted to."""
     result: DType
     first: DType
+    """What NumPy converts the first operand to: the type of arithmetic."""
 
 
 def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, keep_whole: bool = False) -> Promoted:
-    """Return the dtypes that a NumPy function would choose.
+    """Return the dtypes that a NumPy function would choose for dtypes of arrays, and ``int`` or ``float`` for Python numbers.
 
-    Parameters
-    ----------
-    operator : str
-        Named in errors.
-    like : numpy.ufunc
-    operands : sequence of dtype or type
-        Dtypes of arrays; ``int`` or ``float`` for Python numbers. Where their number is not that of the function, their common dtype
-        stands for each.
-    keep_whole : bool
-        Whole numbers beside floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
+    Where their number is not that of the function, their common dtype stands for each. With ``keep_whole``, whole numbers beside
+    floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
     """
     promoted = _promote(operator, like, tuple(operands))
     return replace(promoted, taken=_kept_whole(operands, promoted.taken)) if keep_whole else promoted

@@ -36,33 +36,20 @@ _SIDE = 80
 
 
 class Token(NamedTuple):
-    """A word of an expression.
-
-    Attributes
-    ----------
-    kind : {"number", "name", "sign", "end"}
-    text : str
-    position : int
-        Index of its first character.
-    """
+    """A word of an expression."""
 
     kind: str
     text: str
     position: int
+    """Index of its first character."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """Where an expression is wrong, and why.
-
-    Attributes
-    ----------
-    position : int
-        Index of the character.
-    problem, hint : str
-    """
+    """Where an expression is wrong, and why."""
 
     position: int
+    """Index of the character."""
     problem: str
     hint: str
 
@@ -144,13 +131,7 @@ class LiteralError(ValueError):
 
 @lru_cache(maxsize=1024)
 def literal(text: str) -> np.generic:
-    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``.
-
-    Raises
-    ------
-    LiteralError
-        It is not a number of C++, or fits none of its types.
-    """
+    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``."""
     if match := _WHOLE.fullmatch(text):
         return _whole(match["digits"], match["suffix"].lower())
     if match := _FLOATING.fullmatch(text):

@@ -26,16 +26,10 @@ _OF_TWO = re.compile(r"a [-+*] b")
 
 @lru_cache(maxsize=4096)
 def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
-    """Return an expression with its arithmetic of whole numbers wrapped.
+    """Return an expression with its arithmetic of whole numbers wrapped; the dtypes are those that the kernel computes with, ``T``'s too.
 
-    Where types are unknown all operators are so written: what is not whole is computed there as in C++. An expression that is not
-    understood at all stays as it is.
-
-    Parameters
-    ----------
-    expression : str
-    dtypes : tuple of (str, dtype)
-        Of what it names, as the kernel computes with it, ``T`` among them; empty if they are unknown.
+    Where types are unknown (no dtypes) all operators are so written: what is not whole is computed there as in C++. An expression that is
+    not understood at all stays as it is.
     """
     if not any(each in expression for each in WRAPS):
         return expression

@@ -79,13 +79,7 @@ def _planning_handle(gpu: int) -> Any:
 
 
 def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionShape, first: Any, second: Any, out: Any) -> CudaCall:
-    """Prepare one direction of a convolution on CuPy arrays, channels last.
-
-    Parameters
-    ----------
-    first, second, out : cupy.ndarray
-        Forward: x, w, y. Data gradient: w, dy, dx. Weight gradient: x, dy, dw.
-    """
+    """Prepare one direction of a convolution on CuPy arrays, channels last: from x and w y, from w and dy dx, from x and dy dw."""
     if first.dtype.name == "float64":
         # cuDNN 9.19 builds a plan for channels-last double, reports success, and computes something else (seen on an H200).
         raise DeviceError("cuDNN's convolutions of float64, channels last, give wrong results", hint="use float32 or float16")

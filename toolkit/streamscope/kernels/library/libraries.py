@@ -55,10 +55,7 @@ def _driver() -> ctypes.CDLL:
 def driver_call(name: str, *arguments: object) -> Any:
     """Call a function of the driver without cuda-python, and return its status, a CUresult; addresses come as ``ctypes.c_void_p``.
 
-    Raises
-    ------
-    AttributeError
-        The driver is older than the function.
+    A driver that is older than the function raises an `AttributeError`.
     """
     return libraries().cuda.CUresult(getattr(_driver(), name)(*arguments))
 

@@ -48,34 +48,23 @@ _CUDA = pieces("broadcast_sum")
 
 @dataclass(frozen=True)
 class SumForm:
-    """What the source depends on besides the signature.
-
-    Attributes
-    ----------
-    lanes : int
-        Threads of a block that share a result, a power of two; the block has so many fewer results (or vectors of them) than threads.
-    beside : bool
-        What lies beside each other in memory belongs to results beside each other; else to one result.
-    width : int
-        Elements of a vector that lie beside each other.
-    runs : tuple of bool
-        For each operand that is an array, whether a vector's elements are its own; else one stands for all of them.
-    loads : int
-        Vectors of each array that a thread loads at once.
-    kept, summed : int
-        Axes of the results, and axes that are summed over, after neighbours were merged.
-    wide : bool
-        Indices need 64 bits.
-    """
+    """What the source depends on besides the signature."""
 
     lanes: int
+    """Threads of a block that share a result, a power of two; the block has so many fewer results (or vectors of them) than threads."""
     beside: bool
+    """What lies beside each other in memory belongs to results beside each other; else to one result."""
     width: int
+    """Elements of a vector that lie beside each other."""
     runs: tuple[bool, ...]
+    """For each operand that is an array, whether a vector's elements are its own; else one stands for all of them."""
     loads: int
+    """Vectors of each array that a thread loads at once."""
     kept: int
     summed: int
+    """Axes of the results, and axes that are summed over, after neighbours were merged."""
     wide: bool
+    """Indices need 64 bits."""
 
     @property
     def step(self) -> int:
@@ -118,27 +107,18 @@ def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
 
 @dataclass(frozen=True)
 class FittedSum:
-    """A sum kernel that fits some arrays, and what it is launched with besides them.
-
-    Attributes
-    ----------
-    signature : Signature
-    form : SumForm
-    outer, inner : StridedLayout
-        Of the results, and of what each is the sum of.
-    size, count : int
-        Results, and values of each.
-    share : int
-        Values of a result that one block adds up.
-    """
+    """A sum kernel that fits some arrays, and what it is launched with besides them."""
 
     signature: Signature
     form: SumForm
     outer: StridedLayout
     inner: StridedLayout
+    """Of the results, and of what each is the sum of."""
     size: int
     count: int
+    """Results, and values of each."""
     share: int
+    """Values of a result that one block adds up."""
 
     @property
     def source(self) -> KernelSource:
@@ -164,15 +144,7 @@ class FittedSum:
 def fitted_sums(signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int]) -> tuple[FittedSum, ...]:
     """Return the kernel that computes the results, or the one that computes parts of them and the one that joins these.
 
-    Parameters
-    ----------
-    signature : Signature
-    shapes : sequence of tuple of int
-        Of the operands that are arrays, the first of which has the shape that all are broadcast to; and of the result.
-    strides : sequence of sequence of int
-        In elements.
-    addresses : sequence of int
-        Of first elements.
+    The operands that are arrays come first, of which the first has the shape that all are broadcast to; then the result.
     """
     whole = _fitted(signature, shapes, strides, addresses, most_parts=None)
     if whole.parts == 1:

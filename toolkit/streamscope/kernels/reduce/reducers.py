@@ -24,40 +24,29 @@ FACTORS = 4
 
 @dataclass(frozen=True)
 class Reducer:
-    """One way to join elements.
-
-    Attributes
-    ----------
-    name : str
-    identity, mapped, joined, finished : str
-        CUDA expressions: the accumulator of no elements; of the element ``x`` at ``index``; of the accumulators ``a`` and ``b``; and the
-        result of the accumulator ``a`` of ``count`` elements.
-    absorbed : str
-        ``joined(a, mapped(x, index))`` where ``index`` is beyond all that ``a`` has seen, which may be cheaper.
-    wide : bool
-        Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type.
-    real : bool
-        Whole numbers are joined in double (means and norms).
-    double : bool
-        All numbers are joined in double, halves and floats too, and the result is double.
-    adds, multiplies : bool
-        The result is the sum, or the product, of the elements themselves (but for NaN, which no whole number is); of bytes, some at a time.
-    wanted : str
-        If the accumulator is a value and its index (argmax, argmin): "larger" or "smaller", the value that is looked for.
-    """
+    """One way to join elements."""
 
     name: str
     identity: str
     mapped: str
     joined: str
     finished: str = "a"
+    """CUDA expressions: the accumulator of no elements; of the element ``x`` at ``index``; of the accumulators ``a`` and ``b``; and the
+    result of the accumulator ``a`` of ``count`` elements."""
     absorbed: str = "joined(a, mapped(x, index))"
+    """``joined(a, mapped(x, index))`` where ``index`` is beyond all that ``a`` has seen, which may be cheaper."""
     wide: bool = False
+    """Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type."""
     real: bool = False
+    """Whole numbers are joined in double (means and norms)."""
     double: bool = False
+    """All numbers are joined in double, halves and floats too, and the result is double."""
     adds: bool = False
     multiplies: bool = False
+    """The result is the sum, or the product, of the elements themselves (but for NaN, which no whole number is); of bytes, some at a
+    time."""
     wanted: str = ""
+    """If the accumulator is a value and its index (argmax, argmin): "larger" or "smaller", the value that is looked for."""
 
     @property
     def located(self) -> bool:

@@ -35,18 +35,12 @@ _SHARED, _ROWS, _COLUMNS = map(pieces, ("reduce", "reduce_rows", "reduce_columns
 
 @dataclass(frozen=True)
 class Room:
-    """What the threads of a kernel get of a multiprocessor. All were measured on an H200.
-
-    Attributes
-    ----------
-    loads : int
-        Loads of a thread that are under way at once. The last of all are masked, not looped over: one after the other they take longer.
-    blocks : int
-        Blocks that a multiprocessor has room for, each thread having the registers that its loads need.
-    """
+    """What the threads of a kernel get of a multiprocessor. All were measured on an H200."""
 
     loads: int
+    """Loads of a thread that are under way at once. The last of all are masked, not looped over: one after the other they take longer."""
     blocks: int
+    """Blocks that a multiprocessor has room for, each thread having the registers that its loads need."""
 
 
 OF_ROWS, OF_LOCATED_ROWS, OF_ROWS_OF_BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
@@ -70,48 +64,32 @@ class Pass(Enum):
 
 @dataclass(frozen=True)
 class RowKernel:
-    """How a kernel of rows is laid out.
-
-    Attributes
-    ----------
-    width : int
-        Elements that a thread loads at once.
-    lanes : int
-        Threads that share a row: a power of two up to 32, or `THREADS`.
-    kept_axes, outer_axes : int
-        Axes of the results, and reduced axes besides the innermost one, after neighbours were merged.
-    far : bool
-        Indices within a row need 64 bits.
-    """
+    """How a kernel of rows is laid out."""
 
     width: int
+    """Elements that a thread loads at once."""
     lanes: int
+    """Threads that share a row: a power of two up to 32, or `THREADS`."""
     kept_axes: int
     outer_axes: int
+    """Axes of the results, and reduced axes besides the innermost one, after neighbours were merged."""
     far: bool = False
+    """Indices within a row need 64 bits."""
 
 
 @dataclass(frozen=True)
 class ColumnKernel:
-    """How a kernel of columns is laid out.
-
-    Attributes
-    ----------
-    width : int
-        Columns of a thread, loaded at once.
-    across : int
-        Threads of a block side by side on columns, a power of two up to `THREADS`; the others share their columns.
-    kept_axes, reduced_axes : int
-        Axes of the results besides the innermost one, and reduced axes, after neighbours were merged.
-    far : bool
-        Indices within a column need 64 bits.
-    """
+    """How a kernel of columns is laid out."""
 
     width: int
+    """Columns of a thread, loaded at once."""
     across: int
+    """Threads of a block side by side on columns, a power of two up to `THREADS`; the others share their columns."""
     kept_axes: int
     reduced_axes: int
+    """Axes of the results besides the innermost one, and reduced axes, after neighbours were merged."""
     far: bool = False
+    """Indices within a column need 64 bits."""
 
 
 def room_of_rows(reducer: Reducer, width: int) -> Room:

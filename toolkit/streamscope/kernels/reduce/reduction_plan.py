@@ -83,13 +83,7 @@ def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
 
 
 def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, ...]:
-    """Return the axes that ``axis`` (None, a number, or several) means, counted from 0, in order.
-
-    Raises
-    ------
-    ProgramError
-        The shape does not have one of them, or one is named twice.
-    """
+    """Return the axes that ``axis`` (None, a number, or several) means, counted from 0, in order."""
     given = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
     try:
         named = range(len(shape)) if axis is None else [index(one) for one in given]
@@ -132,20 +126,7 @@ def plan_reduction(
     address: int = 0,
     add: bool = False,
 ) -> ReductionPlan:
-    """Return the kernels that reduce some axes of an array.
-
-    Parameters
-    ----------
-    reducer : Reducer
-    x, result : ArraySpec
-    axes : tuple of int
-    strides : tuple of int, optional
-        Of ``x``, in elements; those of an array without gaps by default.
-    address : int
-        Where ``x`` begins.
-    add : bool
-        Add to what the result holds.
-    """
+    """Return the kernels that reduce some axes of an array, by default one without gaps (strides are in elements), or add to the result."""
     if result.size == 0:
         return ReductionPlan(())
     merged = _merged(x.shape, strides if strides is not None else row_major(x.shape), axes)

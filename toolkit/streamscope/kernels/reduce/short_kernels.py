@@ -20,21 +20,14 @@ OF_SHORT = Room(6, 5)
 
 @dataclass(frozen=True)
 class ShortKernel:
-    """How a kernel of short pieces is laid out.
-
-    Attributes
-    ----------
-    lanes : int
-        Threads that share a result in the end, a power of two up to 32.
-    single : bool
-        A piece is one row, and has one result.
-    words : bool
-        Rows are taken in words of 4 bytes, but for what is before and after them, which rows of few elements have too much of.
-    """
+    """How a kernel of short pieces is laid out."""
 
     lanes: int
+    """Threads that share a result in the end, a power of two up to 32."""
     single: bool
+    """A piece is one row, and has one result."""
     words: bool
+    """Rows are taken in words of 4 bytes, but for what is before and after them, which rows of few elements have too much of."""
 
 
 def elements_of_word(itemsize: int) -> int:
