@@ -30,7 +30,6 @@ MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off.
 A device with exact times needs fewer."""
 
-
 LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
 
 REFERENCES = 12
@@ -55,15 +54,8 @@ class HostInterval:
 class NaturalPass:
     """One run as it is, with an event behind each launch.
 
-    Attributes
-    ----------
-    host : list of HostInterval
-    ends_ns : dict of int to float
-        For each step that puts work on the device, by its index in `steps_of`: when its event was recorded, on the host's clock.
-    clock : Clock
-        Of the events.
-    unrecorded_ns : int
-        Makespan of the run right before it, without events.
+    ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
+    clock; ``unrecorded_ns`` is the makespan of the run right before it, without events.
     """
 
     host: list[HostInterval]
@@ -75,11 +67,6 @@ class NaturalPass:
     def makespan_ns(self) -> int:
         """From the first call to the end of the last."""
         return self.host[-1].end_ns - self.host[0].start_ns
-
-    @property
-    def clock_uncertainty_ns(self) -> float:
-        """How far the ends may be off on the host's clock, all alike."""
-        return self.clock.uncertainty_ns
 
 
 def steps_of(prepared: Prepared) -> list[Bound]:
