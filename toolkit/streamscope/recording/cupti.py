@@ -27,7 +27,7 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import info_of, origins_of
-from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
@@ -69,15 +69,15 @@ class CuptiRecorder:
         """
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):
-            unrecorded = [_makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
+            unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
             with cupti.recording((*WORK, *CALLS)) as found:
                 clock = self._clock(cupti)
                 _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
                 runs = [_run(prepared, reload) for _ in range(self.passes)]
         (records,) = found
-        makespans = [_makespan_ns(host) for host in runs]
+        makespans = [makespan_ns(host) for host in runs]
         host = runs[makespans.index(median_low(makespans))]
-        ledger = {"recorded_ns": float(_makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
+        ledger = {"recorded_ns": float(makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
         run = RecordedRun(prepared, host, records, clock, cupti.call_name, threading.get_native_id())
         return run.trace(ledger, {"passes": self.passes})
 
@@ -97,10 +97,6 @@ class CuptiRecorder:
 def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:
     reload()
     return timed_run(prepared)
-
-
-def _makespan_ns(host: Sequence[HostInterval]) -> int:
-    return host[-1].end_ns - host[0].start_ns
 
 
 def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: TimerClock, thread: int) -> npt.NDArray[np.int64]:
