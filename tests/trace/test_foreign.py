@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from streamscope.trace import DeviceInfo, SpanKind
 from streamscope.trace.activities import Activities, looked_up
-from streamscope.trace.foreign import foreign_trace
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.foreign import EventWaits, foreign_trace
 
 DEVICE = DeviceInfo("cuda", "NVIDIA H200")
 KINDS = list(SpanKind)

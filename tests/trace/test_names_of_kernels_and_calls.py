@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.trace import SpanKind
-from streamscope.trace.calls import call_kinds
-from streamscope.trace.symbols import short_name
+from streamscope.trace.symbols import call_kinds, short_name
 
 VECTORIZED = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<c10::Half>, std::array<char*, 1ul> >"

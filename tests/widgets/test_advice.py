@@ -15,7 +15,7 @@ import streamscope as ss
 from streamscope.advising.break_even import chain_ns, graph_pays, graph_speedup, replays_to_pay, second_stream_pays
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets import advice_charts
+from streamscope_widgets import advice_view
 from streamscope_widgets.show.still_chart import plane_svg
 
 
@@ -35,11 +35,11 @@ def chain():
 
 
 def regions(advice):
-    return advice_charts.regions_chart(advice.costs, advice.forecast)
+    return advice_view.regions_chart(advice.costs, advice.forecast)
 
 
 def picture(costs, forecast):
-    return plane_svg(advice_charts.regions_chart(costs, forecast))
+    return plane_svg(advice_view.regions_chart(costs, forecast))
 
 
 def points(chart):
@@ -57,7 +57,7 @@ def test_the_title_is_the_finding(branches, chain):
     )
     assert "simulated times" in regions(branches).below
     assert "graph is " in regions(chain).title
-    up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_charts.BRANCH, in_graph=False).low_ns
+    up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_view.BRANCH, in_graph=False).low_ns
     assert (
         f"A graph pays for kernels of up to {format_us(up_to / 1e3)} µs, "
         f"a second stream launched one by one for kernels of {format_us(at_least / 1e3)} µs or more"
@@ -88,11 +88,11 @@ def test_regions_are_coloured_by_their_winner(chain):
     for row, column in ((0, 0), (-1, 0), (-1, -1), (20, 30)):
         length_ns, count = 10 ** cells.x[column] * 1e3, round(10 ** cells.y[row])
         assert winner[row, column] == (graph_speedup(chain.costs, count, length_ns) >= 1.05)
-    assert set(cells.colours) == {*advice_charts.SHADES["async"], *advice_charts.SHADES["graph"]}
+    assert set(cells.colours) == {*advice_view.SHADES["async"], *advice_view.SHADES["graph"]}
 
 
 def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
-    left, _ = advice_charts.regions_chart(chain.costs, None).panels
+    left, _ = advice_view.regions_chart(chain.costs, None).panels
     lines = {line.words: line for line in left.lines if not line.dashed}
     assert {"1.5×", "2×", "3×"} <= set(lines)
     for name, line in lines.items():
@@ -101,7 +101,7 @@ def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
 
 
 def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chain):
-    chart = advice_charts.captures_chart(chain.costs, chain.forecast)
+    chart = advice_view.captures_chart(chain.costs, chain.forecast)
     line = next(line for line in chart.panels[0].lines if line.words == "100 kernels")
     for index in (0, 40, 99):
         length_ns = 10 ** line.x[index] * 1e3
@@ -115,7 +115,7 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
 
 
 def test_the_still_capture_chart_has_the_same_numbers_and_words(chain):
-    chart = advice_charts.captures_chart(chain.costs, chain.forecast)
+    chart = advice_view.captures_chart(chain.costs, chain.forecast)
     root, (panel,) = ET.fromstring(plane_svg(chart)), chart.panels
     texts = {element.text for element in root.iter() if element.tag.endswith("text")}
     assert {chart.title, "10 kernels", "100 kernels", "1,000 kernels", "yours", panel.x.title} <= texts
@@ -135,7 +135,7 @@ def html_pictures(result):
 
 def test_a_program_whose_graph_never_pays_has_no_point(chain):
     forecast = replace(chain.forecast, capture_replays=float("inf"))
-    chart = advice_charts.captures_chart(chain.costs, forecast)
+    chart = advice_view.captures_chart(chain.costs, forecast)
     assert chart.title.endswith("never")
     assert chart.panels[0].spot is None
 
@@ -147,7 +147,7 @@ def test_the_picture_is_small_and_whole(branches):
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert {"graph", "async", "dual", "yours", "2×", "kernel length, µs, simulated"} <= set(texts)
     fills = {element.get("fill") for element in root.iter()}
-    assert {advice_charts.SHADES["async"][0], advice_charts.SHADES["dual"][1], advice_charts.SHADES["graph-dual"][3]} <= fills
+    assert {advice_view.SHADES["async"][0], advice_view.SHADES["dual"][1], advice_view.SHADES["graph-dual"][3]} <= fills
 
 
 def test_the_picture_shows_the_same_point_as_the_chart(branches):

@@ -71,9 +71,10 @@ def test_the_still_picture_has_a_thin_lane_for_each():
 
 
 def test_kernels_that_share_a_multiprocessor_have_a_row_each():
-    """As in the live view, where ``ownRow`` says so: SM 3 runs gemm's two blocks beside those of relu; SM 130 has gemm alone."""
-    spans = block_group(stamped([(0, 3, 0, 50), (0, 3, 10, 60), (0, 130, 5, 90), (1, 3, 40, 60), (1, 3, 60, 70)])).trace.spans
-    lanes, height = multiprocessor_lanes(spans, 0, 1, {"gemm": 0, "relu": 1})
+    """As in the live view: SM 3 runs gemm's two blocks beside those of relu; SM 130 has gemm alone. Times are in µs."""
+    rows = [(0, 3, 0, 50), (0, 3, 10, 60), (0, 130, 5, 90), (1, 3, 40, 60), (1, 3, 60, 70)]
+    spans = block_group(stamped([(*place, start * 1000, end * 1000) for *place, start, end in rows])).trace.spans
+    lanes, height = multiprocessor_lanes(spans, 0, 1e-3, {"gemm": 0, "relu": 1})
     assert [(lane.label, lane.left.tolist(), lane.right.tolist(), lane.colour.tolist()) for lane in lanes] == [
         ("SM 3", [0, 10, 60], [50, 60, 70], [0, 0, 1]),
         ("", [40], [60], [1]),
@@ -81,7 +82,7 @@ def test_kernels_that_share_a_multiprocessor_have_a_row_each():
         ("", [], [], []),
     ]
     assert [(height, lane.height) for lane in lanes] == [(3, 3), (3, 2)] * 2
-    assert multiprocessor_lanes(block_group(stamped([(0, 3, 0, 50), (0, 4, 10, 60)])).trace.spans, 0, 1, {})[1] == 4
+    assert multiprocessor_lanes(block_group(stamped([(0, 3, 0, 50_000), (0, 4, 10_000, 60_000)])).trace.spans, 0, 1, {})[1] == 4
 
 
 @pytest.mark.usefixtures("bundle")

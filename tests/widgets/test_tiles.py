@@ -11,10 +11,9 @@ from streamscope.analysis import activity
 from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope_widgets import levels, tiles
-from streamscope_widgets.levels import Rows
+from streamscope_widgets.levels import Rows, StretchLevels
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.rows import MOST_ROWS, SLOTS, places_of
-from streamscope_widgets.stretches import StretchLevels
 from streamscope_widgets.tile_questions import answer
 from streamscope_widgets.tiles import Part, Tiles, needs_tiles
 

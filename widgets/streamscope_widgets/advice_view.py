@@ -1,21 +1,237 @@
-"""Advice, choices of engines and audits as static HTML."""
+"""Advice, choices of engines and audits as static HTML.
+
+Positions in an advice's charts are logarithms to base 10 of kernel lengths in µs and of numbers of kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite, log10
 from pathlib import Path
 
+import numpy as np
+
 from streamscope.advising.advice import Advice
+from streamscope.advising.break_even import (
+    LONGEST_US,
+    SHORTEST_US,
+    Regions,
+    branch_regions,
+    chain_ns,
+    chain_regions,
+    graph_pays,
+    replays_to_pay,
+    second_stream_pays,
+)
 from streamscope.advising.choice import Choice
-from streamscope.advising.device_costs import COSTS
-from streamscope.advising.sentences import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
+from streamscope.advising.device_costs import COSTS, DeviceCosts
+from streamscope.advising.forecast import Forecast
+from streamscope.advising.sentences import (
+    BRANCH,
+    basis,
+    device_sentences,
+    fitted_words,
+    forecast_rows,
+    measured_word,
+    program_words,
+    range_words,
+)
 from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
-from streamscope_widgets.advice_charts import captures_chart, regions_chart
+from streamscope.words import format_us
 from streamscope_widgets.report import still_page
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
 from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
 from streamscope_widgets.show.still_chart import plane_svg
+
+LEVELS = (1.5, 2.0, 3.0, 4.0, 6.0)
+"""Speed-ups whose lines are drawn."""
+BANDS = (1.5, 2.0, 3.0)
+"""Speed-ups from which an engine's region is drawn a shade darker."""
+SHADES = {
+    "async": ("#e6e9ee",) * 4,
+    "dual": ("#fbe3b3", "#f6cf80", "#eeb94b", "#e0a32a"),
+    "graph": ("#d6e4fb", "#b3cdf6", "#8ab1ee", "#6396e4"),
+    "graph-dual": ("#d3efe4", "#a9dfca", "#7ccbac", "#50b68d"),
+}
+LENGTH_TITLE = "kernel length, µs"
+LENGTH_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
+COUNT_TICKS = (1, 2, 4, 8, 16, 32, 100, 300, 1000)
+REPLAY_TICKS = (0.5, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 1000)
+CHAIN_LENGTHS = (10, 100, 1000)
+"""Kernels in the chains whose capture is drawn."""
+MOST_KERNELS, MOST_BRANCH = 1000, 32
+"""Where the axes of numbers end: of kernels, and of kernels in a branch."""
+
+
+def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
+    """Describe the two panels: kernels that depend on each other, and independent branches."""
+    title = LENGTH_TITLE + _simulated(costs)
+    alike = "Each kernel needs the one before", "Two independent branches that leave each other room"
+    left = _panel(alike[0], title, "number of kernels", chain_regions(costs), _chain_spot(forecast))
+    right = _panel(alike[1], title, "kernels in each branch", branch_regions(costs), _branch_spot(forecast))
+    return PlaneChart(headline(costs, forecast), _below(costs), (left, right))
+
+
+def captures_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
+    """Describe its one panel: a line for each length of a chain, and the program."""
+    colours = zip(CHAIN_LENGTHS, (SHADES["graph"][1], SHADES["graph"][3], palette.OVERLAPPED), strict=True)
+    lines = tuple(line for count, colour in colours if (line := _paid_line(costs, count, colour)) is not None)
+    finite = forecast is not None and forecast.kernels > 0 and isfinite(forecast.capture_replays)
+    spot = _paid_spot(forecast) if forecast is not None and finite else None
+    heights = np.concatenate([*(line.y for line in lines), [spot.y] if spot is not None else [], [0.0]])
+    panel = Panel(
+        title="",
+        x=_axis(LENGTH_TITLE + _simulated(costs), LENGTH_TICKS, log10(SHORTEST_US), log10(LONGEST_US)),
+        y=_axis("replays until it has paid", REPLAY_TICKS, float(heights.min()) - 0.1, float(heights.max()) + 0.1),
+        cells=None,
+        lines=lines,
+        labels=(),
+        spot=spot,
+    )
+    return PlaneChart(_paid_words(costs, forecast), _below(costs), (panel,))
+
+
+def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
+    """Return the finding: for the program if there is one, else for the device."""
+    if forecast is None or not forecast.kernels:
+        alone = second_stream_pays(costs, BRANCH, in_graph=False)
+        return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
+    engine = min(forecast.makespans_ns, key=lambda name: forecast.makespans_ns[name].median * (1.02 if name.endswith("dual") else 1.0))
+    what = f"{forecast.program}, {forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
+    if engine == "async":
+        return f"{what}: neither a graph nor a second stream pays"
+    found, predicted = forecast.speedups[engine].median, forecast.predicted_speedup(engine)
+    return f"{what}: {engine} is {found:.1f}× as fast as async (predicted {predicted:.1f}×)"
+
+
+def _simulated(costs: DeviceCosts) -> str:
+    return ", simulated" if costs.device.simulated else ""
+
+
+def _below(costs: DeviceCosts) -> str:
+    return f"{costs.device.name}: {'simulated times, ' if costs.device.simulated else ''}prediction from fitted costs"
+
+
+def _paid_words(costs: DeviceCosts, forecast: Forecast | None) -> str:
+    if forecast is None or not forecast.kernels:
+        replays = _replays(costs, 100, 1e3) or np.inf
+        return f"A graph of 100 kernels of {format_us(1)} µs has paid for its capture after {replays:.1f} replays"
+    paid = f"after {forecast.capture_replays:.1f} replays" if isfinite(forecast.capture_replays) else "never"
+    return f"{forecast.program}: its graph has paid for its capture {paid}"
+
+
+def _paid_line(costs: DeviceCosts, count: int, colour: str) -> Line | None:
+    """Return where the graph of a chain has paid; None where it never has."""
+    lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, 100)
+    replays = [_replays(costs, count, length_us * 1e3) for length_us in lengths_us]
+    paid = np.array([(length_us, number) for length_us, number in zip(lengths_us, replays, strict=True) if number is not None])
+    if not len(paid):
+        return None
+    x, y = np.log10(paid.T)
+    return Line(x, y, f"{count:,} kernels", 0, colour=colour)
+
+
+def _paid_spot(forecast: Forecast) -> Spot:
+    length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
+    return Spot(log10(length_us), log10(forecast.capture_replays), ("yours", f"{forecast.capture_replays:.1f} replays"))
+
+
+def _replays(costs: DeviceCosts, count: int, length_ns: float) -> float | None:
+    """Return after how many replays a chain's graph has paid; None if it never has."""
+    saved_ns = float(chain_ns(costs, "async", count, length_ns) - chain_ns(costs, "graph", count, length_ns))
+    replays = replays_to_pay(costs, count, saved_ns)
+    return replays if isfinite(replays) else None
+
+
+def _panel(title: str, length_title: str, count_title: str, regions: Regions, spot: Spot | None) -> Panel:
+    x, y = np.log10(regions.lengths_us), np.log10(regions.counts)
+    levels = tuple(line for level in LEVELS if (line := _level_line(regions, level)) is not None)
+    return Panel(
+        title=title,
+        x=_axis(length_title, LENGTH_TICKS, float(x[0]), float(x[-1])),
+        y=_axis(count_title, COUNT_TICKS, float(y[0]), float(y[-1])),
+        cells=_cells(regions),
+        lines=(*levels, *_dual_line(regions)),
+        labels=tuple(_labels(regions)),
+        spot=spot,
+    )
+
+
+def _axis(title: str, values: tuple[float, ...], low: float, high: float) -> Axis:
+    ticks = tuple((log10(value), f"{value:,g}") for value in values if low - 1e-9 <= log10(value) <= high + 1e-9)
+    return Axis(title, low, high, ticks)
+
+
+def _cells(regions: Regions) -> Cells:
+    """Colour each cell by its winner and, in four shades, by the speed-up."""
+    return Cells(
+        x=np.log10(regions.lengths_us),
+        y=np.log10(regions.counts),
+        colour=regions.winner * len(SHADES["async"]) + np.digitize(regions.speedup, BANDS),
+        colours=tuple(colour for engine in regions.engines for colour in SHADES[engine]),
+    )
+
+
+def _chain_spot(forecast: Forecast | None) -> Spot | None:
+    if forecast is None or not forecast.kernels:
+        return None
+    return _spot(forecast, forecast.kernels, "graph", MOST_KERNELS)
+
+
+def _branch_spot(forecast: Forecast | None) -> Spot | None:
+    if forecast is None or not forecast.per_branch:
+        return None
+    return _spot(forecast, forecast.per_branch, "graph-dual", MOST_BRANCH)
+
+
+def _spot(forecast: Forecast, count: float, engine: str, most: int) -> Spot:
+    """Place the program; outside the picture, at its edge."""
+    length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
+    found, predicted = forecast.speedups[engine].median, forecast.predicted_speedup(engine)
+    words = ("yours", f"{engine}: {found:.1f}× as fast", f"predicted {predicted:.1f}×")
+    return Spot(log10(length_us), log10(min(max(count, 1), most)), words)
+
+
+def _level_line(regions: Regions, level: float) -> Line | None:
+    """Return where, from short kernels to long ones, the speed-up first falls below a level: a point for each count that has one."""
+    x, y = np.log10(regions.lengths_us), np.log10(regions.counts)
+    found = []
+    for row, speedup in enumerate(regions.speedup):
+        falls = np.flatnonzero((speedup[:-1] >= level) & (speedup[1:] < level))
+        if len(falls) and abs(speedup[falls[0]] - speedup[falls[0] + 1]) < 0.3 * level:
+            left = falls[0]
+            share = (speedup[left] - level) / (speedup[left] - speedup[left + 1])
+            found.append((x[left] + share * (x[left + 1] - x[left]), y[row]))
+    if len(found) < 2:
+        return None
+    points = np.array(found)
+    return Line(points[:, 0], points[:, 1], f"{level:g}×", len(found) - 1)
+
+
+def _dual_line(regions: Regions) -> list[Line]:
+    """Return the line to whose right a second stream pays where kernels are launched one by one."""
+    known = np.isfinite(regions.dual_from_us) & (regions.dual_from_us > 0)
+    if known.sum() < 2:
+        return []
+    x, y = np.log10(regions.dual_from_us[known]), np.log10(regions.counts[known])
+    return [Line(x, y, "from here on dual beats async", 0, dashed=True)]
+
+
+def _labels(regions: Regions) -> list[tuple[float, float, str]]:
+    """Place each engine's name in the middle of its widest row, if there is room."""
+    x, y = np.log10(regions.lengths_us), np.log10(regions.counts)
+    placed = []
+    for index, engine in enumerate(regions.engines):
+        rows, columns = np.nonzero(regions.winner == index)
+        if len(rows) * 25 < regions.winner.size:
+            continue
+        row = int(np.median(rows))
+        placed.append((float(x[columns[rows == row]].mean()), float(y[row]), engine))
+    return placed
+
 
 RULED = "border-bottom:1px solid #80808055"
 MOST_LINES = 8

@@ -13,11 +13,9 @@ import numpy.typing as npt
 from streamscope.analysis import Activity, Bound, Occupation, activity, critical_path
 from streamscope.analysis.critical_path import BOUND_WORDS
 from streamscope.trace import Origins, SpanTable, Trace
-from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.spans import DEVICE_KINDS, IntArray
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.show import palette
-
-IntArray = npt.NDArray[np.integer[Any]]
 
 FULLNESS_STEPS, FULLNESS_UNKNOWN = 200, 255
 """Fullness goes in half per cents."""

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import HOST_KINDS, SpanKind, SpanTable
-
-IntArray = npt.NDArray[np.integer[Any]]
+from streamscope.trace.spans import HOST_KINDS, IntArray, SpanKind, SpanTable
 
 MOST_ROWS = 8
 """Rows of a lane; what overlaps more spans than that shares the last."""

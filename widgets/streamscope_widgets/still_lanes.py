@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamscope.trace import SpanKind, SpanTable
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened
+from streamscope_widgets.rows import MOST_MULTIPROCESSORS, places_of
 from streamscope_widgets.show import palette
 
 Array = npt.NDArray[Any]
@@ -22,7 +23,7 @@ MOST_THREADS, MOST_DEPTH = 4, 3
 """Lanes of the host, and rows in one of them, for ranges in ranges."""
 THIN_ROWS = (4, 3, 2)
 """Height of a multiprocessor's rows, where it has one, two or three."""
-THIN_LABELLED, MOST_MULTIPROCESSORS = 8, 320
+THIN_LABELLED = 8
 LONGEST_LANE = 17
 HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
 
@@ -83,7 +84,7 @@ def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: 
     """
     of_name = np.array([names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
     left, right = ((times_ns - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
-    row = _rows_at_once(spans)
+    row = places_of(spans, thin=True).row
     most = int(row.max(initial=0)) + 1
     slot = spans.lane.astype(np.int64) * most + row
     order = np.argsort(slot, kind="stable")
@@ -96,26 +97,6 @@ def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: 
         bar = height - 1 if below == most - 1 else height
         lanes.append(LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, bar))
     return lanes, height
-
-
-def _rows_at_once(spans: SpanTable) -> Array:
-    """Tell in which row of its multiprocessor each block is drawn, as the live timeline does.
-
-    It is the row where blocks of its kernel run, else the first in which nothing runs, else the last.
-    """
-    ends: dict[int, list[int]] = {}
-    kernels: dict[int, list[int]] = {}
-    rows = np.zeros(len(spans), np.int64)
-    columns = (spans.lane, spans.operation, spans.start_ns, spans.end_ns)
-    for block, (lane, kernel, start_ns, end_ns) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        end, ran = ends.setdefault(lane, [start_ns] * len(THIN_ROWS)), kernels.setdefault(lane, [-1] * len(THIN_ROWS))
-        running = [row for row in range(len(THIN_ROWS)) if end[row] > start_ns]
-        row = next((row for row in running if ran[row] == kernel), None)
-        if row is None:
-            row = next((row for row in range(len(THIN_ROWS)) if row not in running), len(THIN_ROWS) - 1)
-        end[row], ran[row] = max(end[row], end_ns), kernel
-        rows[block] = row
-    return rows
 
 
 def _lane_label(lanes: Sequence[str], code: int) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.payload import Payload, encode_paths
-from streamscope_widgets.rows import SLOTS, IntArray
+from streamscope_widgets.rows import SLOTS
 from streamscope_widgets.tiles import Part, Tiles
 
 MOST_MARKS = 500

@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from streamscope.analysis import critical_path
 from streamscope.trace.joins import looked_up
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
-from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows
+from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows, StretchLevels
 from streamscope_widgets.overlap_columns import activity_of, encode_stretches_of_path, waits_of
 from streamscope_widgets.payload import BlockGroup, Payload, Shown, codes_of, encode_part, encode_shown
-from streamscope_widgets.rows import SLOTS, IntArray
-from streamscope_widgets.stretches import StretchLevels
+from streamscope_widgets.rows import SLOTS
 
 MOST_WHOLE = 1_000_000
 """More spans than this are sent in tiles: a browser draws no more at once with ease."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import Gaps, device_gaps
-from streamscope.analysis.intervals import IntArray, Intervals, UpAndDown, sums_over_time
+from streamscope.analysis.intervals import Intervals, UpAndDown, sums_over_time
 from streamscope.analysis.overlap import busy_on_lanes, occupied
-from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
 
 FloatArray = npt.NDArray[np.floating[Any]]
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from streamscope import display
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.joining import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
 from streamscope.analysis.statistics import SAME_WITHIN, Ranking
@@ -20,7 +19,7 @@ from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
 from streamscope.arguments import shown
 from streamscope.errors import TraceError, printable
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, counted, format_us, listed, percent, shortened
 

@@ -8,9 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs; this is what it compares."""

@@ -6,12 +6,11 @@ Times are whole nanoseconds, so all sums are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.integer[Any]]
+from streamscope.trace.spans import IntArray
+
 UpAndDown = tuple[IntArray, IntArray, IntArray | int]
 """At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""
 

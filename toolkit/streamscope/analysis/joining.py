@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
-from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.spans import DEVICE_KINDS, IntArray
 from streamscope.trace.trace import Trace
 
 SAME_PROGRAM_FROM = 0.5

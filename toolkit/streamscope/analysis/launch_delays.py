@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import join_launches
 from streamscope.analysis.overlap import rows_by_stream
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000
 """From this queue time on, Holistic Trace Analysis calls the delay of a launch an outlier."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray, Steps, count_steps
+from streamscope.analysis.intervals import Steps, count_steps
 from streamscope.trace.joins import CALL_KINDS, call_rows, correlated
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from streamscope import display
 from streamscope.analysis.idle import IdleSplit, device_idle
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.overlap import (
     copy_compute_overlap,
@@ -24,7 +23,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.joining import join, packed
 from streamscope.analysis.overlap import concurrency, gpu_busy_ns
-from streamscope.trace.spans import Basis, SpanKind, SpanTable
+from streamscope.trace.spans import Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 ALIKE_WITHIN = 0.1

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:

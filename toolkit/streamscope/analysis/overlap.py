@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
-from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 
 ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
 """Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""

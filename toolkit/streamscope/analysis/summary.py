@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, other_idle_ns
-from streamscope.analysis.intervals import IntArray, union
+from streamscope.analysis.intervals import union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import (
     call_times_ns,
@@ -40,7 +40,7 @@ from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_
 from streamscope.errors import printable
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, format_us, percent, shortened, time_text

@@ -9,9 +9,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray, Intervals, intersection_ns, union
+from streamscope.analysis.intervals import Intervals, intersection_ns, union
 from streamscope.analysis.overlap import span_ns
-from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
 
 COMMUNICATION = re.compile(r"^nccl.*kernel|^(rccl|nvshmem|deep_ep::)", re.IGNORECASE)
 """Names of kernels that communicate between GPUs. Holistic Trace Analysis has the first of these alone."""

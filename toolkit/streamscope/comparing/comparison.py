@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from streamscope_widgets.timeline import TimelineWidget
 
-Array = npt.NDArray[Any]
-
 
 @dataclass(frozen=True)
 class Run:

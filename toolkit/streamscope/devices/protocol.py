@@ -15,17 +15,14 @@ from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.log import DeviceLog
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import Array, HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 
-Array = npt.NDArray[Any]
 Call = Callable[[], None]
 
 

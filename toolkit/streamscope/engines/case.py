@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
@@ -23,6 +22,7 @@ from streamscope.errors import MemoryWarning, ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.ops.fusion import fused
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
@@ -31,7 +31,6 @@ from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors
 from streamscope.tracing import ProgramFunction
 from streamscope.words import binary_size, counted
 
-Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
 CHECKED_RUNS = 3

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
@@ -25,11 +24,10 @@ from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchroni
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place, host_array, spec_of
 from streamscope.progress import Progress
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(repr=False)

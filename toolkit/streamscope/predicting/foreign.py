@@ -14,10 +14,10 @@ import numpy.typing as npt
 from streamscope.analysis.overlap import run_of
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task, pieces_of
-from streamscope.trace.calls import copy_way
 from streamscope.trace.joins import CALL_KINDS, call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.symbols import copy_way
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 

@@ -31,9 +31,9 @@ from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, ti
 from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
-from streamscope.trace.calls import call_kinds
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 

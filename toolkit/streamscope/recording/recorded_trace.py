@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
-from streamscope.trace.activities import ON_DEVICE, Activities, joined, name_waits
-from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import foreign_trace
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.activities import ON_DEVICE, Activities, Streams, joined, name_waits
+from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 

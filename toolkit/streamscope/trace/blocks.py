@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
+from streamscope.trace.spans import IntArray
 from streamscope.trace.stored import MOST_NS, named_values
 
-IntArray = npt.NDArray[np.integer[Any]]
 MOST_BLOCKS = 200_000
 """Blocks that a trace keeps."""
 

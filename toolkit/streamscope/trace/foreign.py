@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import repeat, takewhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
@@ -20,8 +19,8 @@ from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOS
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace
-
-__all__ = ["Activities", "counted", "foreign_trace", "joined"]
+from streamscope.trace.tracks import placed
+from streamscope.words import counted
 
 LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
@@ -33,6 +32,40 @@ UNCALLED = "without a launch call: launch latency unknown"
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
 _LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
+
+
+@dataclass(frozen=True)
+class EventWaits:
+    """Calls that made a stream wait for an event, one row each."""
+
+    recorded_on: npt.NDArray[np.int64]
+    record_ns: npt.NDArray[np.int64]
+    waiting: npt.NDArray[np.int64]
+    wait_ns: npt.NDArray[np.int64]
+    """Numbers of the streams, of the event and of the one that waited; when the host called, to record and to wait."""
+
+    def __len__(self) -> int:
+        return len(self.wait_ns)
+
+    def rows(self, stream: IntArray, launch_ns: IntArray, row: IntArray) -> IntArray:
+        """Return the rows that waits join, int32, shape (n, 2): the last one that was launched before the record, the first after the wait.
+
+        ``stream``, ``launch_ns``, ``row``: of each kernel, copy and set, in the order of the rows: its stream, its launch, its row.
+        """
+        order = np.lexsort((launch_ns, stream))
+        stream, launch_ns, row = stream[order], launch_ns[order], row[order]
+        found = np.full((len(self), 2), -1, np.int64)
+        for side, (streams, times, side_of, step) in enumerate(
+            ((self.recorded_on, self.record_ns, "left", -1), (self.waiting, self.wait_ns, "right", 0))
+        ):
+            for one in np.unique(streams).tolist():
+                low, high = np.searchsorted(stream, one, side="left"), np.searchsorted(stream, one, side="right")
+                which = np.flatnonzero(streams == one)
+                at = low + np.searchsorted(launch_ns[low:high], times[which], side=side_of) + step  # type: ignore[call-overload]
+                there = (at >= low) & (at < high)
+                found[which[there], side] = row[at[there]]
+        found = found[(found >= 0).all(axis=1)]
+        return np.unique(found, axis=0).astype(np.int32)
 
 
 def foreign_trace(
@@ -122,11 +155,6 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     told = waits is not None and waited == len(waits) > 0
     known = len(launch) > 0 and not hidden and (told or (not waited and len(np.unique(found.place[device])) <= 1))
     return Origins(row_waits=rows, complete=known)
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number with what it counts: ``"1 span"``, ``"2,000 spans"``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> list[str]:
@@ -232,7 +260,7 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     for rows in np.split(order, np.searchsorted(group[order], np.arange(1, len(groups)))):
         kind = int(family[rows[0]])
         if kind != _CALLS:
-            track[rows] = (_nested if kind == _RANGES else _side_by_side)(found.start_ns[rows], found.end_ns[rows])
+            track[rows] = _tracks(found.start_ns[rows], found.end_ns[rows], kind)
             spilled[kind] += int(np.count_nonzero(track[rows]))
     for kind, what, owner in ((_RANGES, "range", "thread"), (_WORK, "device span", "stream")):
         if spilled[kind]:
@@ -247,39 +275,15 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     return lane, tuple(texts)
 
 
-def _side_by_side(start_ns: IntArray, end_ns: IntArray) -> IntArray:
-    """Return for spans in the order of their starts the first of several tracks that is free: 0 for all if they do not overlap."""
-    track = np.zeros(len(start_ns), np.int64)
-    if not (start_ns[1:] < np.maximum.accumulate(end_ns)[:-1]).any():
-        return track
-    free, busy = list(range(MOST_TRACKS)), list[tuple[int, int]]()
-    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
-        while busy and busy[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if not free:
-            raise TraceError(f"more than {MOST_TRACKS} kernels, copies and sets of it run at one time on one stream")
-        track[row] = heapq.heappop(free)
-        heapq.heappush(busy, (end, int(track[row])))
-    return track
-
-
-def _nested(start_ns: IntArray, end_ns: IntArray) -> IntArray:
-    """Return for ranges, ordered by start and the longer ones first, the first of several tracks on which each nests."""
-    track = np.zeros(len(start_ns), np.int64)
-    open_ends: list[list[int]] = [[]]
-    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
-        for number, ends in enumerate(open_ends):
-            while ends and ends[-1] <= start:
-                ends.pop()
-            if not ends or end <= ends[-1]:
-                ends.append(end)
-                track[row] = number
-                break
-        else:
-            if len(open_ends) == MOST_TRACKS:
-                raise TraceError(f"more than {MOST_TRACKS} of its ranges on one thread overlap without nesting")
-            open_ends.append([end])
-            track[row] = len(open_ends) - 1
+def _tracks(start_ns: IntArray, end_ns: IntArray, kind: int) -> IntArray:
+    """Return for spans, ordered by start and the longer ones first, the first track on which ranges nest and work runs side by side."""
+    if (start_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
+        return np.zeros(len(start_ns), np.int64)
+    levels = placed(start_ns.tolist(), end_ns.tolist(), repeat(kind != _RANGES))
+    track = np.fromiter(takewhile(MOST_TRACKS.__gt__, levels), np.int64)
+    if len(track) < len(start_ns):
+        told = "of its ranges on one thread overlap without nesting", "kernels, copies and sets of it run at one time on one stream"
+        raise TraceError(f"more than {MOST_TRACKS} {told[kind != _RANGES]}")
     return track
 
 

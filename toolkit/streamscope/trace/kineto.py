@@ -15,17 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, name_waits
-from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import counted, foreign_trace
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
+from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader, products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
+from streamscope.words import counted
 
 _DEVICE = {
     "kernel": SpanKind.KERNEL, "gpu_memcpy": SpanKind.COPY, "gpu_memset": SpanKind.SET, "memcpy": SpanKind.COPY, "memset": SpanKind.SET,
@@ -79,12 +78,15 @@ class _ForeignSpans:
         for event in events:
             if event.ph == "X":
                 by_category[event.cat].append(event)
+            elif event.ph in ("B", "b"):
+                self._lost["whose begin and end stand apart"] += 1
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
     def trace(self, beside: Beside, program: str, gpu: int | None) -> Trace:
         if not self._parts:
-            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'")
+            hint = "ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table"
+            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'", hint=hint)
         self._parts[-1].names = tuple(self._names)
         found = joined(self._parts)
         found.places = self._places

@@ -15,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, name_waits
-from streamscope.trace.calls import call_kinds, call_name
+from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
 from streamscope.trace.database import Columns, Names, Tables
-from streamscope.trace.foreign import counted, foreign_trace
-from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace
+from streamscope.words import counted
 
 _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
     f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined
-from streamscope.trace.calls import call_kinds
+from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stream_places import Streams
+from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 
 _KERNELS = "rocpd_kernel_dispatch"

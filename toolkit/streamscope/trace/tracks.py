@@ -6,7 +6,7 @@ A span that overlaps another one goes to a further track of its lane. So no prog
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -65,13 +65,13 @@ def _levels(spans: SpanTable, rows: IntArray) -> IntArray:
     if (start_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
         return np.zeros(len(rows), np.int64)
     work = spans.is_kind(DEVICE_KINDS)[rows]
-    return np.fromiter(_placed(start_ns.tolist(), end_ns.tolist(), work.tolist()), np.int64, len(rows))
+    return np.fromiter(placed(start_ns.tolist(), end_ns.tolist(), work.tolist()), np.int64, len(rows))
 
 
-def _placed(starts: list[int], ends: list[int], work: list[bool]) -> Iterator[int]:
+def placed(starts: list[int], ends: list[int], work: Iterable[bool]) -> Iterator[int]:
     """Yield the first level on which each span keeps apart from the others or lies inside them."""
     levels: list[list[tuple[int, bool]]] = []
-    for start, end, works in zip(starts, ends, work, strict=True):
+    for start, end, works in zip(starts, ends, work, strict=False):
         level = 0
         for around in levels:
             while around and around[-1][0] <= start:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.gate import CudaGate, gate_word
@@ -31,13 +31,12 @@ from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import stamped
-from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
+from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 
-Array = npt.NDArray[Any]
 Call = Callable[[], None]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
@@ -298,7 +297,17 @@ class CudaDevice:
         return graph
 
     def gate(self) -> CudaGate:
-        """Make a closed gate."""
+        """Make a closed gate.
+
+        Raises
+        ------
+        DeviceError
+            Each launch waits for the device: what a gate holds would wait for ever.
+        """
+        if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+            raise DeviceError(
+                "CUDA_LAUNCH_BLOCKING is set, so launches wait, and nothing can be queued", hint="unset it, and start Python anew"
+            )
         return self._gates.gate()
 
     def now_ns(self) -> int:

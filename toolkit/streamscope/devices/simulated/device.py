@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
@@ -21,7 +20,7 @@ from streamscope.devices.simulated.memory import Memory, SimulatedBlock, Simulat
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
-from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
+from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
@@ -29,8 +28,6 @@ from streamscope.trace.info import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
-
-Array = npt.NDArray[Any]
 
 
 class SimulatedDevice:

@@ -7,9 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog, LogRecord
@@ -18,9 +15,7 @@ from streamscope.devices.simulated.core import Action, Appointment, Core, Timeli
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
-
-Array = npt.NDArray[Any]
+from streamscope.program.launch import RESULTS_HINT, Array, Launch, LaunchKind, Reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,8 @@ import numpy.typing as npt
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
-from streamscope.program.launch import HostCall, Launch, read_only
+from streamscope.program.launch import Array, HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
-
-Array = npt.NDArray[Any]
 
 POISON_BYTE = 0x5A
 _NO_ARRAY: Array = np.empty(0)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamscope.program.launch import Launch, Reference, call_reference
-
-Array = npt.NDArray[Any]
+from streamscope.program.launch import Array, Launch, Reference, call_reference
 
 MOST_BYTES = 256 << 20
 """Memory for inputs and results that are kept, over all launches."""

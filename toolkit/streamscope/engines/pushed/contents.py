@@ -8,13 +8,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
+from streamscope.program.launch import Array
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place, host_array
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from streamscope.engines.pushed.pushing import Pusher
     from streamscope.engines.pushed.scheduler import Scheduler
 
-Array = npt.NDArray[Any]
 
 _NUMBERS = count()
 """Numbers of variables, of all engines: the quick way of a push knows a variable by its number alone."""

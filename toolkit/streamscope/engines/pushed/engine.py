@@ -11,8 +11,6 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import numpy.typing as npt
-
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
@@ -32,10 +30,9 @@ from streamscope.engines.pushed.workers import two_pools
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
-
-Array = npt.NDArray[Any]
 
 _NUMBER = attrgetter("_id")
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from streamscope.calling import as_program, check_keywords, traced
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
@@ -20,13 +18,13 @@ from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
 
-Array = npt.NDArray[Any]
 
 KEPT_ANYWAY = 16
 """Programs, each for certain shapes and attributes, that stay prepared until memory has run out."""

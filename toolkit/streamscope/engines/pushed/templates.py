@@ -16,6 +16,7 @@ from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.tracing import ProgramFunction, of_its_own
+from streamscope.words import counted
 
 Function = Callable[..., Any]
 
@@ -79,7 +80,7 @@ def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[Va
     """Check that a traced program does what the push says it does."""
     name = program.name
     if len(program.outputs) != len(writes):
-        results = f"{len(program.outputs)} result{'s' if len(program.outputs) != 1 else ''}"
+        results = counted(len(program.outputs), "result")
         raise ProgramError(f"{name} has {results}, and writes= names {len(writes)} variables", hint="each counts once")
     if len(set(program.outputs)) != len(program.outputs):
         raise ProgramError(f"{name} returns one result twice", hint="return each once, and copy it by an operation of its own")
