@@ -257,7 +257,8 @@ def simulated_accuracy() -> str:
         [family, str(one["count"]), *(f"{100 * one[what]:.0f} %" for what in ("median", "p90", "worst"))]
         for family, one in found["launches"]["errors"].items()
     ]
-    return makespans + "\n" + table(["launches alone", "cases", "median error", "90 % within", "worst"], launches) + measured_on(found["launches"])
+    alone = table(["launches alone", "cases", "median error", "90 % within", "worst"], launches)
+    return makespans + "\n" + alone + measured_on(found["launches"])
 
 
 def engines() -> str:
