@@ -145,6 +145,15 @@ def test_names_that_nobody_could_read_are_cut():
     assert max(map(len, map(str, texts(timeline_svg(as_groups([trace])))))) < 60
 
 
+def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart(repository):
+    """Both begin with the same 80 letters."""
+    trace = ss.read(repository / "tests/data/kineto/streams_graph.json.gz")
+    shown = trace._repr_html_()
+    names = [kernel.name for kernel in ss.analysis.summary(trace).kernels if kernel.name.startswith("sm80")]
+    assert len({name[:80] for name in names}) == 1 < len(names)
+    assert all(f">{name}</td>" in shown for name in names)
+
+
 def test_names_are_text_and_no_markup():
     html = any_trace(name=HOSTILE, program=HOSTILE, notes=(HOSTILE,))._repr_html_()
     assert "<img src=x" not in html

@@ -18,7 +18,7 @@ from streamscope.capturing.memory import Region
 from streamscope.capturing.product_threads import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
-from streamscope.program.user_line import LinesOfFrames, UserLine
+from streamscope.program.user_line import UserLine, UserLines
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas say what they write; of others, inputs count as written too."""
@@ -181,7 +181,7 @@ class _Places:
         self._next_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001 — as above
         self._forward: dict[int, tuple[str, UserLine]] = {}
         self._names: dict[int, tuple[Any, dict[int, str]]] = {}
-        self._lines = LinesOfFrames()
+        self._lines = UserLines()
 
     @property
     def differentiates(self) -> bool:
