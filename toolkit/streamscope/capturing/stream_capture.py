@@ -85,7 +85,7 @@ def take(
 
     def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
         taken = undisturbed(lambda: through(function, inputs, extra_bytes, apart), restore)
-        nodes = read_nodes(taken.graph)
+        nodes = read_nodes(taken.graph, {node: f"{one.name} at {one.line.where}" for one in taken.operators for node in one.nodes})
         return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
 
     taken, nodes, memories = understood(())
