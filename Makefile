@@ -12,7 +12,7 @@ endif
 CONSTRAINTS := $(if $(filter cuda12,$(CUDA_EXTRA)),constraints-cuda12.txt,constraints.txt)
 
 comma := ,
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --build-constraint $(CONSTRAINTS)
+INSTALL = sh scripts/install.sh $(VENV)/bin $(PY) --constraint $(CONSTRAINTS) --build-constraint $(CONSTRAINTS)
 extras = --editable '.$(if $(strip $(1)),[$(subst $() ,$(comma),$(strip $(1)))])'
 
 # What an installation was made from: when one of these changes, it is made again.
@@ -59,12 +59,12 @@ docs: $(DEVELOPMENT) ## the documentation, into build/docs; a link that leads no
 	$(VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
 
 versions: $(DEVELOPMENT) ## the tests that depend most on Python's version, under the other versions that are on this machine
-	sh scripts/test_versions.sh $(PY) $(VENV)/versions
+	sh scripts/test_versions.sh $(VENV)/bin $(VENV)/versions
 
-lock: $(VENV)/.lock ## make the constraints fit pyproject.toml, changing as few versions as possible
+lock: $(VENV)/.made ## make the constraints fit pyproject.toml, changing as few versions as possible
 	sh scripts/lock.sh
 
-upgrade: $(VENV)/.lock ## make the constraints anew, from the newest versions
+upgrade: $(VENV)/.made ## make the constraints anew, from the newest versions
 	sh scripts/lock.sh --upgrade
 
 clean: ## remove .venv and everything that is built
@@ -73,7 +73,7 @@ clean: ## remove .venv and everything that is built
 
 $(VENV)/.made:
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --constraint constraints.txt pip
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --constraint constraints.txt pip uv
 	@touch $@
 
 $(RUNTIME): $(VENV)/.made $(SOURCES)
@@ -86,12 +86,7 @@ $(LAB): $(VENV)/.made $(SOURCES)
 	$(INSTALL) $(call extras,$(CUDA_EXTRA) lab)
 	@touch $@ $(RUNTIME)
 
-# Without bytecode: of what the tools bring along, little is ever imported.
 $(DEVELOPMENT): $(VENV)/.made $(SOURCES)
 	@echo "Installing Streamscope and what its checks and tests need into $(VENV); the first time takes a few minutes."
-	$(INSTALL) --no-compile --group dev $(call extras,$(CUDA_EXTRA) lab)
+	$(INSTALL) --group dev $(call extras,$(CUDA_EXTRA) lab)
 	@touch $@ $(LAB) $(RUNTIME)
-
-$(VENV)/.lock: $(VENV)/.made pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group lock
-	@touch $@

@@ -1,9 +1,10 @@
-"""PyTorch code as many people write it: whether `ss.parallelise` takes it, whether its order is proven, and what is not understood.
+"""PyTorch and CuPy code as many people write it: whether `ss.parallelise` takes it, its order is proven, and all of it is understood.
 
 python benchmarks/common_code.py [RESULT.json] [--part 0/4]
 
-Models of torchvision, layers and optimisers of PyTorch, and operators that are seldom captured. With ``--part`` a process takes each fourth
-case, so that several can work side by side; times are then noisy, and only ``speedup`` against the captured order is kept.
+Models of torchvision, layers and optimisers of PyTorch, operators that are seldom captured, and CuPy's functions. With ``--part`` a
+process takes each fourth case, so that several can work side by side; times are then noisy, and only ``speedup`` against the captured
+order is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import cupy
 import torch
+from common_cupy import CASES as CUPY
 from provenance import provenance
 from torch import Tensor, nn, optim
 from torch.nn import functional
@@ -300,12 +303,14 @@ CASES: dict[str, Callable[[], Case]] = {
         ),
         *(8, 64),
     ),
+    **CUPY,
 }
 
 
 def tried(make: Callable[[], Case]) -> dict[str, Any]:
     """Return what becomes of a case."""
     torch.manual_seed(0)
+    cupy.random.seed(0)
     start = time.perf_counter()
     function, inputs = make()
     try:
@@ -341,7 +346,7 @@ def main() -> None:
             results[name] = {"failed": f"{type(error).__name__}: {error}"}
         print(name, json.dumps(results[name])[:300], flush=True)
         content = {
-            "what": "PyTorch code as many people write it, parallelised; speed-ups against the captured order, of processes side by side",
+            "what": "code as many people write it, parallelised; speed-ups against the captured order, of processes side by side",
             "inputs": INPUTS,
             "results": results,
             **provenance(ss.open_device("cuda"), torch=torch.__version__, torchvision=metadata.version("torchvision")),

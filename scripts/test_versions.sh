@@ -1,11 +1,11 @@
 #!/bin/sh
 # Run the tests that depend most on Python's version (scopes, tracebacks, tracing) under the other versions that we support:
-# test_versions.sh PYTHON FOLDER. An interpreter is looked for on the PATH and where pyenv puts it; a version without one is skipped, and named.
+# test_versions.sh TOOLS FOLDER. An interpreter is looked for on the PATH and where pyenv puts it; a version without one is skipped, and named.
 set -eu
-python=$1
+tools=$1
 folders=$2
 tests="tests/program tests/widgets/test_cell_program.py"
-ours=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ours=$("$tools/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 for version in 3.11 3.12 3.13; do
     [ "$version" = "$ours" ] && continue
@@ -22,8 +22,7 @@ for version in 3.11 3.12 3.13; do
     folder=$folders/$version
     if [ ! -e "$folder/.made" ] || [ constraints.txt -nt "$folder/.made" ]; then
         "$found" -m venv --clear --without-pip "$folder"
-        "$python" -m pip --python "$folder" install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
-            hypothesis ipython numpy pytest pytest-timeout scipy
+        sh scripts/install.sh "$tools" "$folder/bin/python" --constraint constraints.txt hypothesis ipython numpy pytest pytest-timeout
         touch "$folder/.made"
     fi
     echo "Python $version: $tests"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf, isnan, sqrt
 
 import numpy as np
@@ -21,9 +20,7 @@ from streamscope.advising.break_even import (
     launch_bound_below_ns,
     replays_to_pay,
     second_stream_pays,
-    spread_ns,
 )
-from streamscope.advising.sentences import basis
 from streamscope.devices.cost_model import CostModel
 
 LENGTHS_NS = (500.0, 1_000.0, 1_700.0, 2_000.0, 5_000.0, 20_000.0, 80_000.0)
@@ -73,25 +70,6 @@ def test_from_which_length_on_a_second_stream_pays_one_by_one(costs, simulated_b
     found = second_stream_pays(costs, count, in_graph=False)
     assert found.high_ns == inf
     assert found.low_ns == pytest.approx(bisected(pays, 300, 1e5), rel=0.05)
-
-
-def test_how_sure_a_break_even_is_shows_in_fits_with_random_weights(costs):
-    low_ns, high_ns = spread_ns(costs, lambda refit: graph_pays(refit).high_ns)
-    assert low_ns * 0.99 < graph_pays(costs).high_ns < high_ns * 1.01
-    assert high_ns < 1.05 * low_ns
-    assert spread_ns(costs, lambda refit: inf) is None
-    assert "random weights" not in basis(costs)  # Both ends print alike: there is nothing to tell.
-
-
-def test_a_break_even_that_is_unsure_says_between_which_lengths(costs):
-    unsure = {
-        name: replace(each, refits_ns=(each.value_ns, 2 * each.value_ns) if name == "kernel_gap" else (each.value_ns,) * 2)
-        for name, each in costs.fitted.items()
-    }
-    unsure = replace(costs, fitted=unsure)
-    low_ns, high_ns = spread_ns(unsure, lambda refit: graph_pays(refit).high_ns)
-    assert high_ns > 1.2 * low_ns
-    assert f"put the length up to which a graph pays at {low_ns / 1e3:.1f} µs to {high_ns / 1e3:.1f} µs" in basis(unsure)
 
 
 @pytest.mark.parametrize("count", [1, 4])

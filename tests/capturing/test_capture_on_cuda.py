@@ -173,3 +173,47 @@ def test_a_library_may_lower_the_shared_memory_of_a_kernel_between_its_launches(
         prepared.run()
         prepared.wait()
         np.testing.assert_array_equal(captured.outputs()[0], expected)
+
+
+def test_numpy_arrays_that_a_cupy_function_uses_are_constants_of_the_capture(cupy):
+    from cupyx.scipy import ndimage
+
+    weights = np.arange(3, dtype=np.float32)
+
+    def filtered(x):
+        total = cupy.asarray(weights)
+        total += x[:3, 0]  # Begins anew in each run.
+        return ndimage.gaussian_filter(x, 2), total, cupy.array([[1, 2], [3, 4]]) * 2
+
+    x = cupy.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
+    captured = ss.capture(filtered, x)
+    assert "NumPy arrays that the function hands to CuPy" in " ".join(captured.certificate().sentences)
+    for engine in ("graph", "graph-dual"):
+        prepared = ss.prepare(captured, engine=engine, device="cuda", progress=False)
+        for number in range(3):
+            x += number
+            cupy.cuda.runtime.deviceSynchronize()
+            prepared.run()
+            prepared.wait()
+            for found, expected in zip(captured.outputs(), filtered(x), strict=True):
+                np.testing.assert_array_equal(found, cupy.asnumpy(expected))
+
+
+def test_pytorch_inside_a_cupy_function_is_captured(cupy):
+    torch = pytest.importorskip("torch")
+    torch.zeros(1, device="cuda")
+
+    def both(x, y):
+        product = torch.from_dlpack(x) @ torch.from_dlpack(y)
+        return cupy.tanh(cupy.asarray(torch.relu(product))), x + y
+
+    x, y = cupy.random.default_rng(0).standard_normal((2, 64, 64), dtype=np.float32)
+    captured = ss.capture(both, x, y)
+    prepared = ss.prepare(captured, engine="graph-dual", device="cuda", progress=False)
+    for _ in range(3):
+        x *= 0.5
+        cupy.cuda.runtime.deviceSynchronize()
+        prepared.run()
+        prepared.wait()
+        for found, expected in zip(captured.outputs(), both(x, y), strict=True):
+            np.testing.assert_allclose(found, cupy.asnumpy(expected), rtol=1e-5)

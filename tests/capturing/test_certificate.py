@@ -145,4 +145,5 @@ def test_notes_stand_in_its_text():
     memories = [NodeMemory((buffer(0, writes=True),))]
     made = replace(certificate(memories, ((),)), notes=("It was not checked.",))
     assert str(made).splitlines()[-1] == "It was not checked."
-    assert program_of("noted", made.nodes, memories, lambda number, after: None, notes=made.notes).certificate.notes == made.notes
+    program = program_of("noted", made.nodes, memories, lambda number, after: None, [""] * len(memories), notes=made.notes)
+    assert program.certificate.notes == made.notes

@@ -16,6 +16,7 @@ from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.program.launch import LaunchKind
+from streamscope.program.user_line import UserLine
 
 BASE = 0x7F00_0000_0000
 A, B, C, WORKSPACE, NEIGHBOUR = ((BASE + 4096 * n, BASE + 4096 * n + 1024) for n in range(5))
@@ -40,7 +41,7 @@ def kernel(handle, *words, symbol="cutlass::Kernel"):
 
 
 def operator(*nodes, reads=(A,), writes=(B,), allocated=range(0), why_unknown=""):
-    return Operator("aten.mm.default", "layer", "file.py:1", nodes, reads, writes, allocated, why_unknown)
+    return Operator("aten.mm.default", "layer", UserLine("file.py:1", "x @ y"), nodes, reads, writes, allocated, why_unknown)
 
 
 TRITON = TritonKernels()

@@ -65,6 +65,7 @@ def test_branches_of_a_network_need_no_order_among_each_other_and_nodes_know_the
     assert not any(one in earlier[other] for one in tanhs for other in tanhs)
     assert all(number in earlier[-1] for number in tanhs)
     assert all(node.where.startswith("test_memory_on_cuda.py:") for node in captured.nodes)
+    assert {operation.source for operation in captured.program.operations} == {"return torch.cat([branch(x) for branch in self.branch], 1)"}
     assert_equal_under_all_engines(captured)
 
 

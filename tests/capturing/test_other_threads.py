@@ -14,6 +14,7 @@ import pytest
 from streamscope.capturing.dispatching import OtherThreads
 from streamscope.capturing.operators import BESIDE, Operator
 from streamscope.capturing.stream_capture import CAPTURES_AT_MOST, undisturbed
+from streamscope.program.user_line import UserLine
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_threads_that_python_does_not_know_are_noticed_but_for_the_drivers(name,
 
 @pytest.mark.parametrize("disturbed", range(CAPTURES_AT_MOST + 2))
 def test_a_capture_beside_which_another_thread_ran_is_taken_again_a_few_times(disturbed):
-    plain = Operator("aten.mm.default", "", "", (1,), (), (), range(0))
+    plain = Operator("aten.mm.default", "", UserLine("", ""), (1,), (), (), range(0))
     seen = []
 
     def through():

@@ -212,3 +212,31 @@ def test_libraries_that_have_no_variables():
 def test_cupys_reductions_by_cub_name_their_arrays():
     text = source("const void* _raw_in0, void* _raw_out0, const int _segment_size")
     assert roles_in_source(text, "kernel") == (READ, WRITTEN, VALUE)
+
+
+NDIMAGE = """
+#include <cupy/carray.cuh>
+typedef float X; typedef double W; typedef float Y;
+template <class B, class A>
+__device__ __forceinline__ typename std::enable_if<std::is_signed<B>::value, B>::type
+cast(A a) {{ return (B)a; }}
+template <class B, class A>
+__device__ __forceinline__ typename std::enable_if<!std::is_signed<B>::value, B>::type
+cast(A a) {{ return (a >= 0) ? (B)a : -(B)(-a); }}
+extern "C" __global__ void {name}(const CArray<X, 1, 1, 1> x, const CArray<W, 1, 1, 1> w, CArray<Y, 1, 1, 1> _raw_y, CIndexer<1> _ind) {{
+  CUPY_FOR(i, _ind.size()) {{
+    const unsigned char* data = (const unsigned char*)&x[0];
+    W sum = (W)0;
+    for (int iw = 0; iw < 3; iw++) {{ int offset_0 = 4 * (i + iw); sum += cast<W>((*(X*)&data[offset_0])) * w[iw]; }}
+    {more}
+    _raw_y[i] = cast<Y>(sum);
+  }}
+}}
+"""
+
+
+def test_filters_of_cupyx_are_understood_and_what_looks_like_them_is_not():
+    name = "cupyx_scipy_ndimage_correlate_1d_reflect_w3"
+    assert roles_in_source(NDIMAGE.format(name=name, more=""), name) == (READ, READ, WRITTEN, Role.INDEXER)
+    assert "makes pointers" in roles_in_source(NDIMAGE.format(name=name, more="*(X*)&data[0] = 1;"), name)
+    assert "makes pointers" in roles_in_source(NDIMAGE.format(name="mine", more=""), "mine")

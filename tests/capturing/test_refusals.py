@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from streamscope.capturing import function as module
+from streamscope.capturing import refusals as module
+from streamscope.capturing.function import _check_shapes, _results
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
 
 REFUSED = "operation not permitted when stream is capturing\nSearch for it in the documentation."
@@ -28,7 +29,7 @@ def raised(call, *arguments):
 def test_the_first_error_counts_and_not_the_one_that_follows_as_the_capture_ends():
     follows = RuntimeError("operation failed due to a previous error during capture")
     follows.__context__ = raised(waiting, 1)
-    error = module._not_captured("step", follows)
+    error = module.not_captured("step", follows)
     assert type(error) is EngineError
     said = (
         r"step cannot be captured at test_refusals.py:\d+, raise RuntimeError\(REFUSED\): operation not permitted when stream is capturing"
@@ -38,7 +39,7 @@ def test_the_first_error_counts_and_not_the_one_that_follows_as_the_capture_ends
 
 
 def test_without_a_line_of_the_users_the_reason_is_said_alone():
-    assert module._not_captured("step", RuntimeError(REFUSED)).message == "step cannot be captured: " + REFUSED.partition("\n")[0]
+    assert module.not_captured("step", RuntimeError(REFUSED)).message == "step cannot be captured: " + REFUSED.partition("\n")[0]
 
 
 def test_a_colon_at_the_end_of_the_line_is_not_said_twice():
@@ -49,7 +50,7 @@ def test_a_colon_at_the_end_of_the_line_is_not_said_twice():
         for _ in map(library, [1]):
             pass
 
-    error = module._not_captured("step", raised(branching))
+    error = module.not_captured("step", raised(branching))
     assert "::" not in error.message
     assert error.message.endswith(": a stream that captures does not wait")
 
@@ -58,7 +59,7 @@ def test_memory_that_ran_out_is_told_as_that():
     def full():
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    error = module._not_captured("step", raised(full))
+    error = module.not_captured("step", raised(full))
     assert type(error) is OutOfMemoryError
     assert "memory_limit=" in error.hint
 
@@ -66,7 +67,7 @@ def test_memory_that_ran_out_is_told_as_that():
 @pytest.mark.parametrize(("result", "said"), [(np.ones(3), "a ndarray in host memory"), (1.0, "a float$"), ([2, None], "an int$")])
 def test_a_result_that_is_not_on_the_gpu_is_told_by_what_it_is(result, said):
     with pytest.raises(ProgramError) as caught:
-        module._results(result, "step")
+        _results(result, "step")
     assert caught.value.message.startswith("step returned ")
     assert caught.match(said.removesuffix("$"))
 
@@ -76,6 +77,47 @@ def test_a_launch_on_the_default_stream_is_told_where_to_go(what):
     def launching():
         raise RuntimeError(f"{what}: operation would make the legacy stream depend on a capturing blocking stream")
 
-    error = module._not_captured("step", raised(launching))
+    error = module.not_captured("step", raised(launching))
     assert type(error) is EngineError
     assert error.hint == module.STREAM_HINT
+
+
+def through(file, name, text):
+    """Return an error that a function of PyTorch's raised, which one of the user's called."""
+    scope = {"__name__": "torch"}
+    exec(compile(f"def {name}():\n    raise RuntimeError({text!r})", file, "exec"), scope)
+
+    def calling():
+        scope[name]()
+
+    return raised(calling)
+
+
+LEGACY = "CUDA error: operation would make the legacy stream depend on a capturing blocking stream"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "text", "said"),
+    [
+        ("torch/autograd/graph.py", "_engine_run_backward", LEGACY, "del loss"),
+        ("torch/autograd/graph.py", "another", LEGACY, "default stream; launch it on the current one"),
+        ("torch/_inductor/cudagraph_trees.py", "run", REFUSED, "captures a CUDA graph itself"),
+        ("torch/cuda/graphs.py", "capture_begin", REFUSED, "captures a CUDA graph itself"),
+        ("torch/optim/adam.py", "step", "param_groups' capturable is False.", "capturable=True"),
+        ("torch/tensor.py", "tensor", "Cannot copy during CUDA graph capture unless the CPU tensor is pinned", "torch.full"),
+        ("torch/cuda/graphs.py", "__exit__", "CUDA error: capturing stream has unjoined work", "wait_stream"),
+        ("torch/cuda/memory.py", "use", "cudaMallocAsync does not yet support createOrIncrefPool", "backend:cudaMallocAsync"),
+        ("torch/tensor.py", "item", REFUSED, ".item()"),
+    ],
+)
+def test_what_to_do_fits_what_went_wrong(file, name, text, said):
+    """PyTorch's words and frames, as an H200 gave them."""
+    assert said in module.not_captured("step", through(file, name, text)).hint
+
+
+def test_results_that_grow_from_call_to_call_are_refused():
+    """As those of a cache that is made longer by `torch.cat`: the capture's ones cannot be compared with them."""
+    _check_shapes("step", [np.ones((2, 7)), np.ones(())], [np.zeros((2, 7)), np.zeros(())])
+    with pytest.raises(ProgramError, match=r"step returned results of other shapes .*: \[\(2, 8\)\], and \[\(2, 7\)\] before") as caught:
+        _check_shapes("step", [np.ones((2, 7))], [np.ones((2, 8))])
+    assert "full size from the start" in caught.value.hint

@@ -299,7 +299,10 @@ def test_missing_files_and_folders_are_told(broken):
     with pytest.raises(TraceError, match="No such file"):
         ss.load_comparison(broken / "none")
     with pytest.raises(TraceError, match="Not a directory"):
-        ss.load_comparison(broken / "comparison.json")
+        ss.load_comparison(broken / "comparison.json" / "comparison.json")
+    (broken / "file").touch()
+    with pytest.raises(TraceError, match="Not a directory"):
+        ss.load_comparison(broken / "file")
 
 
 def test_the_file_of_a_comparison_stands_for_its_folder(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,3 +62,24 @@ def test_what_failed_to_load_is_tried_again(device, monkeypatch):
             device.load({A: FIRST})
     device.load({A: FIRST})
     assert device.module(A) == [FIRST]
+
+
+def test_ctrl_c_waits_until_the_libraries_are_imported(tmp_path):
+    """In the middle, it left CuPy half imported: each later call said that a module has no attribute, to the end of the process."""
+    for package in ("cupy", "cuda/bindings", "cupy_backends/cuda/api"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "cupy" / "__init__.py").write_text("import signal; signal.raise_signal(signal.SIGINT); whole = True")
+    for name in ("cuda/bindings/driver", "cupy_backends/cuda/api/driver", "cupy_backends/cuda/api/runtime"):
+        (tmp_path / f"{name}.py").touch()
+    code = """
+import sys
+from streamscope.kernels.library.libraries import libraries
+try:
+    libraries()
+except KeyboardInterrupt:
+    print(sys.modules["cupy"].whole, "cupy_backends.cuda.api.runtime" in sys.modules)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "True"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from tests.counting import calls_of
 
 import streamscope as ss
 from streamscope.devices.cuda import gate as watchdog_module
+from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.gate import Watchdog
 from streamscope.errors import DeviceError
 
@@ -123,3 +125,16 @@ def test_a_gate_opens_by_itself_and_says_so(monkeypatch):
     gate.hold(stream)
     gate.open()
     stream.synchronize()
+
+
+@pytest.mark.parametrize(("value", "refused"), [("1", True), ("0", False), ("", False)])
+def test_a_gate_is_refused_where_every_launch_waits(monkeypatch, value, refused):
+    """Each launch behind it would wait for the watchdog: 5 s, and then an error that names the code that is timed."""
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
+    device = SimpleNamespace(_gates=SimpleNamespace(gate=lambda: "gate"))
+    if not refused:
+        assert CudaDevice.gate(device) == "gate"
+        return
+    with pytest.raises(DeviceError, match="CUDA_LAUNCH_BLOCKING is set") as caught:
+        CudaDevice.gate(device)
+    assert "unset it" in caught.value.hint

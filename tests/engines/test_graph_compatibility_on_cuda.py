@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.operator_numbers import domain_of
 
 import streamscope as ss
 from streamscope.engines.plan import Replay
@@ -69,7 +70,7 @@ APPLICATIONS |= {name: (lambda x, view=view: ss.ops.copy(view(x)), X) for name, 
 
 def values_for(operator):
     """Return inputs that an element-wise operator takes: numbers of its domain, whole ones where it takes no others."""
-    low, high = operator.definition.domain
+    low, high = domain_of(operator.__name__)
     floats = np.linspace(max(low, -4), min(high, 4), 4096, dtype=np.float32).reshape(64, 64)
     for inputs in (floats, WHOLE):
         try:

@@ -16,7 +16,7 @@ from tests.parallelising.like_cupy import Like, filled
 from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred
 from streamscope.parallelising import captured_call, device_arrays
-from streamscope.parallelising.calls import Calls
+from streamscope.parallelising.calls import PLAIN_MODE, Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
 from streamscope.parallelising.device_arrays import is_array
 from streamscope.parallelising.trees import taken_apart
@@ -289,7 +289,7 @@ def test_a_call_of_another_kind_does_not_fit_and_says_why():
         ),
     ]:
         assert call.arrays_of(arguments) is None
-        found = call.why_not(arguments)
+        found = call.why_not(arguments, PLAIN_MODE)
         assert found[0].startswith(why)
         assert found[1].startswith(how)
 
@@ -325,7 +325,7 @@ def test_keys_in_another_order_are_refused_among_the_named_arguments_too():
     assert call.arrays_of(calls.arguments((), {"a": second, "b": first})) == [second, first]
     turned = calls.arguments((), {"b": second, "a": first})
     assert call.arrays_of(turned) is None
-    assert call.why_not(turned)[1] == "pass the keys in the order 'a', 'b'"
+    assert call.why_not(turned, PLAIN_MODE)[1] == "pass the keys in the order 'a', 'b'"
 
 
 def test_after_ctrl_c_while_a_stream_was_to_wait_the_next_call_waits(stream, monkeypatch):

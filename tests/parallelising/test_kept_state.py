@@ -32,11 +32,13 @@ class Generator:
 @pytest.fixture
 def world(monkeypatch):
     """Memory that Python knows of, by its address; how much more is free; and a generator of random numbers."""
-    found = SimpleNamespace(memory={}, free=2**40, random=Generator())
+    found = SimpleNamespace(memory={}, written={}, free=2**40, random=Generator())
     runtime = SimpleNamespace(deviceSynchronize=lambda: None)
     monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(
-        kept_state, "live_memory", lambda without=(): iter([((at, at + len(values)), values) for at, values in found.memory.items()])
+        kept_state,
+        "live_memory",
+        lambda without=(): {(at, at + len(values)): (values, found.written.get(at, 0)) for at, values in found.memory.items()},
     )
     monkeypatch.setattr(kept_state, "_free_bytes", lambda: found.free)
 
@@ -67,6 +69,54 @@ def test_what_is_changed_is_put_back_and_nothing_else_is_touched(world, values, 
     assert state.put_back() == ""
     assert all((world.memory[at] == each).all() for at, each in wanted.items())
     assert world.random.state == 0
+
+
+def test_what_the_first_call_wrote_and_left_the_same_is_put_back_too(world):
+    """A step that is less than the last digit of a weight changes it only after some calls."""
+    world.memory, world.written = {0: filled(10), 100: filled(20)}, {0: 3, 100: 3}
+    state = KeptState()
+    world.written[0] += 1
+    state.called()
+    for at in (0, 100):
+        world.memory[at] += 1
+    state.put_back()
+    assert (world.memory[0][0], world.memory[100][0]) == (10, 21)
+
+
+def test_what_cannot_be_compared_since_memory_has_run_out_counts_as_changed(world, monkeypatch):
+    monkeypatch.setattr(kept_state, "PIECE", 2)
+
+    class Full(np.ndarray):
+        def __ne__(self, other):
+            if self[0] == 77:
+                raise MemoryError("CUDA out of memory")
+            return super().__ne__(other)
+
+    saved = {
+        at: (np.array(values, np.uint8).view(Full), np.array(values, np.uint8)) for at, values in enumerate(([1, 2, 3], [1, 2, 77], []))
+    }
+    assert kept_state.changed_of(saved).keys() == {1}
+    saved[0][0][2] = 9
+    assert kept_state.changed_of(saved).keys() == {0, 1}
+
+
+@pytest.mark.parametrize("room", range(4))
+def test_where_a_copy_does_not_fit_nothing_is_put_back_and_that_is_told(world, monkeypatch, room):
+    def copy(memory):
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise MemoryError("CUDA out of memory")
+        return memory.copy()
+
+    monkeypatch.setattr(kept_state, "memory_copy", copy)
+    world.memory = {0: filled(10), 100: filled(20)}
+    state = KeptState()
+    for at in (0, 100):
+        world.memory[at] += 1
+    state.called()
+    assert "too little device memory" in state.put_back()
+    assert (world.memory[0][0], world.memory[100][0]) == (11, 21)
 
 
 def test_a_generator_that_turns_up_later_is_as_it_was_then_and_one_that_was_known_as_it_was_before(world):
@@ -153,32 +203,56 @@ def test_where_memory_is_short_nothing_is_saved_and_that_is_told(world):
     assert world.memory[0][0] == 11
 
 
-def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch):
-    class Tensor:
-        is_cuda, layout, is_leaf, grad, device = True, "strided", True, None, "cuda"
+@pytest.fixture
+def tensors(monkeypatch):
+    """The class of tensors of PyTorch's, as far as their memory is asked for."""
 
-        def __init__(self, address):
-            self.address = address
+    class Tensor:
+        layout, is_leaf, grad, _version = "strided", True, None, 0
+
+        def __init__(self, address, nbytes=8, device="cuda"):
+            self.address, self.nbytes, self.device, self.is_cuda = address, nbytes, device, device == "cuda"
+
+        def is_inference(self):
+            return False
 
         def untyped_storage(self):
             if self.address is None:
                 raise RuntimeError("no storage")
-            return SimpleNamespace(device=SimpleNamespace(type="cuda"), data_ptr=lambda: self.address, nbytes=lambda: 8)
+            return SimpleNamespace(device=SimpleNamespace(type=self.device), data_ptr=lambda: self.address, nbytes=lambda: self.nbytes)
 
         def set_(self, storage):
             return self
 
-    class Parameter(Tensor):
-        pass
-
-    class Own(Tensor):
-        pass
-
-    torch = SimpleNamespace(
-        Tensor=Tensor, nn=SimpleNamespace(Parameter=Parameter), strided="strided", uint8=0, empty=lambda *_, **__: Tensor(0)
-    )
+    torch = SimpleNamespace(Tensor=Tensor, strided="strided", uint8=0, empty=lambda *_, **__: Tensor(0))
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace)))
-    objects = [Tensor(10), Parameter(20), Own(30), Own(0), Own(None)]  # The last two wrap others.
+    return Tensor
+
+
+def found_among(monkeypatch, objects):
     monkeypatch.setattr(kept_state, "known_objects", lambda: objects)
-    assert [region for region, _ in kept_state.live_memory()] == [(10, 18), (20, 28), (30, 38)]
+    return {region: written for region, (_, written) in kept_state.live_memory().items()}
+
+
+def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch, tensors):
+    class Own(tensors):
+        pass
+
+    class Unmade(tensors):
+        """A parameter of a module that waits for its first input."""
+
+        def untyped_storage(self):
+            raise ValueError("Attempted to use an uninitialized parameter")
+
+    sparse, table, view = tensors(40), tensors(50), tensors(50)
+    sparse.layout, table.grad, table._version, view._version = "sparse", sparse, 2, 2
+    objects = [tensors(10), Own(30), Own(0), Own(None), Unmade(60), table, view]  # Own(0) and Own(None) wrap others.
+    assert found_among(monkeypatch, objects) == {(10, 18): 0, (30, 38): 0, (50, 58): 4}
+
+
+def test_numbers_on_the_host_are_found_and_data_there_are_not(monkeypatch, tensors):
+    steps = [tensors(16 * number, device="cpu") for number in range(1, 4)]
+    assert found_among(monkeypatch, [*steps, tensors(400, 17, "cpu"), tensors(500, device="meta")]).keys() == {(16, 24), (32, 40), (48, 56)}
+    monkeypatch.setattr(kept_state, "MOST_NUMBERS", 2)
+    assert found_among(monkeypatch, [*steps, tensors(600)]).keys() == {(600, 608)}

@@ -8,10 +8,19 @@ from types import SimpleNamespace
 import pytest
 from tests.parallelising.like_cupy import filled
 
-from streamscope.errors import DeviceError, HungError, ProgramError
+from streamscope.errors import DeviceError, HungError, OutOfMemoryError, ProgramError
 from streamscope.parallelising import parallelise as module
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, other_mode
+from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.parallelised import Parallelised
+
+
+class Stub(CapturedCall):
+    """A captured call, some of whose methods are others."""
+
+    def __init__(self, mode=PLAIN_MODE, **others):
+        self.mode = mode
+        self.__dict__.update(others)
 
 
 @pytest.mark.parametrize(("error", "put_back"), [(HungError, False), (DeviceError, True)])
@@ -26,7 +35,7 @@ def test_nothing_waits_for_a_device_that_hangs(monkeypatch, error, put_back, whe
     found = SimpleNamespace(plain_call_us=failing if where == "plain_call_us" else float, generators=[])
     monkeypatch.setattr(module, "open_device", lambda name: None)
     monkeypatch.setattr(module, "KeptState", lambda _: SimpleNamespace(called=None, draws_from=len, put_back=lambda: seen.append("waits")))
-    monkeypatch.setattr(module, "captured", lambda *_: (found, [], None, None))
+    monkeypatch.setattr(module, "captured", lambda *_: (found, [], None))
     monkeypatch.setattr(module, "_chosen", failing if where == "prove" else lambda *_: (None, None, None))
     with pytest.raises(error):
         module.parallelise(abs, filled(1), progress=False)
@@ -36,12 +45,7 @@ def test_nothing_waits_for_a_device_that_hangs(monkeypatch, error, put_back, whe
 def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of_the_one_before():
     """The other thread comes between the question whether the first capture knows the arguments, and its run."""
 
-    class Call:
-        mode = PLAIN_MODE
-
-        def __init__(self, name):
-            self.name = name
-
+    class Call(Stub):
         def bare(self, inputs):
             fast._captures = tuple(reversed(fast._captures))
             return inputs
@@ -50,7 +54,7 @@ def test_a_capture_that_another_thread_puts_first_does_not_run_with_arguments_of
             return self.name, arrays
 
     fast = Parallelised(abs, Calls(abs), "step", None, recaptures=True)
-    fast._captures = tuple(SimpleNamespace(call=Call(name)) for name in ("first", "other"))
+    fast._captures = tuple(SimpleNamespace(call=Call(name=name)) for name in ("first", "other"))
     assert fast(3) == ("first", (3,))
 
 
@@ -66,7 +70,7 @@ def test_a_module_that_trains_now_is_not_the_one_that_was_captured():
 
     module = Module()
     fast = Parallelised(module, Calls(module), "net", None, recaptures=False)
-    call = SimpleNamespace(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=len)
+    call = Stub(mode=Calls(module).mode(), bare=lambda inputs: inputs, run=len)
     fast._captures = (SimpleNamespace(call=call),)
     assert fast(3, 4) == 2
     module.training = True
@@ -99,9 +103,7 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
 
     def make(arguments):
         made.append(calls.mode())
-        call = SimpleNamespace(
-            mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=list, free_stream=int, why_not=str
-        )
+        call = Stub(mode=made[-1], bare=lambda inputs: inputs, arrays_of=lambda found: [len(made)], run=list, free_stream=int)
         return SimpleNamespace(call=call)
 
     calls = Calls(abs)
@@ -120,3 +122,18 @@ def test_a_call_with_gradients_off_is_not_like_one_with_gradients_on(monkeypatch
                 fast(3)
             assert "torch.no_grad()" in caught.value.hint
             assert "recapture" in caught.value.hint
+
+
+def test_memory_that_runs_out_anywhere_is_told_as_that(monkeypatch):
+    """PyTorch's error came through where state was compared, or inputs of the proof were made."""
+
+    def full(*_):
+        raise MemoryError("CUDA out of memory. Tried to allocate 16.00 MiB\nand more")
+
+    monkeypatch.setattr(module, "open_device", lambda name: None)
+    monkeypatch.setattr(module, "KeptState", full)
+    with pytest.raises(
+        OutOfMemoryError, match=r"device memory ran out, parallelising abs: CUDA out of memory\. Tried to allocate 16"
+    ) as caught:
+        module.parallelise(abs, filled(1), progress=False)
+    assert "memory_limit=" in caught.value.hint

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, UserDict, defaultdict
+from collections import OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
@@ -256,12 +257,48 @@ def test_mappings_of_any_kind_are_made_anew_with_what_they_know_besides():
     assert put_together(tree, [y])["b"] == []
 
 
-@pytest.mark.parametrize("inside", [lambda x: x, lambda x: [1, x], lambda x: {"k": x}])
+@pytest.mark.parametrize("inside", [lambda x: x, lambda x: [1, x], lambda x: {"k": x}, lambda x: UserDict(k=x), lambda x: deque([x])])
 def test_an_object_of_an_unknown_class_that_holds_arrays_is_refused_by_name(inside):
     held = SimpleNamespace(rate=0.1, cache=inside(Array()))
     with pytest.raises(ProgramError, match=r"state\[0\] is a SimpleNamespace, whose 'cache' holds an array") as caught:
         taken_apart({"state": [held]}, is_array)
     assert "state[0].cache" in caught.value.hint
+
+
+class Slots:
+    """As `attrs` makes classes."""
+
+    __slots__ = ("frames", "rate")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: deque([1, x]), "frames is a deque that holds arrays"),
+        (lambda x: {"k": x}.values(), "frames is a dict_values that holds arrays"),
+        (lambda x: iter([x]), "frames is a list_iterator, which is used up by one call"),
+        (lambda x: (x for _ in range(2)), "frames is a generator, which is used up by one call"),
+    ],
+)
+def test_arrays_that_others_may_follow_are_refused_as_constants(make, said):
+    with pytest.raises(ProgramError) as caught:
+        taken_apart({"frames": make(Array())}, is_array)
+    assert caught.value.message.startswith(said)
+    assert "list" in caught.value.hint
+
+
+def test_slots_are_looked_at_as_other_attributes_are():
+    held = Slots()
+    held.rate = 0.1
+    assert taken_apart([held], is_array)[0] == []
+    held.frames = Array()
+    with pytest.raises(ProgramError, match="is a Slots, whose 'frames' holds an array"):
+        taken_apart([held], is_array)
+
+
+@pytest.mark.parametrize("value", [range(10**12), "text", b"bytes", deque([1, 2]), {1: 2}.values(), slice(3), StringIO("file")])
+def test_constants_of_many_elements_are_constants(value):
+    assert taken_apart([value], is_array)[0] == []
 
 
 def test_what_can_be_called_keeps_its_arrays_to_itself():

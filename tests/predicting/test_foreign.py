@@ -311,6 +311,24 @@ def test_a_name_of_a_range_means_what_was_launched_in_it(repository, name, patte
     assert len(graph.without(pattern).supposition.tasks) == len(graph.supposition.tasks) - count
 
 
+def test_ranges_that_overlap_stand_on_lanes_of_their_own_and_count_alike():
+    builder = SpanBuilder(["thread 1", "thread 1 ranges", "thread 1 ranges · 2", "thread 2", "thread 2 ranges", "stream 7"])
+    ranges = [
+        ("a", "thread 1 ranges", 0, 20),
+        ("b", "thread 1 ranges · 2", 10, 30),
+        ("b", "thread 2 ranges", 31, 40),
+        ("c", "thread 1 ranges", 31, 40),
+    ]
+    for name, lane, start, end in ranges:
+        builder.add(SpanKind.RANGE, name, lane, start * 1000, end * 1000)
+    for number, (thread, at) in enumerate([(1, 5), (1, 15), (1, 20), (2, 15), (2, 31), (1, 39), (1, 40)]):
+        builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", f"thread {thread}", at * 1000, at * 1000 + 500, correlation=number)
+        builder.add(SpanKind.KERNEL, "k", "stream 7", 50_000 + number * 1000, 50_900 + number * 1000, correlation=number)
+    graph = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")).what_if(engine="graph")
+    # A call that begins as a range ends is outside.
+    assert [len(graph.kernel(name)) for name in "abc"] == [2, 3, 1]
+
+
 def test_what_is_called_like_a_pattern_goes_before_ranges(repository):
     graph = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz").what_if(engine="graph")
     assert len(graph.kernel("*batch_norm*")) == 212 < len(graph.kernel("aten::batch_norm"))

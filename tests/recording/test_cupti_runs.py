@@ -10,16 +10,17 @@ from tests.recording.fake_cupti import Runtime
 from tests.recording.test_events import prepared_workload
 
 from streamscope.analysis import incomplete_replays, summary
+from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Replay
 from streamscope.recording.activity_records import ActivityRecords
-from streamscope.recording.cupti import Clock, RecordedRun, steps_of_calls
+from streamscope.recording.cupti import RecordedRun, steps_of_calls
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
 OFFSET = 1_795_362_426_785_105_217  # CUPTI counts from 1970 on, the host from when it started.
-CLOCK = Clock(-OFFSET, 300)
+CLOCK = TimerClock(-OFFSET, 300)
 GRAPH = 5 << 32
 THREAD = 4_711
 

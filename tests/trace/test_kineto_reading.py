@@ -264,12 +264,22 @@ def test_what_is_too_much_leaves_out_the_shortest_ranges_first_and_says_so(writt
 
 def test_what_is_not_read_is_counted(written):
     functions = [event("python_function", name, 0, 10) for name in "fg"]
-    events = [kernel("k", 0, 10, 1), *functions, event("cpu_op", "o", 0, 1) | {"dur": None}]
+    apart = [{"ph": letter, "cat": "cpu_op", "name": "o", "pid": 1, "tid": 1, "ts": 1} for letter in "BEbe"]
+    events = [kernel("k", 0, 10, 1), *functions, event("cpu_op", "o", 0, 1) | {"dur": None}, *apart]
     assert read(written(events)).info.notes == (
         "left out: 1 event of category 'cpu_op' without a time",
         "left out: 2 events of category 'python_function'",
+        "left out: 2 events whose begin and end stand apart",
         "1 of 1 device span without a launch call: launch latency unknown",
     )
+
+
+def test_a_trace_of_jax_is_refused_with_what_records_such_code(written):
+    names = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]
+    events = [*names, {"ph": "X", "pid": 1, "tid": 14, "ts": 8.0, "dur": 9.5, "name": "loop_add_fusion", "args": {"hlo_op": "add.1"}}]
+    with pytest.raises(TraceError, match="none of Kineto's categories") as error:
+        read(written({"displayTimeUnit": "ns", "traceEvents": events}, bare=True))
+    assert error.value.hint.startswith("ss.record or `nsys profile` records code of JAX")
 
 
 def test_operators_that_use_the_names_of_kernels_otherwise_are_read(written):

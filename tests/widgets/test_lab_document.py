@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -96,13 +97,28 @@ def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
     assert block == encode(as_groups(comparison.groups())).block
 
 
+def test_what_goes_on_in_python_is_told_and_works(repository, five_engines, comparison, tmp_path, monkeypatch):
+    captured = repository / "notebooks/recorded/captured/mixture_of_experts.captured.json"
+    (tmp_path / captured.name).write_bytes(captured.read_bytes())
+    five_engines(20)["graph"].to_parquet(tmp_path / "graph.parquet")
+    comparison.save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name, kind in (("graph.parquet", "Trace"), ("comparison.json", "Comparison"), (captured.name, "LoadedCapture")):
+        content, _ = unpacked(drawn(Path(name).absolute(), name))
+        before, code, _ = re.split(": | has ", content["further"], maxsplit=2)
+        assert before == "In a notebook beside it"
+        known = {"ss": ss}
+        exec(code, known)
+        assert type(known[code.partition(" ")[0]]).__name__ == kind
+
+
 def test_captured_code_is_compared_on_the_simulated_device(repository, tmp_path):
     path = tmp_path / "mine.captured.json"
     path.write_bytes((repository / "notebooks/recorded/captured/mixture_of_experts.captured.json").read_bytes())
     content, _ = answered(path, path.name)
     captured = ss.load_captured(path)
     assert content["title"] == f"{captured.name} · simulated NVIDIA H200: all times are simulated · mine.captured.json"
-    assert content["finding"].startswith(f"{captured}. Simulated times (simulated NVIDIA H200), not measured. ")
+    assert content["finding"].startswith(f"{captured}.\nSimulated times (simulated NVIDIA H200), not measured. ")
     assert [group["label"] for group in content["header"]["groups"]] == ["sync", "async", "dual", "graph", "graph-dual"]
     assert all(group["device"]["kind"] == "simulated" for group in content["header"]["groups"])
     paths, _ = answered(path, path.name, type="paths", stamp=content["stamp"])
@@ -155,13 +171,13 @@ def test_critical_paths_of_a_file_that_was_written_again_are_not_sent(five_engin
     assert answered(path, path.name, type="paths", stamp=stamp) == ({"changed": True}, b"")
     assert answered(path, path.name)[0]["stamp"] != stamp
 
-    def written_meanwhile(place):
+    def written_meanwhile(place, **_):
         traces["async"].to_parquet(path)
         return ss.read(place)
 
     monkeypatch.setattr(lab, "read", written_meanwhile)
     stamp = answered(path, path.name)[0]["stamp"]
-    monkeypatch.setattr(lab, "read", lambda place: (traces["dual"].to_parquet(path), ss.read(place))[1])
+    monkeypatch.setattr(lab, "read", lambda place, **_: (traces["dual"].to_parquet(path), ss.read(place))[1])
     assert answered(path, path.name, type="paths", stamp=stamp) == ({"changed": True}, b"")
 
 

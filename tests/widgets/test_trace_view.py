@@ -145,6 +145,15 @@ def test_names_that_nobody_could_read_are_cut():
     assert max(map(len, map(str, texts(timeline_svg(as_groups([trace])))))) < 60
 
 
+def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart(repository):
+    """Both begin with the same 80 letters."""
+    trace = ss.read(repository / "tests/data/kineto/streams_graph.json.gz")
+    shown = trace._repr_html_()
+    names = [kernel.name for kernel in ss.analysis.summary(trace).kernels if kernel.name.startswith("sm80")]
+    assert len({name[:80] for name in names}) == 1 < len(names)
+    assert all(f">{name}</td>" in shown for name in names)
+
+
 def test_names_are_text_and_no_markup():
     html = any_trace(name=HOSTILE, program=HOSTILE, notes=(HOSTILE,))._repr_html_()
     assert "<img src=x" not in html
@@ -274,3 +283,20 @@ def test_a_report_of_hostile_names_is_drawn_and_runs_none(open_page, tmp_path):
     assert page.locator("h1").inner_text() == f"{HOSTILE} \u00b7 kineto \u00b7 NVIDIA H200"
     assert page.get_by_text(HOSTILE).count() > 2
     assert page.locator("img").count() == 0
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("bundle")
+def test_one_trace_of_another_profiler_has_no_engines(open_page, repository, tmp_path):
+    trace = ss.read(repository / "tests/data/kineto/streams_graph.json.gz")
+    page = open_page(trace.report(tmp_path / "step.html"), viewport={"width": 700, "height": 900})
+    assert "click selects ·" in page.locator(".ss-hint").inner_text()
+    page.locator(".ss-overlay").focus()
+    page.keyboard.press("n")
+    panel = page.locator(".ss-panel")
+    assert panel.locator("th").first.inner_text() == "trace"
+    name = panel.locator("td.ss-kernel")
+    assert panel.evaluate("(box) => box.scrollWidth <= box.clientWidth")  # The name is wrapped, and no number is cut off.
+    assert name.evaluate("(cell) => cell.clientHeight") > panel.locator("th").first.evaluate("(cell) => cell.clientHeight")
+    page.keyboard.press("c")
+    page.locator(".ss-nudge", has_text="").wait_for(state="hidden")  # No empty pill is left where it said what it was about.

@@ -66,6 +66,23 @@ def numpy_block(x, w1, w2, w3, *affine):
     return x + h
 
 
+def lstm_cell_backward(x, h, c, w, u, b, dh, dc):
+    gates = ss.ops.split(x @ w + h @ u + b, 4, axis=1)
+    i, f, g, o = ss.ops.sigmoid(gates[0]), ss.ops.sigmoid(gates[1]), ss.ops.tanh(gates[2]), ss.ops.sigmoid(gates[3])
+    t = ss.ops.tanh(f * c + i * g)
+    dc = dc + dh * o * (1 - t * t)
+    d = ss.ops.concatenate([dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)], axis=1)
+    return d @ w.T, d @ u.T, dc * f, x.T @ d, h.T @ d, ss.ops.sum(d, axis=0)
+
+
+def residual_block(x, w1, w2, w3, *affine):
+    h = x
+    for number, w in enumerate((w1, w2, w3)):
+        y, _, _ = ss.ops.batch_norm_training(h, *affine[2 * number : 2 * number + 2])
+        h = ss.ops.convolution(ss.ops.relu(y), w, padding=w.shape[1] // 2)
+    return x + h
+
+
 MODELS = {
     "attention": (
         partial(models.attention, heads=HEADS),
@@ -74,8 +91,8 @@ MODELS = {
         ATTENTION,
         drawn((2, 3, 4)),
     ),
-    "lstm": (models.lstm_cell, models.lstm_cell_backward, numpy_lstm, LSTM, drawn((2, 4), (2, 4))),
-    "block": (models.residual_block, models.residual_block_backward, numpy_block, BLOCK, drawn((2, 4, 3, 4))),
+    "lstm": (models.lstm_cell, lstm_cell_backward, numpy_lstm, LSTM, drawn((2, 4), (2, 4))),
+    "block": (residual_block, models.residual_block_backward, numpy_block, BLOCK, drawn((2, 4, 3, 4))),
 }
 
 

@@ -39,8 +39,8 @@ SAMPLE = 2**20
 BEHIND_OTHERS = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
 """For float32 that of TF32, which cuDNN uses. Of the dtypes on the way from the library to the output, the coarsest counts."""
 PERTURBED_ULPS = {"float16": 1, "float32": 16, "float64": 16}
-"""By how many units in the last place a result is perturbed, at most: as far as any operator may be off
-(`Definition.ulp`). Half is computed in float32 and rounded once, so only its neighbour can come out."""
+"""By how many units in the last place a result is perturbed, at most: as far as any operator may be off.
+Half is computed in float32 and rounded once, so only its neighbour can come out."""
 PERTURBED_ULPS_JOINED = 0.125
 """Further units where n elements are joined, as in a sum, times the root of n: as far as NumPy comes off that adds one
 element after the other, as it does along all axes but the last."""

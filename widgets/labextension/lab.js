@@ -17,7 +17,8 @@
     .ss-file { overflow: auto; padding: 14px 18px; background: var(--jp-layout-color0); color: var(--jp-ui-font-color1);
       font-family: var(--jp-ui-font-family); }
     .ss-file h1 { font-size: 13px; font-weight: 400; margin: 0 0 6px; color: var(--jp-ui-font-color2); }
-    .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; }
+    .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; white-space: pre-line; }
+    .ss-file footer { font-size: 12px; color: var(--jp-ui-font-color2); margin: 10px 0 0; }
     .ss-file ul { margin: -4px 0 12px; padding: 0; list-style: none; color: var(--jp-ui-font-color1); font-size: 13px; }
     .ss-file ul:empty { display: none; }
     .ss-file li::before { content: "⚠ "; }
@@ -63,7 +64,7 @@
     const draw = async (remark = "") => {
       const mine = ++turn;
       try {
-        const { title, finding, warnings, header, block, bundle, stamp } = await read(path(), modules, settings);
+        const { title, finding, further, warnings, header, block, bundle, stamp } = await read(path(), modules, settings);
         // Browsers keep what JupyterLab serves for a year, by its address.
         const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
         if (mine !== turn) return;
@@ -72,7 +73,7 @@
         const told = make("ul", "");
         const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
         tell(...(remark ? [remark] : []), ...warnings);
-        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), told, stage);
+        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), told, stage, make("footer", further));
         const ask = async (question) => {
           const paths = question.type === "paths";
           try {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_ROWS, MORE_ROWS = 10, 100
 """Rows that are seen at once, and those that unfold."""
 MOST_WARNINGS = 4
-LONGEST_NAME, LONGEST_CELL, LONGEST_TITLE = 80, 48, 400
+LONGEST_NAME, LONGEST_CELL, LONGEST_KERNEL, LONGEST_TITLE = 80, 48, 200, 400
 LONGEST_BAR = 120
 """Pixels."""
 MEANINGS = (
@@ -100,7 +100,7 @@ def _rows(found: TraceDiff, longest_us: float) -> Html:
     if not changed:
         return small("Kernels, copies and sets take as long in both.")
     name, *others = (Column(heading, meaning) for heading, meaning in zip(HEADINGS, MEANINGS, strict=True))
-    columns = [replace(name, kind="text"), *others, Column(kind="bar")]
+    columns = [replace(name, kind="prose"), *others, Column(kind="bar")]
     bars = _bars(_rows_us(found), longest_us)
     rows = [_row(*parts) for parts in zip(found.table_rows(MORE_ROWS), changed, bars, strict=True)]
     parts = [table(columns, rows[:MOST_ROWS])]
@@ -114,7 +114,7 @@ def _rows(found: TraceDiff, longest_us: float) -> Html:
 def _row(cells: tuple[str, ...], row: DiffRow, drawn: Html) -> Row:
     name, *others = cells
     whole = " → ".join(dict.fromkeys(filter(None, (name, *row.symbols))))
-    return Row((shortened(name, LONGEST_CELL), *others, drawn), title=shortened(whole, LONGEST_TITLE))
+    return Row((shortened(name, LONGEST_KERNEL), *others, drawn), title=shortened(whole, LONGEST_TITLE))
 
 
 def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:

@@ -33,7 +33,8 @@ from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
 KERNELS = "Kernels that take most time"
-LONGEST_NAME = 80
+LONGEST_NAME, LONGEST_KERNEL = 80, 200
+"""Names of kernels differ at their ends, so those are wrapped, not cut."""
 MOST_WARNINGS, MOST_STREAMS = 3, 50
 """More warnings unfold; more streams are counted."""
 FIRST = ("kernels", "span", "GPU busy", "copies and sets alone", "idle", "overlap", "launch latency", "queue time", "API time")
@@ -134,12 +135,12 @@ def _all_numbers(found: Summary) -> Html:
 
 
 def _kernels(found: Summary) -> Html:
-    """Return the kernels that take most time; the whole name stands in the tooltip."""
+    """Return the kernels that take most time; the kernel's own name stands in the tooltip."""
     rows = []
     for kernel in found.kernels:
         name, *numbers = kernel.cells()
-        rows.append(Row((shortened(name, LONGEST_NAME), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
-    columns = [Column(KERNEL_HEADS[0], kind="text"), *map(Column, KERNEL_HEADS[1:])]
+        rows.append(Row((shortened(name, LONGEST_KERNEL), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
+    columns = [Column(KERNEL_HEADS[0], kind="prose"), *map(Column, KERNEL_HEADS[1:])]
     return table(columns, rows)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from math import inf, isfinite, isnan, nan, sqrt
+from math import inf, isnan, nan, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -117,12 +117,6 @@ def replays_to_pay(costs: DeviceCosts, nodes: float, saved_ns: float) -> float:
     Formula: capture and instantiation / (makespan under async - makespan in the graph).
     """
     return costs.capture_ns(nodes) / saved_ns if saved_ns > 0 else inf
-
-
-def spread_ns(costs: DeviceCosts, length_ns: Callable[[DeviceCosts], float]) -> tuple[float, float] | None:
-    """Return the least and the greatest of a break-even length over the refits of costs, in ns; None where one of them has none."""
-    found = [length_ns(refit) for refit in costs.refits]
-    return (min(found), max(found)) if found and all(map(isfinite, found)) else None
 
 
 def second_stream_pays(costs: DeviceCosts, kernels: int, *, in_graph: bool) -> BreakEven:

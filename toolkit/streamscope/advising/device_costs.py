@@ -38,8 +38,6 @@ COSTS = {
 LEAST_STEP_NS = 50.0
 """By how much a cost is varied at least: much more than the whole ns in which the host's clock counts."""
 MOST_STEPS = 20
-REFITS = 20
-"""Fits with random weights, whose spread says how sure is what follows from the costs."""
 STEPS = (1.0, 0.5, 0.25)
 """How far a step of the fit goes: shares of the way to where the costs should be, tried until one makes the fit better."""
 ENOUGH = 2e-3
@@ -62,8 +60,6 @@ class Fitted:
     value_ns: float
     margin_ns: float
     """Half the width of its 95 % confidence interval (linearised least squares, Student's t); infinite where the runs do not show it."""
-    refits_ns: tuple[float, ...] = ()
-    """Its value in each of `REFITS` fits to the same times with random weights."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +90,6 @@ class DeviceCosts:
     def model(self) -> CostModel:
         """The reference cost model with this device's costs in place of its own."""
         return _model([self.fitted[name].value_ns for name in COSTS], _base(self.device))
-
-    @cached_property
-    def refits(self) -> tuple[DeviceCosts, ...]:
-        """The costs of each fit with random weights, for the spread of what follows from costs."""
-        columns = [[Fitted(value_ns, each.margin_ns) for value_ns in each.refits_ns] for each in self.fitted.values()]
-        return tuple(replace(self, fitted=dict(zip(self.fitted, values, strict=True))) for values in zip(*columns, strict=True))
 
     @cached_property
     def corners(self) -> dict[tuple[str, str, int], tuple[Array, Array]]:
@@ -168,23 +158,7 @@ def fit(taken: Sequence[Sample], device: DeviceInfo) -> tuple[dict[str, Fitted],
     freedom = len(measured) - len(costs)
     deviations = residual * math.sqrt(len(measured) / freedom) * np.sqrt(np.diag(_covariance(slopes)))
     margins = t.ppf(0.975, freedom) * deviations
-    refits = _refits(slopes, reached, costs)
-    fitted = {
-        name: Fitted(float(costs[index]), float(margins[index]), tuple(map(float, refits[:, index]))) for index, name in enumerate(COSTS)
-    }
-    return fitted, residual
-
-
-def _refits(slopes: Array, reached: Array, costs: Array) -> Array:
-    """Return the costs of `REFITS` fits to the times with random weights, a row each (Bayesian bootstrap: Rubin, 1981)."""
-    from scipy.optimize import lsq_linear
-
-    random, found = np.random.default_rng(0), []
-    for _ in range(REFITS):
-        weights = np.sqrt(random.exponential(size=len(reached)))
-        change = lsq_linear(slopes * weights[:, None], (1 - reached) * weights, bounds=(LEAST_NS - costs, np.inf)).x
-        found.append(costs + change)
-    return np.array(found, np.float64)
+    return {name: Fitted(float(costs[index]), float(margins[index])) for index, name in enumerate(COSTS)}, residual
 
 
 def _error(shares: Array) -> float:

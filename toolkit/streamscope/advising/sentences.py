@@ -14,13 +14,12 @@ from streamscope.advising.break_even import (
     launch_bound_below_ns,
     replays_to_pay,
     second_stream_pays,
-    spread_ns,
 )
 from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
 from streamscope.analysis.traits import STREAM
-from streamscope.words import format_us, listed
+from streamscope.words import format_us
 
 ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
@@ -85,18 +84,11 @@ def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
 
 
 def basis(costs: DeviceCosts) -> str:
-    """Say what the costs were fitted to, how well they fit, and how sure the break-even points are."""
-    fit = (
+    """Say what the costs were fitted to, and how well they fit."""
+    return (
         f"Fitted by least squares to {costs.runs} {measured_word(costs)} times of small programs; "
         f"they are reproduced within {costs.residual * 100:.1f} % (root mean square)."
     )
-    ends = {
-        "up to which a graph pays": lambda refit: graph_pays(refit).high_ns,
-        "from which on a second stream pays one by one": lambda refit: second_stream_pays(refit, BRANCH, in_graph=False).low_ns,
-    }
-    certain = [(what, spread) for what, end in ends.items() if (spread := spread_ns(costs, end))]
-    told = [f"the length {what} at {_us(low)} to {_us(high)}" for what, (low, high) in certain if _us(low) != _us(high)]
-    return f"{fit} {len(costs.refits)} fits with random weights on these times put {listed(told)}." if told else fit
 
 
 def measured_word(costs: DeviceCosts) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from streamscope.auditing.findings import Finding, Kind, Severity, named
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Step, WaitEvent
@@ -23,72 +24,43 @@ class Break:
     """What to do, likewise."""
 
 
-@dataclass
-class _Capture:
-    """What is known of a capture while its steps are read: for each lane in it, how far it comes after each other lane."""
-
-    clocks: dict[int, dict[int, int]] = field(default_factory=lambda: {0: {}})
-    last: dict[int, Launch] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
-    events: dict[int, dict[int, int]] = field(default_factory=dict)
-    breaks: list[Break] = field(default_factory=list)
-
-    def issue(self, launch: Launch, lane: int) -> None:
-        if not launch.capturable:
-            why = f"{launch.name} cannot be captured: {launch.why_not or 'no reason was given'}"
-            self.breaks.append(Break(launch, lane, why, "run it outside the graph"))
-        if lane not in self.clocks:
-            # Taken as mended, so that what follows from it is not reported too.
-            self.clocks[lane] = {}
-            why, advice = (
-                "{lane} has not forked from {main} when it is put there",
-                "let {lane} wait for an event recorded on {main} before it",
-            )
-            self.breaks.append(Break(launch, lane, why, advice))
-        self.counts[lane] = self.counts.get(lane, 0) + 1
-        self.clocks[lane][lane] = self.counts[lane]
-        self.last[lane] = launch
-
-    def record(self, event: int, lane: int) -> None:
-        self.events.pop(event, None)
-        if lane in self.clocks:
-            self.events[event] = dict(self.clocks[lane])
-
-    def wait(self, event: int, lane: int) -> None:
-        if event in self.events:
-            clock = self.clocks.setdefault(lane, {})
-            for other, position in self.events[event].items():
-                clock[other] = max(position, clock.get(other, 0))
-        elif lane in self.clocks:
-            why = f"{{lane}} waits for event {event}, which was not recorded in the capture"
-            self.breaks.append(Break(self.last.get(lane), lane, why, "record the event in the capture, or wait before it begins"))
-
-    def end(self) -> None:
-        for lane, count in self.counts.items():
-            if lane != 0 and self.clocks[0].get(lane, 0) < count:
-                why, advice = (
-                    "{lane} is not joined to {main} behind it",
-                    "let {main} wait, at the end, for an event recorded on {lane} behind it",
-                )
-                self.breaks.append(Break(self.last[lane], lane, why, advice))
+NOT_FORKED = "{lane} has not forked from {main} when it is put there", "let {lane} wait for an event recorded on {main} before it"
+NOT_JOINED = "{lane} is not joined to {main} behind it", "let {main} wait, at the end, for an event recorded on {lane} behind it"
 
 
 def capture_breaks(steps: Sequence[Step]) -> list[Break]:
     """Return what breaks the capture of some steps, which begins and ends on lane 0; empty if nothing does."""
-    capture = _Capture()
+    clocks: dict[int, Counter[int]] = {0: Counter()}  # For each lane in it, after how many launches of each other lane it comes.
+    events: dict[int, Counter[int]] = {}
+    launches: dict[int, list[Launch]] = defaultdict(list)
+    breaks: list[Break] = []
     for step in steps:
         match step:
             case Issue(launch, lane):
-                capture.issue(launch, lane)
+                if not launch.capturable:
+                    why = f"{launch.name} cannot be captured: {launch.why_not or 'no reason was given'}"
+                    breaks.append(Break(launch, lane, why, "run it outside the graph"))
+                if lane not in clocks:
+                    clocks[lane] = Counter()  # Taken as mended, so that what follows from it is not reported too.
+                    breaks.append(Break(launch, lane, *NOT_FORKED))
+                launches[lane].append(launch)
+                clocks[lane][lane] = len(launches[lane])
             case RecordEvent(event, lane):
-                capture.record(event, lane)
+                events.pop(event, None)
+                if lane in clocks:
+                    events[event] = clocks[lane].copy()
+            case WaitEvent(event, lane) if event in events:
+                clocks[lane] = clocks.get(lane, Counter()) | events[event]
             case WaitEvent(event, lane):
-                capture.wait(event, lane)
+                if lane in clocks:
+                    why = f"{{lane}} waits for event {event}, which was not recorded in the capture"
+                    last = launches[lane][-1] if launches[lane] else None
+                    breaks.append(Break(last, lane, why, "record the event in the capture, or wait before it begins"))
             case _:
                 why = f"a {type(step).__name__} step makes the host wait or work, which no capture records"
-                capture.breaks.append(Break(None, 0, why, "end the graph before it"))
-    capture.end()
-    return capture.breaks
+                breaks.append(Break(None, 0, why, "end the graph before it"))
+    left = [lane for lane, issued in launches.items() if lane != 0 and clocks[0][lane] < len(issued)]
+    return breaks + [Break(launches[lane][-1], lane, *NOT_JOINED) for lane in left]
 
 
 def capture_findings(plan: Plan) -> Iterator[Finding]:

@@ -237,8 +237,9 @@ def _owners() -> list[tuple[Any, int, int]]:
         kind = type(one)
         if cupy is not None and kind is cupy.ndarray:
             found.append((one.data.mem, int(one.data.mem.ptr), int(one.data.mem.size)))
-        elif torch is not None and kind in (torch.Tensor, torch.nn.Parameter) and one.is_cuda and one.layout is torch.strided:
-            with contextlib.suppress(RuntimeError):  # A tensor that only stands for another, as in a compiler's notes, has no memory.
+        elif torch is not None and issubclass(kind, torch.Tensor) and one.is_cuda and one.layout is torch.strided:
+            # A tensor that only stands for another, as in a compiler's notes, has no memory, nor has one that is still to be made.
+            with contextlib.suppress(RuntimeError, TypeError, ValueError):
                 storage = one.untyped_storage()
                 found.append((storage, storage.data_ptr(), storage.nbytes()))
     return found

@@ -179,7 +179,7 @@ def program_of(
     nodes: Sequence[GraphNode],
     memories: Sequence[NodeMemory],
     launch: Callable[[int, tuple[int, ...]], Launch],
-    sources: Sequence[str] = (),
+    sources: Sequence[str],
     raw: Any = None,
     notes: Sequence[str] = (),
 ) -> Program:
@@ -193,7 +193,7 @@ def program_of(
     memories : sequence of NodeMemory
     launch : callable
         ``launch(number, after)`` returns the launch of a node.
-    sources : sequence of str, optional
+    sources : sequence of str
         Texts of the lines.
     raw : RawGraph, optional
         The captured graph, where it is in this process; the certificate checks each other order of it.
@@ -203,7 +203,7 @@ def program_of(
     edges = tuple(node.after for node in nodes)
     order = true_order(memories, edges)
     operations = []
-    for number, (node, after, source) in enumerate(zip(nodes, order, sources or [""] * len(nodes), strict=True)):
+    for number, (node, after, source) in enumerate(zip(nodes, order, sources, strict=True)):
         attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
     variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))

@@ -24,7 +24,7 @@ from streamscope.frames import is_known
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library
 from streamscope.kernels.library.libraries import libraries
-from streamscope.program.user_line import LinesOfFrames, line_of_error, user_frame
+from streamscope.program.user_line import UserLines, line_of_error, user_frame
 
 WORKSPACES = 8
 """Products take turns with so many workspaces; two that use the same one keep their order."""
@@ -52,7 +52,7 @@ class CupyProducts:
         self.operators: list[Operator] = []
         self.workspaces: list[Region] = []
         self._handle, self._memory = ctypes.c_void_p(), list[Any]()
-        self._calls, self._lines = 0, LinesOfFrames()
+        self._calls, self._lines = 0, UserLines()
         when_gone(self, partial(CAPTURES.destroy, partial(_let_go, self._handle, self._memory)))
 
     @contextmanager

@@ -20,7 +20,6 @@ from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
-from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.facts import CaptureOrigin
@@ -29,30 +28,21 @@ from streamscope.capturing.memory import NodeMemory, Region, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
+from streamscope.capturing.refusals import not_captured
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
-from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
+from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.user_line import line_of_error, user_line
+from streamscope.program.user_line import UserLine, user_line
 from streamscope.trace.info import library_versions
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 Array = npt.NDArray[Any]
 
-CAPTURE_HINT = (
-    "leave out what waits for the GPU (.item(), .cpu(), if or print of a tensor, x[mask], nonzero, torch.cuda.synchronize) "
-    "or allocates host memory"
-)
-STREAM_HINT = (
-    "something is launched on the default stream; launch it on the current one, "
-    "torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
-    "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
-)
-MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 WARM_RUNS = 3
 
 
@@ -213,24 +203,27 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     except StreamscopeError:
         raise
     except Exception as error:
-        raise _not_captured(title, error) from error
+        raise not_captured(title, error) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     results = _results(taken.result, title)
     taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     state, memories, notes = _state_and_memories(taken, nodes, memories, results, before)
+    if taken.constants:
+        notes += (f"{counted(taken.constants, 'NumPy array')} that the function hands to CuPy: the capture has the values as constants.",)
     restore(before)
     with _random_numbers_as_captured(taken.kept):
         expected = [fetched(one) for one in _results(casting(*inputs), title)]
     state.put_back()
+    _check_shapes(title, results, expected)
     nodes = timed(nodes, state.keeping, state.put_changes_back)
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
-    described = _described(nodes, taken.operators, where)
+    described, sources = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
     raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, memories, kept, raw, notes)
+    program = _program(title, nodes, described, sources, memories, kept, raw, notes)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
 
@@ -275,32 +268,12 @@ def _state_and_memories(
     return state, checked, notes
 
 
-def _not_captured(title: str, error: Exception) -> StreamscopeError:
-    """Return an error of ours for one that a library raised under capture."""
-    if "out of memory" in str(error).lower():
-        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=MEMORY_HINT)
-    refused = what_was_refused(error)
-    if refused:
-        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
-        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
-    failed = _first_of(error)
-    hint = STREAM_HINT if "legacy stream" in str(failed) else CAPTURE_HINT
-    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=hint)
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """Return the error that the function raised: another one follows from it, as the capture ends."""
-    found, followed = error, error.__context__
-    while followed is not None:
-        found, followed = (followed if line_of_error(followed) is not None else found), followed.__context__
-    return found
-
-
-def line_and_reason(failed: BaseException) -> str:
-    """Return the user's line that failed, and the first line of why: ``" at model.py:7, if x.sum() > 0: CUDA error: …"``."""
-    line = line_of_error(failed)
-    where = f" at {line.where}, {line.source.rstrip(':')}" if line is not None else ""
-    return f"{where}: {(str(failed) or type(failed).__name__).strip().partition(chr(10))[0]}"
+def _check_shapes(title: str, results: Sequence[Any], expected: Sequence[Array]) -> None:
+    """Check that results have the shapes that a further call returned."""
+    then, now = ([tuple(one.shape) for one in arrays] for arrays in (results, expected))
+    if now != then:
+        hint = "captured code runs again as it was; let a cache have its full size from the start, and write into it"
+        raise ProgramError(f"{title} returned results of other shapes when it was called again: {now}, and {then} before", hint=hint)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -353,24 +326,23 @@ def _results(result: Any, name: str) -> list[Any]:
     return [one.detach() if is_tensor(one) else one for one in results]
 
 
-def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> list[GraphNode]:
-    """Return the nodes with the operator, module and line that each came from; the line is ``where`` if nothing says more."""
+def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> tuple[list[GraphNode], list[str]]:
+    """Return the nodes with the operator, module and line that each came from, and the lines' texts; ``where`` if nothing says more."""
     launched_by = {handle: operator for operator in operators for handle in operator.nodes}
-    described = []
+    described, sources = [], []
     for number, one in enumerate(nodes):
-        node, operator = one.node, launched_by.get(one.handle)
-        if operator is None:
-            described.append(replace(node, operation=number, operator=node.name, where=where))
-        else:
-            line = operator.where or where
-            described.append(replace(node, operation=number, operator=operator.name, where=line, module=operator.module))
-    return described
+        operator = launched_by.get(one.handle)
+        name, module, line = (one.node.name, "", UserLine("", "")) if operator is None else (operator.name, operator.module, operator.line)
+        described.append(replace(one.node, operation=number, operator=name, where=line.where or where, module=module))
+        sources.append(line.source)
+    return described, sources
 
 
 def _program(
     name: str,
     nodes: Sequence[LaunchableNode],
     described: Sequence[GraphNode],
+    sources: Sequence[str],
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
     raw: RawGraph,
@@ -382,7 +354,7 @@ def _program(
         one = nodes[number]
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
-    return program_of(name, described, memories, launch, raw=raw, notes=notes)
+    return program_of(name, described, memories, launch, sources, raw, notes)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -87,8 +87,11 @@ def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]
     return found
 
 
-def read_nodes(graph: int) -> list[LaunchableNode]:
-    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept."""
+def read_nodes(graph: int, origins: Mapping[int, str] | None = None) -> list[LaunchableNode]:
+    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept.
+
+    ``origins`` says where nodes came from, by their handles, for errors.
+    """
     handles = node_handles(graph)
     before = predecessors(graph, handles)
     kept: list[LaunchableNode] = []
@@ -100,18 +103,20 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
             index[position] = after
         else:
             index[position] = (len(kept),)
-            kept.append(replace(_launchable(handles[position], node), handle=int(handles[position])))
+            origin = (origins or {}).get(int(handles[position]), "")
+            kept.append(replace(_launchable(handles[position], node, origin), handle=int(handles[position])))
     return kept
 
 
-def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
+def _launchable(handle: Any, node: GraphNode, origin: str = "") -> LaunchableNode:
     if node.kind is NodeKind.KERNEL:
         return _kernel(handle, node)
     if node.kind is NodeKind.SET:
         return _memset(handle, node)
     if node.kind is NodeKind.COPY:
         return _memcpy(handle, node)
-    raise EngineError(f"the captured code has a node ({node.name}) that cannot run by itself", hint="leave it out of the captured function")
+    what = f"the captured code has a node ({node.name}) that cannot run by itself"
+    raise EngineError(what + (f", of {origin}" if origin else ""), hint="leave it out of the captured function")
 
 
 def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:

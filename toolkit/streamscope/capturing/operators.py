@@ -18,7 +18,7 @@ from streamscope.capturing.memory import Region
 from streamscope.capturing.product_threads import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
-from streamscope.program.user_line import LinesOfFrames
+from streamscope.program.user_line import UserLine, UserLines
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas say what they write; of others, inputs count as written too."""
@@ -38,8 +38,8 @@ class Operator:
     module : str
         The path of the module that called it in the outermost one, as ``layer3.0.conv1``; of a backward pass, that of the forward pass,
         or ``backward`` where it is not known. Empty outside modules.
-    where : str
-        The user's line.
+    line : UserLine
+        The user's.
     nodes : tuple of int
         Handles of what it launched.
     reads, writes : tuple of Region
@@ -56,7 +56,7 @@ class Operator:
 
     name: str
     module: str
-    where: str
+    line: UserLine
     nodes: tuple[int, ...]
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
@@ -134,12 +134,12 @@ class OperatorLog:
             alone = others_ns == self._others.times_ns()
             touched += [(_extent(tensor), True) for tensor in outputs]
             touched += [(_extent(tensor), True) for tensor, written in given if written]  # It may lie elsewhere now.
-            module, where = self._places.here()
+            module, line = self._places.here()
             self.operators.append(
                 Operator(
                     str(function),
                     module,
-                    where,
+                    line,
                     launched,
                     tuple(dict.fromkeys(one for extents, written in touched if not written for one in extents or ())),
                     tuple(dict.fromkeys(one for extents, written in touched if written for one in extents or ())),
@@ -179,9 +179,9 @@ class _Places:
 
         self._current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001 — no public way
         self._next_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)  # noqa: SLF001 — as above
-        self._forward: dict[int, tuple[str, str]] = {}
+        self._forward: dict[int, tuple[str, UserLine]] = {}
         self._names: dict[int, tuple[Any, dict[int, str]]] = {}
-        self._lines = LinesOfFrames()
+        self._lines = UserLines()
 
     @property
     def differentiates(self) -> bool:
@@ -192,7 +192,7 @@ class _Places:
         """Note where the forward pass is, for the node of autograd that was made last."""
         self.here()
 
-    def here(self) -> tuple[str, str]:
+    def here(self) -> tuple[str, UserLine]:
         """Return the module's path and the line."""
         node = self._current_node()
         if node is not None:
@@ -202,18 +202,19 @@ class _Places:
         self._forward.setdefault(self._next_number() - 1, place)
         return place
 
-    def _from_frames(self) -> tuple[str, str]:
+    def _from_frames(self) -> tuple[str, UserLine]:
         # By frames and not by hooks on modules: those would make torch.compile compile anew.
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
-        line, modules, last = "", [], frame
+        last = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+        frame: FrameType | None = last
+        line, modules = None, []
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
             if name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl":
                 modules.append(frame.f_locals["self"])
-            if not line and name.partition(".")[0] != "torch" and not is_ours(name):
+            if line is None and name.partition(".")[0] != "torch" and not is_ours(name):
                 line = self._lines.of(frame)
             last, frame = frame, frame.f_back
-        return (self._path(modules[0], modules[-1]) if modules else ""), line or (self._lines.of(last) if last is not None else "")
+        return (self._path(modules[0], modules[-1]) if modules else ""), line or self._lines.of(last)
 
     def _path(self, module: Any, outermost: Any) -> str:
         known = self._names.get(id(outermost))

@@ -60,6 +60,12 @@ _CUPYS_CASTS = re.compile(
     r"|using i_idx_t = decltype\(i\);|= static_cast<const type_mid_in\*>\(_raw_in0\);|= static_cast<type_mid_out\*>\(_raw_out0\);"
 )
 """What CuPy's own kernels have: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
+_OF_NDIMAGE = re.compile(r"__global__\s+void\s+cupyx_scipy_ndimage_\w+\(")
+_NDIMAGES_CASTS = re.compile(
+    r"cast\(A a\) \{ return (?:\(B\)a|\(a >= 0\) \? \(B\)a : -\(B\)\(-a\)); \}"
+    r"|const unsigned char\* data = \(const unsigned char\*\)&x\[0\];|\(\*\(X\*\)&data\[[\w +]*\]\)"
+)
+"""What the filters of ``cupyx.scipy.ndimage`` have: a cast of numbers, and reads of an image by bytes."""
 _CONDITIONAL = re.compile(r"^\s*#\s*(?P<word>if|ifdef|ifndef|endif)\b")
 _HIDDEN = re.compile(
     r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|\b(?:tex|surf)(?:[123]D|Cubemap)|<<<|__managed__|\b__nv_ptr|\bcudaLaunch"
@@ -161,7 +167,9 @@ def _hidden(text: str) -> str:
 
 def _makes_pointers(text: str) -> str:
     """Return that a source, but for a kernel's parameters, may make pointers; empty if it does not."""
-    if _MAKES_POINTERS.search(_CUPYS_CASTS.sub(" ", text)) or _casts_to_parameters(text):
+    left = _CUPYS_CASTS.sub(" ", text)
+    left = _NDIMAGES_CASTS.sub(" ", left) if _OF_NDIMAGE.search(left) else left
+    if _MAKES_POINTERS.search(left) or _casts_to_parameters(left):
         return "its source makes pointers, perhaps of others or of numbers in memory"
     return ""
 

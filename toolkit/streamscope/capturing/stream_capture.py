@@ -13,7 +13,8 @@ from typing import Any
 
 from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, pools_of, torch_history, torch_segments
 from streamscope.capturing.cupy_products import CupyProducts
-from streamscope.capturing.dispatching import listening
+from streamscope.capturing.cupy_uploads import CupyUploads
+from streamscope.capturing.dispatching import listening, tensors_in
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import MemoryHeld
@@ -51,6 +52,8 @@ class Taken:
     operators : list of Operator
         Those of PyTorch that launched something, and CuPy's matrix products.
     memory : MemoryHeld
+    constants : int
+        NumPy arrays that the function has put on the device.
     """
 
     graph: int
@@ -60,6 +63,7 @@ class Taken:
     allocated: Allocated
     operators: list[Operator]
     memory: MemoryHeld
+    constants: int = 0
 
 
 def take(
@@ -77,11 +81,11 @@ def take(
     restore : callable
         Puts back what the inputs held, before the function is called again.
     """
-    through = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
+    through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 
     def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
         taken = undisturbed(lambda: through(function, inputs, extra_bytes, apart), restore)
-        nodes = read_nodes(taken.graph)
+        nodes = read_nodes(taken.graph, {node: f"{one.name} at {one.line.where}" for one in taken.operators for node in one.nodes})
         return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
 
     taken, nodes, memories = understood(())
@@ -130,16 +134,31 @@ def undisturbed(through: Callable[[], Taken], restore: Callable[[], object]) -> 
     return taken
 
 
-def _uses_torch(arrays: Sequence[Any]) -> bool:
-    """Tell whether PyTorch's allocator must know of a capture: one of the arrays is PyTorch's, or there is none that would tell."""
-    torch = sys.modules.get("torch")
-    return torch is not None and (any(isinstance(one, torch.Tensor) for one in arrays) or (not arrays and torch.cuda.is_initialized()))
+def _uses_torch(function: Callable[..., Any], inputs: Sequence[Any], results: Sequence[Any], restore: Callable[[], object]) -> bool:
+    """Tell whether PyTorch's allocator must know of a capture: arrays are PyTorch's, there are none, or its operators touch the device."""
+    torch, arrays = sys.modules.get("torch"), (*inputs, *results)
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    if not arrays or any(isinstance(one, torch.Tensor) for one in arrays):
+        return True
+    found = False
+
+    def hear(operator: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        nonlocal found
+        result = operator(*args, **keywords)
+        found |= any(one.is_cuda for one in tensors_in([*args, *keywords.values(), result]))
+        return result
+
+    with listening(hear):
+        function(*inputs)
+    restore()
+    return found
 
 
 def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
     plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
-    products = CupyProducts()
+    products, uploads = CupyProducts(), CupyUploads()
     with stream, products.through():
         with plain.plain():
             function(*inputs)
@@ -147,11 +166,12 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs:
+        with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs, uploads.constant():
             result = function(*inputs)
     allocated = Allocated(made, pieces_of_arrays(), pool.own)
-    kept, own = [_RawGraph(graphs[0]), pool, stream, products], [*pool.own, *products.workspaces]
-    return Taken(graphs[0], result, kept, own, allocated, products.operators, MemoryHeld(plain.nbytes, tuple(united(made))))
+    kept, own = [_RawGraph(graphs[0]), pool, stream, products, uploads], [*pool.own, *products.workspaces]
+    memory = MemoryHeld(plain.nbytes, tuple(united(made)))
+    return Taken(graphs[0], result, kept, own, allocated, products.operators, memory, len(uploads.arrays))
 
 
 def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
@@ -162,7 +182,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     side = lent.stream
     lent.make_ready()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    room, products = _room(extra_bytes), CupyProducts()
+    room, products, uploads = _room(extra_bytes), CupyProducts(), CupyUploads()
     with libraries().cupy.cuda.Stream.from_external(ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
             function(*inputs)  # What libraries allocate once for a stream is there from now on.
@@ -186,7 +206,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                     growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
                     log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
-                    with log.listening():
+                    with log.listening(), uploads.constant():
                         result = function(*inputs)
             except BaseException:
                 with contextlib.suppress(RuntimeError):  # Where the device is lost, the user's error says why.
@@ -198,8 +218,9 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     own = [*pool.own, *products.workspaces, *pools_of(segments)]
     allocated = Allocated(history.made, (*history.held, *made, *pieces_of_arrays()), (*history.pools, *pool.own))
     memory = MemoryHeld(plain.most_bytes, tuple(united((*history.made, *made))))
-    kept = [graph, pool, lent, log.kept, log.from_outside, products, *workspaces.generators]
-    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, [*log.operators, *products.operators], memory)
+    kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, *workspaces.generators]
+    operators = [*log.operators, *products.operators]
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, operators, memory, len(uploads.arrays))
 
 
 def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> None:

@@ -115,7 +115,7 @@ class Plan:
     others: tuple[Plan, ...] = ()
     """Plans of other orders, of which a device that can measure them takes the fastest."""
     chosen: str = ""
-    """Why it was taken of several: what each of them takes."""
+    """Why it was taken of several: what it takes, what the next fastest take, and what the capture's own order takes."""
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""

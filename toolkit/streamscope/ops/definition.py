@@ -42,11 +42,6 @@ class Definition:
     """CUDA source of device functions that the expressions call."""
     flops: int = 1
     """Arithmetic operations an element, about."""
-    ulp: float = 0.5
-    """How far the CUDA result may be from the exact one, in units in the last place of the type of arithmetic; CUDA's documented bound
-    for its function (CUDA C++ Programming Guide, "Mathematical Functions"), or ours with its reason where it is defined."""
-    domain: tuple[float, float] = (-8.0, 8.0)
-    """Between which numbers an operand is interesting: where tests take their values from."""
     unknown: str = ""
     """What of the expression NumPy does not know: without a reference, the operator runs on CUDA only."""
     vouched: bool = False

@@ -44,61 +44,32 @@ floor = _unary("floor", "Round down.", "floor(x)", np.floor, "0", whole="x")
 trunc = _unary("trunc", "Round towards zero.", "trunc(x)", np.trunc, "0", whole="x")
 fix = _unary("fix", "Round towards zero; another name of `trunc`.", "trunc(x)", np.trunc, "0", whole="x")
 
-exp = _unary("exp", "Return e to the power of x.", "exp(x)", np.exp, "dy * y", ulp=1)
-expm1 = _unary("expm1", "Return ``exp(x) - 1``, exact near 0.", "expm1(x)", np.expm1, "dy * exp(x)", ulp=1)
-log = _unary("log", "Return the natural logarithm.", "log(x)", np.log, "dy / x", ulp=1, domain=(0.01, 100))
-log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {LN_2})", ulp=1, domain=(0.01, 100))
-log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {LN_10})", ulp=2, domain=(0.01, 100))
-log1p = _unary(
-    "log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", ulp=1, domain=(-0.9, 100), half="half_log1p(x)"
-)
+exp = _unary("exp", "Return e to the power of x.", "exp(x)", np.exp, "dy * y")
+expm1 = _unary("expm1", "Return ``exp(x) - 1``, exact near 0.", "expm1(x)", np.expm1, "dy * exp(x)")
+log = _unary("log", "Return the natural logarithm.", "log(x)", np.log, "dy / x")
+log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {LN_2})")
+log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {LN_10})")
+log1p = _unary("log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", half="half_log1p(x)")
 
-sqrt = _unary("sqrt", "Return the square root.", "sqrt(x)", np.sqrt, "dy / (2 * y)", domain=(0.01, 100))
-rsqrt = _unary(
-    "rsqrt",
-    "Return ``1 / sqrt(x)``.",
-    "rsqrt(x)",
-    np.sqrt,
-    "dy * y / (-2 * x)",
-    reference=lambda x: 1 / np.sqrt(x),
-    ulp=2,
-    domain=(0.01, 100),
-)
-cbrt = _unary("cbrt", "Return the cube root.", "cbrt(x)", np.cbrt, "dy / (3 * y * y)", ulp=1)
-rcbrt = _unary("rcbrt", "Return ``1 / cbrt(x)``.", "rcbrt(x)", np.cbrt, "dy * y / (-3 * x)", reference=lambda x: 1 / np.cbrt(x), ulp=1)
+sqrt = _unary("sqrt", "Return the square root.", "sqrt(x)", np.sqrt, "dy / (2 * y)")
+rsqrt = _unary("rsqrt", "Return ``1 / sqrt(x)``.", "rsqrt(x)", np.sqrt, "dy * y / (-2 * x)", reference=lambda x: 1 / np.sqrt(x))
+cbrt = _unary("cbrt", "Return the cube root.", "cbrt(x)", np.cbrt, "dy / (3 * y * y)")
+rcbrt = _unary("rcbrt", "Return ``1 / cbrt(x)``.", "rcbrt(x)", np.cbrt, "dy * y / (-3 * x)", reference=lambda x: 1 / np.cbrt(x))
 
-sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", ulp=2, half="half_sin(x)")
-cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", ulp=2, half="half_cos(x)")
-tan = _unary("tan", "Return the tangent of radians.", "tan(x)", np.tan, "dy * (1 + y * y)", ulp=4)
-arcsin = _unary(
-    "arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
-)
-arccos = _unary(
-    "arccos", "Return the inverse cosine, in radians.", "acos(x)", np.arccos, "-dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
-)
-arctan = _unary("arctan", "Return the inverse tangent, in radians.", "atan(x)", np.arctan, "dy / (1 + x * x)", ulp=2)
-degrees = _unary(
-    "degrees", "Convert radians to degrees.", "x * T(57.2957795130823208768)", np.degrees, "dy * T(57.2957795130823208768)", ulp=2
-)
-radians = _unary(
-    "radians", "Convert degrees to radians.", f"x * {PI_OVER_180}", np.radians, f"dy * {PI_OVER_180}", ulp=2, domain=(-360, 360)
-)
-sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(x)", np.sinh, "dy * cosh(x)", ulp=3)
-cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(x)", np.cosh, "dy * sinh(x)", ulp=2)
-tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(x)", np.tanh, "dy / (cosh(x) * cosh(x))", ulp=2)
-arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(x)", np.arcsinh, "dy / hypot(x, T(1))", ulp=3)
-arccosh = _unary(
-    "arccosh",
-    "Return the inverse hyperbolic cosine.",
-    "acosh(x)",
-    np.arccosh,
-    "dy / (sqrt(x - 1) * sqrt(x + 1))",
-    ulp=4,
-    domain=(1.01, 100),
-)
-arctanh = _unary(
-    "arctanh", "Return the inverse hyperbolic tangent.", "atanh(x)", np.arctanh, "dy / ((1 - x) * (1 + x))", ulp=3, domain=(-0.99, 0.99)
-)
+sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", half="half_sin(x)")
+cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", half="half_cos(x)")
+tan = _unary("tan", "Return the tangent of radians.", "tan(x)", np.tan, "dy * (1 + y * y)")
+arcsin = _unary("arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))")
+arccos = _unary("arccos", "Return the inverse cosine, in radians.", "acos(x)", np.arccos, "-dy / sqrt((1 - x) * (1 + x))")
+arctan = _unary("arctan", "Return the inverse tangent, in radians.", "atan(x)", np.arctan, "dy / (1 + x * x)")
+degrees = _unary("degrees", "Convert radians to degrees.", "x * T(57.2957795130823208768)", np.degrees, "dy * T(57.2957795130823208768)")
+radians = _unary("radians", "Convert degrees to radians.", f"x * {PI_OVER_180}", np.radians, f"dy * {PI_OVER_180}")
+sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(x)", np.sinh, "dy * cosh(x)")
+cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(x)", np.cosh, "dy * sinh(x)")
+tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(x)", np.tanh, "dy / (cosh(x) * cosh(x))")
+arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(x)", np.arcsinh, "dy / hypot(x, T(1))")
+arccosh = _unary("arccosh", "Return the inverse hyperbolic cosine.", "acosh(x)", np.arccosh, "dy / (sqrt(x - 1) * sqrt(x + 1))")
+arctanh = _unary("arctanh", "Return the inverse hyperbolic tangent.", "atanh(x)", np.arctanh, "dy / ((1 - x) * (1 + x))")
 
 isnan = _unary("isnan", "Tell where x is NaN.", "x != x", np.isnan)
 isinf = _unary("isinf", "Tell where x is infinite.", "isinf(x)", np.isinf, whole="false")

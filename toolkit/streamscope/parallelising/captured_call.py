@@ -17,8 +17,9 @@ from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode
+from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode, other_mode
 from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.optimisers import HOW, Given
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
@@ -94,6 +95,8 @@ class CapturedCall:
         Where the function reads what its random numbers begin with, for each generator that it draws from.
     mode : Mode
         In which it was captured.
+    given : sequence of Given
+        The numbers that kernels were given of the optimisers that step.
     """
 
     name: str
@@ -105,6 +108,7 @@ class CapturedCall:
     fresh: bool = True
     random: Sequence[Philox] = ()
     mode: Mode = PLAIN_MODE
+    given: Sequence[Given] = ()
     _last: int | None = None
     _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)
@@ -125,6 +129,10 @@ class CapturedCall:
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
+
+    def is_as_captured(self, mode: Mode) -> bool:
+        """Tell whether what calls depend on besides their arguments is as it was: the mode, and the numbers of optimisers."""
+        return self.mode == mode and not (self.given and any(one.changed() for one in self.given))
 
     def arrays_of(self, arguments: Mapping[str, Any]) -> list[Any] | None:
         """Return the arrays of a call's arguments; None where the call is not like the captured one."""
@@ -152,8 +160,13 @@ class CapturedCall:
                 return None
         return inputs
 
-    def why_not(self, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    def why_not(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[str, str]:
         """Say how a call differs from the captured one, and what to do."""
+        why, how = other_mode(self.mode, mode)
+        if why:
+            return why, how
+        for changed in filter(None, (one.changed() for one in self.given)):
+            return changed, HOW
         if found := difference(self.tree, taken_apart(arguments, is_array)[1]):
             _, _, order = found.partition(NOT_IN_ORDER)
             return found, f"pass the keys in the order {order}" if order else "pass what was captured"

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamscope.capturing.function import CAPTURE_HINT, MEMORY_HINT, CapturedFunction, capture, line_and_reason
+from streamscope.capturing.function import CapturedFunction, capture
 from streamscope.capturing.memory import regions_of
+from streamscope.capturing.refusals import CAPTURE_HINT, MEMORY_HINT, line_and_reason
 from streamscope.capturing.state import led_to
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
+from streamscope.parallelising.optimisers import HOW, Given, numbers_of, optimisers, that_step
 from streamscope.parallelising.trees import Held, Tree, difference, leaves, paths, put_together, taken_apart
 from streamscope.words import listed
 
@@ -32,6 +34,10 @@ class FlatFunction:
         What the last call returned.
     failed : Exception, optional
         What the function raised while it was captured.
+    optimisers : list
+        Those of PyTorch's that there are.
+    given : list of Given
+        The same with the numbers that they had when the function was captured.
     """
 
     function: Callable[..., Any]
@@ -39,9 +45,13 @@ class FlatFunction:
     tree: Tree
     returned: Returned | None = None
     failed: Exception | None = field(default=None, repr=False)
+    optimisers: list[Any] = field(default_factory=list, repr=False)
+    given: list[Given] = field(default_factory=list, repr=False)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Call the function; whatever it returns beside arrays must be the same each time."""
+        if CAPTURES.active:
+            self.given = [Given(one, numbers_of(one)) for one in self.optimisers]
         try:
             value = self.calls.call(self.function, put_together(self.tree, arrays))
         except Exception as error:
@@ -67,8 +77,8 @@ def captured(
     title: str,
     memory_limit: int | str | None,
     called: Callable[[], object],
-) -> tuple[CapturedFunction, list[Slot], Tree, Returned]:
-    """Capture one call of a function; ``called`` is called after the first of several calls.
+) -> tuple[CapturedFunction, list[Slot], FlatFunction]:
+    """Capture one call of a function, and return it as one of arrays, too; ``called`` is called after the first of several calls.
 
     Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given. Those
     that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap with them.
@@ -76,7 +86,7 @@ def captured(
     Raises
     ------
     ProgramError
-        An argument or a result is not in the memory of the current GPU, or results differ from call to call.
+        An argument or a result is not in the memory of the current GPU, or results or an optimiser's numbers differ from call to call.
     EngineError
         The function cannot be captured.
     OutOfMemoryError
@@ -88,6 +98,7 @@ def captured(
     flat = FlatFunction(function, calls, tree)
     slots = _tried(flat, names, arrays)
     called()
+    flat.optimisers = optimisers()
     try:
         found = capture(flat, *(slot.memory for slot in slots), name=title, memory_limit=memory_limit)
     except StreamscopeError as error:
@@ -95,8 +106,10 @@ def captured(
             raise
         held = [path for path, part in leaves(tree, "") if isinstance(part, Held)]
         raise _not_capturable(title, flat.failed, error, held) from flat.failed
-    assert flat.returned is not None
-    return found, _with_evidence(slots, found), tree, flat.returned
+    flat.given = that_step(flat.given, found.memories)
+    for changed in filter(None, (one.changed() for one in flat.given)):
+        raise ProgramError(f"{title} changes a number of its optimiser in each call: {changed}", hint=HOW)
+    return found, _with_evidence(slots, found), flat
 
 
 def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> list[Slot]:

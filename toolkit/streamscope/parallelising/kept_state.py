@@ -2,14 +2,15 @@
 
 To capture and to measure a function takes many calls. A training step would have trained meanwhile. So all arrays that Python knows of are
 saved before the first call; those that it changes are put back in the end. What the first call makes, as an optimiser makes its state,
-was nothing before. Where later calls go on with that, everything is put back as it was after the first call.
+was nothing before. Where later calls go on with that, everything is put back as it was after the first call. Counters in host memory,
+such as an optimiser's steps, are arrays of one number: they are saved, too.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,21 @@ import numpy as np
 from streamscope.capturing.allocations import known_objects
 from streamscope.capturing.function import generators_of
 from streamscope.capturing.memory import Region
-from streamscope.capturing.state import LEFT_FREE
+from streamscope.capturing.state import LEFT_FREE, PIECE
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising.device_arrays import is_out_of_memory
 
 Memory = Any
 """The memory of arrays as bytes: a tensor or a CuPy array, which keeps it alive."""
 Saved = dict[Region, tuple[Memory, Memory]]
 """Memory, and a copy of what it held."""
+Live = dict[Region, tuple[Memory, int]]
+"""Memory, and how often PyTorch has written to tensors in it, as far as it counts."""
+NUMBER_BYTES = 16
+"""An array in host memory of at most so many bytes is a number."""
+MOST_NUMBERS = 10_000
+"""Of more numbers than these, none is saved: they are data."""
 
 
 class KeptState:
@@ -40,23 +48,38 @@ class KeptState:
         self._there = {_key(one): (one, one.get_state()) for one in generators_held(arguments)}
         self._generators: list[tuple[Any, Any]] = []
         self.draws_from(generators_of(()))
-        live = dict(live_memory())
+        live = live_memory()
         self._fits = sum(end - start for start, end in live) + LEFT_FREE <= _free_bytes()
-        self._before: Saved = {region: (memory, memory_copy(memory)) for region, memory in live.items()} if self._fits else {}
+        self._before = self._saved(live)
         self._after: Saved = {}
         self._made: set[Region] = set()
+        self._written = {region: written for region, (_, written) in live.items()}
 
     def called(self) -> None:
-        """Keep what the first call has changed, and what it has made; let the rest go."""
+        """Keep what the first call has changed or written to, and what it has made; let the rest go.
+
+        What it wrote may hold the same values by chance: the step of a weight may be less than the weight's last digit.
+        """
         if not self._fits:
             return
-        known = set(self._before)
-        self._before = changed_of(self._before)
-        own = {id(copy) for _, copy in self._before.values()}
-        live = dict(live_memory(own))
-        self._made = live.keys() - known
-        changed = {region: memory for region, (memory, _) in self._before.items()} | {region: live[region] for region in self._made}
-        self._after = {region: (memory, memory_copy(memory)) for region, memory in changed.items()}
+        live = live_memory({id(one) for pair in self._before.values() for one in pair})
+        self._made = live.keys() - self._written.keys()
+        changed = changed_of(self._before).keys() | {
+            region for region, (_, written) in live.items() if written != self._written.get(region)
+        }
+        self._before = {region: saved for region, saved in self._before.items() if region in changed}
+        self._after = self._saved({region: found for region, found in live.items() if region in changed})
+
+    def _saved(self, live: Live) -> Saved:
+        """Return copies of memory; nothing, also from now on, where they do not fit."""
+        try:
+            return {region: (memory, memory_copy(memory)) for region, (memory, _) in live.items()} if self._fits else {}
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._fits = False
+            self._before = {}
+            return {}
 
     def draws_from(self, generators: Iterable[Any]) -> None:
         """Put generators of PyTorch's back in the end: to what they were at the start or, if they were not there, to what they are now."""
@@ -66,7 +89,7 @@ class KeptState:
     def put_back(self) -> str:
         """Put everything back; return what a user has to know of that, where there is something."""
         libraries().runtime.deviceSynchronize()
-        goes_on = bool(changed_of({region: self._after[region] for region in self._made}))
+        goes_on = bool(changed_of({region: self._after[region] for region in self._made & self._after.keys()}))
         with deferred():
             for memory, values in (self._after if goes_on else self._before).values():
                 memory[...] = values
@@ -104,49 +127,52 @@ def generators_held(arguments: object) -> list[Any]:
     return list(found.values())
 
 
-def live_memory(without: Collection[int] = ()) -> Iterator[tuple[Region, Memory]]:
-    """Yield the memory on the current GPU of all tensors and CuPy arrays that Python knows of, each piece once, with where it lies.
+def live_memory(without: Collection[int] = ()) -> Live:
+    """Return the memory on the current GPU of all tensors and CuPy arrays that Python knows of, and that of numbers on the host.
 
     Objects whose ``id`` is among ``without`` are left out.
     """
     torch, cupy = sys.modules.get("torch"), libraries().cupy
-    seen: set[Region] = set()
+    live: Live = {}
+    numbers: Live = {}
     for each in known_objects():
         kind = type(each)
         if id(each) in without:
             continue
         if kind is cupy.ndarray:
-            found = [_of_array(each)]
-        elif torch is not None and issubclass(kind, torch.Tensor) and _has_memory(each):
-            # A gradient that nobody has looked at has no object of Python's yet.
-            found = [_of_tensor(one) for one in (each, each.grad if each.is_leaf else None) if one is not None]
+            found = [(*_of_array(each), 0)]
+        elif torch is not None and issubclass(kind, torch.Tensor):
+            found = _of_tensor(each)
         else:
             continue
-        for region, memory in found:
-            if region[0] < region[1] and region not in seen:
-                seen.add(region)
-                yield region, memory
+        there = live if kind is cupy.ndarray or each.is_cuda else numbers
+        for region, memory, written in found:
+            if region[0] < region[1]:
+                there[region] = (memory, written + (there[region][1] if region in there else 0))
+    return live | numbers if len(numbers) <= MOST_NUMBERS else live
 
 
-def _has_memory(tensor: Any) -> bool:
-    """Tell whether a tensor lies in device memory itself: those that wrap others have none, and the others are found beside them."""
+def _of_tensor(tensor: Any) -> list[tuple[Region, Memory, int]]:
+    """Return where a tensor and its gradient lie, their memory as bytes, and how often they were written; nothing of what has none.
+
+    Tensors that wrap others have none, and the others are found beside them. Sparse ones have none, and those that are still to be made.
+    """
     torch = sys.modules["torch"]
-    if not tensor.is_cuda or tensor.layout is not torch.strided:
-        return False
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
-        return True
+    found = []
     try:
-        storage = tensor.untyped_storage()
-        return bool(storage.device.type == "cuda" and storage.data_ptr())
-    except (RuntimeError, NotImplementedError, TypeError):
-        return False
-
-
-def _of_tensor(tensor: Any) -> tuple[Region, Memory]:
-    torch = sys.modules["torch"]
-    storage = tensor.untyped_storage()
-    memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-    return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()), memory
+        # A gradient that nobody has looked at has no object of Python's yet.
+        for one in (tensor, tensor.grad if tensor.is_leaf else None):
+            if one is None or one.layout is not torch.strided or not (one.is_cuda or one.nbytes <= NUMBER_BYTES):
+                continue
+            storage = one.untyped_storage()
+            place, start, nbytes = storage.device.type, storage.data_ptr(), storage.nbytes()
+            if start and (place == "cuda" or (place == "cpu" and nbytes <= NUMBER_BYTES)):
+                memory = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+                written = 0 if one.is_inference() else one._version  # noqa: SLF001 — no public way
+                found.append(((start, start + nbytes), memory, written))
+    except (RuntimeError, TypeError, ValueError):
+        return found
+    return found
 
 
 def _of_array(array: Any) -> tuple[Region, Memory]:
@@ -161,10 +187,20 @@ def memory_copy(memory: Memory) -> Memory:
 
 
 def changed_of(saved: Saved) -> Saved:
-    """Return what of saved memory holds something else now."""
+    """Return what of saved memory holds something else now; what cannot be compared, since memory has run out, counts as changed."""
     # All are compared before the first answer is asked for, since each asking waits for the device.
-    differs = [(region, (memory != copy).any()) for region, (memory, copy) in saved.items()]
-    return {region: saved[region] for region, any_differs in differs if bool(any_differs)}
+    differs = [(region, [_differs(memory, copy, at) for at in range(0, len(memory), PIECE)]) for region, (memory, copy) in saved.items()]
+    return {region: saved[region] for region, parts in differs if any(map(bool, parts))}
+
+
+def _differs(memory: Memory, copy: Memory, at: int) -> Any:
+    """Tell whether a piece of memory differs from a copy; to compare takes as much memory as the piece."""
+    try:
+        return (memory[at : at + PIECE] != copy[at : at + PIECE]).any()
+    except Exception as error:
+        if is_out_of_memory(error):
+            return True
+        raise
 
 
 def _free_bytes() -> int:

@@ -16,6 +16,7 @@ from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram
 from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.refusals import MEMORY_HINT
 from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
@@ -27,6 +28,7 @@ from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramErr
 from streamscope.frames import users_lines_shown
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
+from streamscope.parallelising.device_arrays import out_of_memory
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.kept_state import KeptState
@@ -41,6 +43,7 @@ PLAIN_CALLS = 10
 """Plain calls that are timed."""
 LEAST_ROUNDS = 20
 """Rounds of both orders, so that the interval of their ratio is one of many."""
+WRONG_HINT = "does it depend on calls before, draw random numbers on the host, or launch on the default stream, as some extensions do?"
 _SHAPES, _OUTPUTS = ("refuse", "recapture"), ("fresh", "static")
 _CHOICES = {
     "shapes": (lambda value: value in _SHAPES, " or ".join(map(repr, _SHAPES))),
@@ -154,7 +157,7 @@ def parallelise(
         proofs = whole_number("check", check, least=0)
         calls = Calls(function)
         wanted = Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
-        made = partial(_capture, function, calls, wanted)
+        made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture, function, calls, wanted))
         found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture")
         found.add(calls.arguments(inputs, keywords))
         return found
@@ -175,7 +178,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
         mode = calls.mode()
         state, hung = KeptState(arguments), False
         try:
-            found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
+            found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
             plain_us = found.plain_call_us(PLAIN_CALLS)
@@ -201,8 +204,9 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             order=prepared.plan.chosen,
             note=note,
         )
-        call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
-        call.mode = mode
+        assert flat.returned is not None
+        call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call.mode, call.given = mode, flat.given
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 
@@ -213,7 +217,7 @@ def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Step
     selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps)
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
-        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint="does it depend on what it did in calls before?")
+        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=WRONG_HINT)
     choice = _timed(selection, steps)
     assert choice.prepared is not None
     if choice.engine == CAPTURED or not wanted.check:

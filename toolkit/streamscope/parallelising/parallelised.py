@@ -18,7 +18,7 @@ from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import OutputError, ProgramError
 from streamscope.frames import users_lines_shown
-from streamscope.parallelising.calls import Arguments, Calls, Mode, other_mode
+from streamscope.parallelising.calls import Arguments, Calls, Mode
 from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.trees import put_together
@@ -90,11 +90,11 @@ class Parallelised(display.Shown):
         """
         captures = self._captures  # Read once: other threads may put another one first.
         mode = self._calls.mode()
-        if not keywords and captures[0].call.mode == mode and (bare := captures[0].call.bare(inputs)) is not None:
+        if not keywords and captures[0].call.is_as_captured(mode) and (bare := captures[0].call.bare(inputs)) is not None:
             return captures[0].call.run(bare)
         arguments = self._calls.arguments(inputs, keywords)
         for capture in captures:
-            arrays = capture.call.arrays_of(arguments) if capture.call.mode == mode else None
+            arrays = capture.call.arrays_of(arguments) if capture.call.is_as_captured(mode) else None
             if arrays is not None:
                 if capture is not captures[0]:
                     self._used(capture)
@@ -183,9 +183,7 @@ class Parallelised(display.Shown):
         with users_lines_shown():
             if not self._recaptures:
                 call = self._captures[0].call
-                why, how = other_mode(call.mode, mode)
-                if not why:
-                    why, how = call.why_not(arguments)
+                why, how = call.why_not(arguments, mode)
                 hint = f"{how}, or call the plain function; ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
                 raise ProgramError(f"{self.name}: {why}", hint=hint)
             self._captures[0].call.free_stream()

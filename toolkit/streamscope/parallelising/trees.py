@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from io import IOBase
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +26,8 @@ from streamscope.words import counted
 
 NOT_IN_ORDER = ", not in the order "
 """Before the keys that are wanted, in a `difference` of nothing but their order."""
+MOST_ELEMENTS = 1_000
+"""Elements of a collection of an unknown class that are looked at."""
 DEEPEST = 100
 """Levels of a tree; a list that holds itself has no end of them."""
 
@@ -111,14 +115,30 @@ def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
     """
     if callable(value) or isinstance(value, ModuleType):
         return
-    for name, each in getattr(value, "__dict__", {}).items():
-        inner = each if isinstance(each, list | tuple) else each.values() if isinstance(each, dict) else (each,)
-        if any(map(is_array, inner)):
-            where = path or "the value"
+    where, kind = path or "the value", type(value).__name__
+    if isinstance(value, Iterator) and not isinstance(value, IOBase):
+        raise ProgramError(f"{where} is a {kind}, which is used up by one call", hint="hand over a list of what it yields")
+    if any(map(is_array, _elements(value))):
+        raise ProgramError(f"{where} is a {kind} that holds arrays, and captured code would not see others there", hint="hand over a list")
+    slots = {name for each in type(value).__mro__ for name in _names_of_slots(each) if hasattr(value, name)}
+    for name, held in {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots}}.items():
+        if is_array(held) or any(map(is_array, _elements(held))):
             raise ProgramError(
-                f"{where} is a {type(value).__name__}, whose {name!r} holds an array, and captured code would not see another one there",
+                f"{where} is a {kind}, whose {name!r} holds an array, and captured code would not see another one there",
                 hint=f"hand over {where}.{name} itself, make the class a dataclass, or bind the object with functools.partial",
             )
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    """Return the first elements of a collection, or the values of a mapping; nothing of anything else."""
+    if isinstance(value, str | bytes | range) or not isinstance(value, Collection):
+        return ()
+    return tuple(islice(value.values() if isinstance(value, Mapping) else value, MOST_ELEMENTS))
+
+
+def _names_of_slots(kind: type) -> Iterable[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _shell(value: Any) -> MutableMapping[Any, Any] | None:

@@ -29,7 +29,7 @@ def time_limit_s(sequential_us: float) -> float:
 
 
 def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
-    """Run once and wait until it is done, or give it up.
+    """Run once and wait until all that was issued is done, or give it up.
 
     Parameters
     ----------
@@ -40,13 +40,6 @@ def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequ
         Tells the names of the nodes that have begun and not ended, for the error.
     *kept : object
         What the run uses besides, which must stay if it hangs.
-    """
-    prepared.run()
-    wait_watched(prepared, limit_s, under_way, *kept)
-
-
-def wait_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
-    """Wait until all that was issued is done, or give it up; as `run_watched`.
 
     Raises
     ------
@@ -55,6 +48,7 @@ def wait_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Seq
     DeviceError
         What was issued failed.
     """
+    prepared.run()
     events: list[Any] = []
     for stream in prepared.streams.values():
         events.append(prepared.device.event())

@@ -33,18 +33,10 @@ Waiting is the device's: of five traces each of 26 programs on one host, calls t
 
 @dataclass(frozen=True)
 class Host:
-    """What a trace tells of calls of the host.
+    """What a trace tells of calls of the host: a model with their costs as the trace has them, or as its other calls let one expect.
 
-    Attributes
-    ----------
-    model : CostModel
-        With costs of calls as the trace has them, or as its other calls let one expect.
-    tails_ns : mapping of str to float
-        For launches of a name: how long the call goes on after it has put the work on the stream.
-    last_wait_ns : float
-        What the wait at the end of a run costs beside a stream's.
-    pace : float
-        Times of the host in the recorded run, times this, are those of a usual run; see `pace_of`.
+    ``tails_ns`` says for launches of a name how long the call goes on after it has put the work on the stream; ``last_wait_ns`` what the
+    wait at the end of a run costs beside a stream's. Times of the host in the recorded run, times ``pace``, are those of a usual run.
     """
 
     model: CostModel

@@ -57,8 +57,8 @@ def _in_ranges(tasks: Sequence[Task], spans: SpanTable, pattern: str) -> list[bo
     call = call_rows(spans, np.array([tasks[position].rows[0] for position in launched.tolist()], np.int64))
     launched, call = launched[call >= 0], call[call >= 0]
     for lane in np.unique(spans.lane[call]).tolist():
-        of_thread = [spans.lanes[other] == f"{spans.lanes[lane]} ranges" for other in spans.lane[ranges].tolist()]
-        inside = ranges[np.array(of_thread, bool)]
+        of_thread = [code for code, base in enumerate(spans.stream_lanes.tolist()) if spans.lanes[base] == f"{spans.lanes[lane]} ranges"]
+        inside = ranges[np.isin(spans.lane[ranges], of_thread)]
         reach_ns = np.maximum.accumulate(spans.end_ns[inside])
         of_lane = spans.lane[call] == lane
         at_ns = spans.start_ns[call[of_lane]]

@@ -62,15 +62,8 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
     begins_ns, ends_ns = (np.where(call_rows >= 0, times[call_rows], spans.start_ns[rows]) for times in (spans.start_ns, spans.end_ns))
     launched = (call_rows >= 0) & (spans.kind[call_rows] == SpanKind.LAUNCH)
     took_ns = np.where(blocking, np.minimum(launching_ns, ends_ns - begins_ns), ends_ns - begins_ns)
-    columns = (
-        rows,
-        begins_ns.astype(float),
-        ends_ns.astype(float),
-        took_ns.astype(float),
-        launched,
-        spans.name[rows],
-        _traits(spans, rows),
-    )
+    times_ns = (times.astype(float) for times in (begins_ns, ends_ns, took_ns))
+    columns = (rows, *times_ns, launched, spans.name[rows], _traits(spans, rows))
     each = zip(*(column.tolist() for column in columns), pieces_of(spans, rows), strict=True)
     for index, (row, begin_ns, end_ns, call_took_ns, is_launch, name, trait, piece) in enumerate(each):
         if index in breaks:

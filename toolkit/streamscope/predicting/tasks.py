@@ -26,24 +26,10 @@ _HOST, _COPY_IN, _COPY_OUT, _KERNEL = Trait.HOST, Trait.COPY_IN, Trait.COPY_OUT,
 class Task:
     """One launch, or one host function.
 
-    Attributes
-    ----------
-    place : (int, int)
-        Its operation and part in the trace.
-    name : str
-    trait : Trait
-    after : tuple of int
-        The positions of the tasks that it comes after, all before its own.
-    rows : tuple of int
-        Rows of its kernels in the trace, or of its copy; none of a host function.
-    pieces : tuple of Piece
-        How long each of these takes alone.
-    expected_ns : float
-        How long the engine took it to run when it planned; NaN where that is not known.
-    call_ns : float
-        Host: the call that launches it, or the host function. NaN where the trace has none.
-    gap_ns : float
-        How long the device waits before it, at least, after what it comes after: where nothing in the trace says why it waited.
+    ``after`` are the positions of the tasks that it comes after, all before its own; ``rows`` are those of its kernels in the trace, or
+    of its copy, and ``pieces`` say how long each takes alone. ``expected_ns`` is how long the engine took it to run when it planned,
+    ``call_ns`` the host's call, or its function; NaN where that is not known. ``gap_ns`` is how long the device waits before it, at least,
+    after what it comes after: where nothing in the trace says why it waited.
     """
 
     place: Place

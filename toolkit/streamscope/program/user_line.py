@@ -33,51 +33,28 @@ class UserLine(NamedTuple):
 
 
 class UserLines:
-    """Finds the user's lines of one program, each looked up once.
-
-    Attributes
-    ----------
-    instead : UserLine, optional
-        What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us.
-    """
+    """Finds the user's lines of one program, each looked up once."""
 
     def __init__(self) -> None:
         self.instead: UserLine | None = None
+        """What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us."""
         self._found: dict[tuple[str, int], UserLine] = {}
         self._files: set[str] = set()
 
     def here(self) -> UserLine:
         """Return the line that `user_line` names, and its text."""
-        if self.instead is not None:
-            return self.instead
-        frame = user_frame()
+        return self.instead or self.of(user_frame())
+
+    def of(self, frame: FrameType) -> UserLine:
+        """Return the line at which a frame stands, and its text."""
         key = frame.f_code.co_filename, frame.f_lineno
         line = self._found.get(key)
         if line is None:
-            self._note_file(key[0])
+            if key[0] not in self._files:
+                self._files.add(key[0])
+                linecache.checkcache(key[0])  # a file may have changed since, as a reloaded module
             line = self._found[key] = UserLine(_where(*key), linecache.getline(*key, frame.f_globals).strip())
         return line
-
-    def _note_file(self, path: str) -> None:
-        """Let Python read a file again that was changed since, as a reloaded module."""
-        if path not in self._files:
-            self._files.add(path)
-            linecache.checkcache(path)
-
-
-class LinesOfFrames:
-    """Says which line each of many frames stands at, each line looked up once."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], str] = {}
-
-    def of(self, frame: FrameType) -> str:
-        """Return ``file:line`` of a frame, as `user_line` does."""
-        key = frame.f_code.co_filename, frame.f_lineno
-        where = self._found.get(key)
-        if where is None:
-            where = self._found[key] = _where(*key)
-        return where
 
 
 def line_of_error(error: BaseException) -> UserLine | None:

@@ -23,16 +23,9 @@ STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronizat
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the fields of one kind of record lie.
+    """Where the fields of one kind of record lie: ``dtype`` has the names that cupti-python gives the fields of CUPTI's C structures.
 
-    Attributes
-    ----------
-    table : str
-        The table of `ActivityRecords` that its rows go to.
-    code : int
-        What tells it from the other kinds of that table: a `SpanKind` of device work; of calls, 1 for the runtime and 0 for the driver.
-    dtype : dtype
-        With the names that cupti-python gives the fields of CUPTI's C structures.
+    Its rows go to a ``table`` of `ActivityRecords`, in which a ``code`` tells them from other kinds.
     """
 
     table: str
@@ -76,29 +69,12 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ActivityRecords:
-    """What CUPTI recorded, as structured arrays of int64 columns, in the order of its buffers; times in ns on CUPTI's clock.
+    """What CUPTI recorded: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
 
-    Attributes
-    ----------
-    calls : array
-        ``code`` (1 for the runtime, 0 for the driver), ``start_ns``, ``end_ns``, ``thread``, ``correlation``, ``name`` (number of the
-        function), ``status`` (what it returned).
-    work : array
-        Kernels, copies and sets: ``code`` (`SpanKind`), ``start_ns``, ``end_ns``, ``gpu``, ``context``, ``stream``, ``correlation``,
-        ``graph_node`` (0 for none), ``name`` (address of the kernel's name), ``way`` (of a copy), ``bytes``, ``grid_x`` to ``block_z``.
-    waits : array
-        What waited for what: ``start_ns``, ``context`` and ``stream`` that waited, ``correlation`` of the call, ``event`` (id of one
-        record of an event), ``what`` (``CUpti_ActivitySynchronizationType``).
-    events : array
-        Records of events: ``context``, ``stream``, ``correlation``, ``event`` (as above).
-    markers : array
-        Ends of NVTX ranges: ``time_ns``, ``thread``, ``id``, ``flags``, ``name`` (address).
-    overheads : array
-        What CUPTI and the driver themselves took: ``start_ns``, ``end_ns``, ``thread``, ``what``.
-    texts : mapping of int to str
-        Texts by their addresses.
-    dropped : int
-        Records that CUPTI says it had no room for.
+    Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
+    the function, and its ``status`` what it returned; other names are addresses of ``texts``. ``graph_node`` is 0 outside graphs; ``event``
+    is the id of one record of an event. Markers are ends of NVTX ranges; overheads are what CUPTI and the driver themselves took.
+    ``dropped`` counts records that CUPTI says it had no room for.
     """
 
     calls: Rows = field(default_factory=lambda: _empty("calls"))

@@ -23,22 +23,12 @@ class Calibration:
     """What to take off the readings of events, found in this process on this device.
 
     A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
-    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once. Durations rest
-    on readings of the reference kernel in the same pass (`passes.alone_ns`), since the excess moves by 0.2 µs from one minute to the next.
+    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once: of a pair on a
+    stream, gated, and of event-record nodes in a graph. Durations rest on readings of the reference kernel in the same pass
+    (`passes.alone_ns`), since the excess moves by 0.2 µs from one minute to the next.
 
-    Attributes
-    ----------
-    queued_excess_ns : float
-        Excess of a pair on a stream, gated, with other pairs queued before and after.
-    graph_excess_ns : float
-        Excess of a pair of event-record nodes in a graph, its replay gated; informative too.
-    empty_pair_ns : float
-        Reading of a pair with nothing between.
-    reference_kernel_ns : float
-        Duration of the reference kernel that the excess rests on.
-    end_latency_ns : float
-        From the end of a kernel to the time of the event behind it: taken as half the queued excess, since events alone cannot split it; so
-        a position on the host's clock is uncertain by as much.
+    ``end_latency_ns``, from the end of a kernel to the time of the event behind it, is taken as half the queued excess, since events alone
+    cannot split it; so a position on the host's clock is uncertain by as much.
     """
 
     queued_excess_ns: float
@@ -110,17 +100,7 @@ def _graph_reading(device: Device, stream: Stream, body: Callable[[], None], pai
 
 @dataclass(frozen=True)
 class Clock:
-    """Maps the time of events to the host's clock.
-
-    Attributes
-    ----------
-    base : Event
-        The event that times are counted from.
-    offset_ns : float
-        Host time of ``base``.
-    uncertainty_ns : float
-        Half the width of the interval that ``offset_ns`` is known to lie in.
-    """
+    """Maps the time of events since ``base`` to the host's clock: the offset, and half the width of the interval that it lies in."""
 
     device: Device
     base: Event

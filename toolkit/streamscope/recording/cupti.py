@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.graph_nodes import demangled
+from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import Issue, Replay
@@ -26,7 +27,7 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import info_of, origins_of
-from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
@@ -43,14 +44,6 @@ STRETCHED = 0.03
 """Graphs that take that much longer under CUPTI than a whole run without it do not run as they do otherwise; a note says so."""
 
 _DEVICE_NODES = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
-
-
-@dataclass(frozen=True)
-class Clock:
-    """What to add to CUPTI's time to get the host's, and how far that may be off, in ns."""
-
-    offset_ns: int
-    uncertainty_ns: float
 
 
 @dataclass(frozen=True)
@@ -76,20 +69,20 @@ class CuptiRecorder:
         """
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):
-            unrecorded = [_makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
+            unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
             with cupti.recording((*WORK, *CALLS)) as found:
                 clock = self._clock(cupti)
                 _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
                 runs = [_run(prepared, reload) for _ in range(self.passes)]
         (records,) = found
-        makespans = [_makespan_ns(host) for host in runs]
+        makespans = [makespan_ns(host) for host in runs]
         host = runs[makespans.index(median_low(makespans))]
-        ledger = {"recorded_ns": float(_makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
+        ledger = {"recorded_ns": float(makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
         run = RecordedRun(prepared, host, records, clock, cupti.call_name, threading.get_native_id())
         return run.trace(ledger, {"passes": self.passes})
 
-    def _clock(self, cupti: Subscription) -> Clock:
-        """Compare the two clocks, by the tightest of some samples."""
+    def _clock(self, cupti: Subscription) -> TimerClock:
+        """Compare CUPTI's clock and the host's, by the tightest of some samples."""
         samples = []
         for _ in range(CLOCK_SAMPLES):
             before = self.device.now_ns()
@@ -98,7 +91,7 @@ class CuptiRecorder:
             # Whole numbers: as a float, nanoseconds since 1970 are rounded to 256 of them.
             samples.append((after - before, (before + after) // 2 - stamp))
         width, offset = min(samples)
-        return Clock(offset, width / 2)
+        return TimerClock(offset, width / 2)
 
 
 def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:
@@ -106,11 +99,7 @@ def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:
     return timed_run(prepared)
 
 
-def _makespan_ns(host: Sequence[HostInterval]) -> int:
-    return host[-1].end_ns - host[0].start_ns
-
-
-def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: Clock, thread: int) -> npt.NDArray[np.int64]:
+def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: TimerClock, thread: int) -> npt.NDArray[np.int64]:
     """Return of each call into CUDA the index of the host's step that made it, -1 for none: calls of other threads are not the program's.
 
     The middle of a call is looked up, since the two clocks agree within a fraction of a call.
@@ -134,7 +123,7 @@ class RecordedRun:
         prepared: Prepared,
         host: Sequence[HostInterval],
         records: ActivityRecords,
-        clock: Clock,
+        clock: TimerClock,
         call_name: CallName,
         thread: int,
     ) -> None:

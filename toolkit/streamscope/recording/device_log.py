@@ -12,7 +12,7 @@ from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import info_of, origins_of
-from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
@@ -47,8 +47,7 @@ class DeviceLogRecorder:
             with self.log.kept() as records, settled(prepared.streams.values()):
                 host = timed_run(prepared)
         spans = self._spans(prepared, host, records).build()
-        makespan_ns = float(host[-1].end_ns - host[0].start_ns)
-        ledger = {"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns}
+        ledger = dict.fromkeys(("recorded_ns", "unrecorded_ns"), float(makespan_ns(host)))
         return spans, info_of(prepared, "device log", ledger, (*prepared.notes, *self._notes(prepared)))
 
     def _notes(self, prepared: Prepared) -> list[str]:

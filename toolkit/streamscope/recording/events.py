@@ -32,16 +32,6 @@ DURATION_ERROR_NS = 300.0
 SHORT_KERNEL_NS = 3_000.0
 """Traces of kernels shorter than this, in the median, get a note on what that error means for them."""
 
-_HOST_KINDS: dict[type, SpanKind] = {
-    Issue: SpanKind.LAUNCH,
-    Replay: SpanKind.GRAPH_LAUNCH,
-    RecordEvent: SpanKind.EVENT,
-    WaitEvent: SpanKind.EVENT,
-    HostWait: SpanKind.SYNC,
-    Synchronize: SpanKind.SYNC,
-    CallHost: SpanKind.HOST,
-}
-
 
 @dataclass(frozen=True)
 class EventRecorder:
@@ -79,7 +69,7 @@ class EventRecorder:
         calibration = calibrate(self.device)
         reload()
         placed = self._placed(prepared, natural, calibration)
-        late = shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
+        late = shift_ns(placed, natural, natural.clock.uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
         info = self._info(prepared, natural, calibration, passes, placed)
         return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
@@ -139,7 +129,7 @@ class EventRecorder:
         placed: Sequence[Placed],
     ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
-        found["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
+        found["clock_uncertainty_ns"] = round(natural.clock.uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         precision = _precision_notes(self.device.info, placed, natural, calibration)
@@ -177,7 +167,7 @@ def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: Natu
     if device.exact or not 0 < typical < SHORT_KERNEL_NS:
         return []
     share = 100 * DURATION_ERROR_NS / typical
-    clock_ns = natural.clock_uncertainty_ns + calibration.end_latency_ns
+    clock_ns = natural.clock.uncertainty_ns + calibration.end_latency_ns
     precision = f"kernels of {time_text(typical, 2)} are known to {time_text(DURATION_ERROR_NS, 1)}"
     return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {time_text(clock_ns, 1)}"]
 
@@ -207,35 +197,24 @@ def device_lanes(prepared: Prepared) -> list[str]:
 
 def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
     """Add the span of one host call to a trace that is being built; ``index`` is its correlation."""
-    step = interval.step
-    kind = SpanKind.SYNC if step is None else _HOST_KINDS[type(step)]
-    start, end = interval.start_ns - zero, interval.end_ns - zero
     operation, part, correlation = -1, 0, -1
-    if isinstance(step, Issue):
-        operation, part, correlation = step.launch.operation, step.launch.part, index
-    elif isinstance(step, CallHost):
-        operation = step.call.operation
-    elif isinstance(step, Replay):
-        correlation = index
-    builder.add(kind, host_span_name(step), HOST_LANE, start, end, operation=operation, part=part, correlation=correlation)
-
-
-def host_span_name(step: Step | None) -> str:
-    """Return what the timeline calls the host call that carries out a step."""
-    match step:
+    match interval.step:
         case None:
-            return "wait for the device"
+            kind, name = SpanKind.SYNC, "wait for the device"
         case Issue(launch):
-            return f"launch {launch.name}"
+            kind, name = SpanKind.LAUNCH, f"launch {launch.name}"
+            operation, part, correlation = launch.operation, launch.part, index
         case Replay():
-            return "launch graph"
+            kind, name, correlation = SpanKind.GRAPH_LAUNCH, "launch graph", index
         case RecordEvent():
-            return "record event"
+            kind, name = SpanKind.EVENT, "record event"
         case WaitEvent():
-            return "stream waits for event"
+            kind, name = SpanKind.EVENT, "stream waits for event"
         case HostWait():
-            return "wait for an event"
+            kind, name = SpanKind.SYNC, "wait for an event"
         case Synchronize():
-            return "wait for the stream"
+            kind, name = SpanKind.SYNC, "wait for the stream"
         case CallHost(call):
-            return call.name
+            kind, name, operation = SpanKind.HOST, call.name, call.operation
+    times = interval.start_ns - zero, interval.end_ns - zero
+    builder.add(kind, name, HOST_LANE, *times, operation=operation, part=part, correlation=correlation)

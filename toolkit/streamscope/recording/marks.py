@@ -13,12 +13,11 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaStream
-from streamscope.devices.gates import held
-from streamscope.devices.protocol import Call, Graph
+from streamscope.devices.protocol import Call
 from streamscope.engines.binding import Bound, capturing
 from streamscope.engines.prepared import Prepared
 from streamscope.kernels.source import KernelSource
-from streamscope.recording.passes import MOST_VARIANTS
+from streamscope.recording.passes import MOST_VARIANTS, gated_replay
 
 MARK = KernelSource("mark", 'extern "C" __global__ void mark() {}\n')
 MARKS_OWNER = (-1, 0)
@@ -71,7 +70,7 @@ class Marker:
                 mark.call()
         gaps = []
         for _ in range(5):
-            self._replay(graphs[0])
+            gated_replay(self.prepared, graphs[0])
             stamps = self.memory.read()
             gaps.append(np.median(np.diff([int(stamps[mark.slot][0, 0]) for mark in marks])))
         return float(np.median(gaps[1:]))
@@ -117,7 +116,7 @@ class Marker:
         begin, end = around
         readings = []
         for _ in range(repeats + 1):
-            self._replay(graphs[0], around)
+            gated_replay(self.prepared, graphs[0], begin.call, end.call)
             stamps = self.memory.read()
             first = [int(stamps[slot][:, 0].min()) for slot in (*slots, end.slot)]
             readings.append(np.array(first) - int(stamps[begin.slot][0, 0]))
@@ -127,14 +126,3 @@ class Marker:
     @property
     def _stream(self) -> CudaStream:
         return cast("CudaStream", self.prepared.streams[0])
-
-    def _replay(self, graph: Graph, around: Sequence[Mark] = ()) -> None:
-        """Replay a graph that is on the device whole before it begins, so that its first nodes do not wait for the host."""
-        stream = self.prepared.streams[0]
-        with held(self.prepared.device, [stream]):
-            for mark in around[:1]:
-                mark.call()
-            graph.launch(stream)
-            for mark in around[1:]:
-                mark.call()
-        self.device.synchronize()

@@ -30,7 +30,6 @@ MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off.
 A device with exact times needs fewer."""
 
-
 LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
 
 REFERENCES = 12
@@ -51,19 +50,17 @@ class HostInterval:
     end_ns: int
 
 
+def makespan_ns(host: Sequence[HostInterval]) -> int:
+    """Return how long a run took, from its first call to the end of the last."""
+    return host[-1].end_ns - host[0].start_ns
+
+
 @dataclass(frozen=True)
 class NaturalPass:
     """One run as it is, with an event behind each launch.
 
-    Attributes
-    ----------
-    host : list of HostInterval
-    ends_ns : dict of int to float
-        For each step that puts work on the device, by its index in `steps_of`: when its event was recorded, on the host's clock.
-    clock : Clock
-        Of the events.
-    unrecorded_ns : int
-        Makespan of the run right before it, without events.
+    ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
+    clock; ``unrecorded_ns`` is the makespan of the run right before it, without events.
     """
 
     host: list[HostInterval]
@@ -74,12 +71,7 @@ class NaturalPass:
     @property
     def makespan_ns(self) -> int:
         """From the first call to the end of the last."""
-        return self.host[-1].end_ns - self.host[0].start_ns
-
-    @property
-    def clock_uncertainty_ns(self) -> float:
-        """How far the ends may be off on the host's clock, all alike."""
-        return self.clock.uncertainty_ns
+        return makespan_ns(self.host)
 
 
 def steps_of(prepared: Prepared) -> list[Bound]:
@@ -254,19 +246,22 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
 def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], events: Mapping[int, Event], repeats: int) -> dict[int, float]:
     """Replay a graph and return the median time from the start of the span to each event, in ns."""
     readings: dict[int, list[float]] = {index: [] for index in events}
+    ahead, behind = (partial(prepared.streams[0].record, event) for event in span)
     for _ in range(repeats + 1):
-        _gated_replay(prepared, graph, span)
+        gated_replay(prepared, graph, ahead, behind)
         for index, event in events.items():
             readings[index].append(prepared.device.elapsed_ns(span[0], event))
     return {index: float(np.median(values[1:])) for index, values in readings.items()}
 
 
-def _gated_replay(prepared: Prepared, graph: Graph, span: tuple[Event, Event]) -> None:
+def gated_replay(prepared: Prepared, graph: Graph, ahead: Call | None = None, behind: Call | None = None) -> None:
     """Replay a graph that is on the device whole before it begins, so that its first nodes do not wait for the host."""
     stream = prepared.streams[0]
     prepared.put_back()
     with held(prepared.device, [stream]):
-        stream.record(span[0])
+        if ahead is not None:
+            ahead()
         graph.launch(stream)
-        stream.record(span[1])
+        if behind is not None:
+            behind()
     prepared.device.synchronize()

@@ -27,19 +27,9 @@ _KINDS = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKi
 
 @dataclass(frozen=True)
 class Piece:
-    """One kernel, copy or set of a launch.
+    """One kernel, copy or set of a launch; times are since the start of the launch or, once it is `stretched`, since the zero of its trace.
 
-    Attributes
-    ----------
-    kind : SpanKind
-    start_ns, end_ns : float
-        When it runs, since the start of the launch or, once it is `stretched`, since the zero of its trace.
-    symbol : str
-        The kernel's own name; empty where it is not known.
-    blocks, threads : int
-        Of the grid, and of each block; 0 where unknown.
-    graph_node : int
-        Which node of its graph it is; -1 outside graphs, and where it is not known.
+    ``symbol`` is the kernel's own name, ``graph_node`` its node in a graph, or -1; blocks and threads are 0 where unknown.
     """
 
     kind: SpanKind

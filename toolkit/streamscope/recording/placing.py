@@ -126,23 +126,10 @@ def between(
     on none does not tell its start, and the kernel begins with them. A copy shares its way with few others, so it takes as long as alone.
     Nothing is shorter than alone, unless what has stamps leaves no more room.
 
-    Parameters
-    ----------
-    before : mapping of int to sequence of int
-        For each launch, in order, those that come right before it.
-    known : mapping of int to (float, float)
-        Starts and ends by stamps.
-    begins, ends : mapping of int to float
-        By marks: when those of the others that depend on none could begin, and when all of them ended.
-    alone : mapping of int to float
-        How long each takes alone.
-    gap : float
-        Between a launch and one that depends on it.
-    forks, copies : collection of int
-        Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
-        comes first and seems to take longer than alone by no more than that began late. So did what seems to take `SLOWEST` times as long.
-    filling : sequence of (float, float)
-        Of each stamped kernel, when its first block began and when its last one did.
+    ``before`` has for each launch, in order, those that come right before it; ``known`` are starts and ends by stamps; ``begins`` and
+    ``ends`` are by marks, of the others that depend on none, and of all others. ``forks`` come first on a branch, or after another branch.
+    Branches begin up to `STAGGER_NS` late, so what comes first and seems to take longer than alone by no more than that began late. So
+    did what seems to take `SLOWEST` times as long. ``filling`` has of each stamped kernel when its first and its last block began.
     """
     times = dict(known)
     latest: dict[int, float] = {}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
-from streamscope.trace.activities import ON_DEVICE, Activities, Streams, joined, name_waits
+from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
@@ -52,7 +52,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     ``device`` is the GPU whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
     runtime (1) or driver (0).
     """
-    names, streams = _Names(), Streams("context")
+    names, streams = Names(), Streams("context")
     work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))
     records = replace(records, work=work, waits=waits, events=events)
     calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
@@ -66,7 +66,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),
     ]
-    found = replace(joined(parts), names=names.texts)
+    found = replace(joined(parts), names=names.all())
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
     on_stream = records.waits[records.waits["what"] == STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"])
@@ -109,40 +109,21 @@ def _notes(dropped: int, captured: int, open_ranges: int) -> Iterable[str]:
         yield f"{counted(open_ranges, 'NVTX range')} left out: begun before the block, or not ended in it"
 
 
-class _Names:
-    """Texts, each once, numbered in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self._numbers)
-
-    def number(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    def of_keys(self, keys: Array, text_of: Callable[[int], str]) -> npt.NDArray[np.int64]:
-        """Return the number of each key's text; each key is looked up once."""
-        found, back = np.unique(keys, return_inverse=True)
-        return np.array([self.number(text_of(int(key))) for key in found], np.int64)[back]
-
-
 def _rows(kind: SpanKind | Array, name: int | Array, rows: Rows, place: str, **more: Any) -> Activities:
     """Return rows of a table as activities; kind and name may be one for all."""
     kinds, names = (np.broadcast_to(np.asarray(value, np.int64), len(rows)) for value in (kind, name))
     return Activities(kinds, names, rows["start_ns"], np.maximum(rows["start_ns"], rows["end_ns"]), rows[place], **more)
 
 
-def _calls(calls: Rows, work: Rows, names: _Names, call_name: CallName) -> tuple[Activities, int]:
+def _calls(calls: Rows, work: Rows, names: Names, call_name: CallName) -> tuple[Activities, int]:
     """Return the calls, and how many of them were launches that went into graphs.
 
     A call that put nothing on a device, as it should not, launches nothing: into a graph that is captured, of no bytes, or failed. A kernel
     that has no record of its own for another reason was lost, and its call stays a launch, which is counted.
     """
-    name = names.of_keys(calls["code"] << 32 | calls["name"], lambda key: call_name(key >> 32, key & 0xFFFFFFFF))
-    texts = np.array(names.texts or [""])
-    kind = call_kinds(names.texts)[name] if len(calls) else np.zeros(0, np.uint8)
+    name = names.codes(calls["code"] << 32 | calls["name"], lambda key: call_name(key >> 32, key & 0xFFFFFFFF))
+    texts = np.array(names.all() or [""])
+    kind = call_kinds(names.all())[name] if len(calls) else np.zeros(0, np.uint8)
     launches = np.isin(kind, [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH]) & ~np.isin(calls["correlation"], work["correlation"])
     capturing = _while_capturing(calls, texts[name])
     captured = launches & capturing
@@ -172,18 +153,18 @@ def _while_capturing(calls: Rows, names: Array) -> Mask:
     return capturing
 
 
-def _work(work: Rows, names: _Names, texts: Mapping[int, str]) -> Activities:
+def _work(work: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
     """Return kernels by their names, copies and sets by what they do."""
     kernel, copy = work["code"] == SpanKind.KERNEL, work["code"] == SpanKind.COPY
-    name = np.full(len(work), names.number("set"), np.int64)
-    name[kernel] = names.of_keys(work["name"][kernel], lambda address: demangled(texts.get(address, "")) or "kernel without a name")
-    name[copy] = names.of_keys(work["way"][copy], lambda way: COPIES.get(way, "copy"))
+    name = np.full(len(work), names.code("set"), np.int64)
+    name[kernel] = names.codes(work["name"][kernel], lambda address: demangled(texts.get(address, "")) or "kernel without a name")
+    name[copy] = names.codes(work["way"][copy], lambda way: COPIES.get(way, "copy"))
     blocks, threads = (work[f"{what}_x"] * work[f"{what}_y"] * work[f"{what}_z"] for what in ("grid", "block"))
     more = {"blocks": blocks, "threads": threads, "graph_node": np.where(work["graph_node"] == 0, -1, work["graph_node"])}
     return _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
 
 
-def _replays(work: Rows, launches: Array, names: _Names) -> Activities:
+def _replays(work: Rows, launches: Array, names: Names) -> Activities:
     """Return each graph launch from its first node to its last, on the stream of the first."""
     nodes = work[np.isin(work["correlation"], launches)]
     nodes = nodes[np.lexsort((nodes["start_ns"], nodes["correlation"]))]
@@ -191,14 +172,14 @@ def _replays(work: Rows, launches: Array, names: _Names) -> Activities:
     whole = nodes[first]
     if len(first):
         whole["end_ns"] = np.maximum.reduceat(nodes["end_ns"], first)
-    return _rows(SpanKind.GRAPH, names.number("graph"), whole, "stream", correlation=whole["correlation"], gpu=whole["gpu"])
+    return _rows(SpanKind.GRAPH, names.code("graph"), whole, "stream", correlation=whole["correlation"], gpu=whole["gpu"])
 
 
-def _ranges(ranges: Rows, names: _Names, texts: Mapping[int, str]) -> Activities:
+def _ranges(ranges: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
     return _rows(
-        SpanKind.RANGE, names.of_keys(ranges["name"], lambda address: texts.get(address) or "range without a name"), ranges, "thread"
+        SpanKind.RANGE, names.codes(ranges["name"], lambda address: texts.get(address) or "range without a name"), ranges, "thread"
     )
 
 
-def _compiling(overheads: Rows, names: _Names) -> Activities:
-    return _rows(SpanKind.COMPILE, names.of_keys(overheads["what"], COMPILING.__getitem__), overheads, "thread")
+def _compiling(overheads: Rows, names: Names) -> Activities:
+    return _rows(SpanKind.COMPILE, names.codes(overheads["what"], COMPILING.__getitem__), overheads, "thread")

@@ -72,13 +72,8 @@ class StampRecorder:
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
     stamp and ends a little after its last, half of `around_ns` each; events around each launch alone check that on other GPUs. What has no
     stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
-    outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could.
-
-    Attributes
-    ----------
-    device : CudaDevice
-    passes : int
-        Passes of each sort; the median counts.
+    outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could. Of so many ``passes`` of each sort, the
+    median counts.
     """
 
     device: CudaDevice
@@ -86,13 +81,7 @@ class StampRecorder:
 
     @classmethod
     def on(cls, device: Device) -> StampRecorder:
-        """Return a recorder for a device.
-
-        Raises
-        ------
-        RecordingError
-            Its kernels cannot stamp.
-        """
+        """Return a recorder for a device, whose kernels must be able to stamp."""
         if device.log is not None:
             raise RecordingError(
                 f"{device.info.name} has no kernels that could stamp their blocks",
@@ -103,17 +92,8 @@ class StampRecorder:
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-        Parameters
-        ----------
-        prepared : Prepared
-        reload : callable
-            Called before each pass; fills the inputs of a program that changes them.
-
-        Returns
-        -------
-        Trace
-            Of the natural pass with the median makespan; its zero is the start of the first call. `Trace.blocks` tells which multiprocessor
-            ran which block.
+        ``reload`` fills the inputs before each pass. The trace is of the natural pass with the median makespan; its zero is the start of
+        the first call. Its blocks tell which multiprocessor ran which.
         """
         with prepared.lock, settled(prepared.streams.values()):
             return Recording(self, prepared).trace(reload)
@@ -132,25 +112,10 @@ class _Pass:
 class Recording:
     """One recording on its way.
 
-    Parameters
-    ----------
-    recorder : StampRecorder
-    prepared : Prepared
-
-    Attributes
-    ----------
-    memory : StampMemory
-        Where stamped kernels write.
-    twin : Prepared
-        The same as ``prepared``, with stamped kernels.
-    own : dict of (int, int) to list of int
-        The slots of each launch's kernels, by operation and part: of launches all of whose kernels have some.
-    missing : list of str
-        Names of launches, one for each kernel of theirs that left no stamps.
-    excess_ns : list of float
-        How much longer each kernel takes on an H200 than from its first stamp to its last, by its slot.
-    correction_ns : float
-        How much more that is here, by events: 0 where they agree.
+    ``twin`` is the same as ``prepared``, with stamped kernels, which write to ``memory``. ``own`` has the slots of each launch's kernels,
+    by operation and part, where all its kernels have some; ``missing`` names launches, one for each kernel of theirs that left no stamps.
+    ``excess_ns`` is how much longer each kernel takes on an H200 than from its first stamp to its last, by its slot, and
+    ``correction_ns`` how much more that is here, by events: 0 where they agree.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -21,6 +21,26 @@ ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
 _BITS = 40
 """A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
 _OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
+
+
+class Names:
+    """Texts, each once, numbered in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """Return the number of a text."""
+        return self._codes.setdefault(text, len(self._codes))
+
+    def codes(self, ids: npt.NDArray[Any], text_of: Callable[[int], str]) -> IntArray:
+        """Return the numbers of the texts that ids stand for; each id is looked up once."""
+        different, which = np.unique(ids, return_inverse=True)
+        return np.array([self.code(text_of(one)) for one in different.tolist()], np.int64)[which.reshape(-1)]
+
+    def all(self) -> tuple[str, ...]:
+        """Return the texts in the order of their numbers."""
+        return tuple(self._codes)
 
 
 def _none() -> IntArray:

@@ -7,7 +7,7 @@ file keeps a reader for ever or fills the memory.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -174,22 +174,6 @@ def _whole(values: Sequence[Any], missing: int | None, what: str) -> npt.NDArray
     return found.astype(np.int64)
 
 
-class Names:
-    """Texts and their numbers, for columns that name things."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-
-    def code(self, text: str) -> int:
-        """Return the number of a text."""
-        return self._codes.setdefault(text, len(self._codes))
-
-    def codes(self, texts: Mapping[int, str], ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the numbers of the texts that ids stand for; an id without a text is shown itself."""
-        different, which = np.unique(ids, return_inverse=True)
-        codes = [self.code(texts.get(one, f"#{one}")) for one in different.tolist()]
-        return np.array(codes, np.int64)[which.reshape(-1)]
-
-    def all(self) -> tuple[str, ...]:
-        """Return the texts in the order of their numbers."""
-        return tuple(self._codes)
+def text_of(texts: Mapping[int, str]) -> Callable[[int], str]:
+    """Return what gives the text of an id; one without a text is shown itself."""
+    return lambda one: texts.get(one, f"#{one}")

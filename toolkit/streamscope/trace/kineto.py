@@ -78,12 +78,15 @@ class _ForeignSpans:
         for event in events:
             if event.ph == "X":
                 by_category[event.cat].append(event)
+            elif event.ph in ("B", "b"):
+                self._lost["whose begin and end stand apart"] += 1
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
     def trace(self, beside: Beside, program: str, gpu: int | None) -> Trace:
         if not self._parts:
-            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'")
+            hint = "ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table"
+            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'", hint=hint)
         self._parts[-1].names = tuple(self._names)
         found = joined(self._parts)
         found.places = self._places

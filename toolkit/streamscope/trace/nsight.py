@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
-from streamscope.trace.database import Columns, Names, Tables
+from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
+from streamscope.trace.database import Columns, Tables, text_of
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
@@ -133,7 +133,7 @@ def _kernels(tables: Tables, texts: Mapping[int, str], names: Names, streams: St
     symbol = columns[_SYMBOLS[0]]
     for other in _SYMBOLS[1:]:
         symbol = np.where(symbol < 0, columns[other], symbol)
-    found = _on_device(columns, SpanKind.KERNEL, names.codes({-1: "kernel"} | dict(texts), symbol), streams)
+    found = _on_device(columns, SpanKind.KERNEL, names.codes(symbol, text_of({-1: "kernel"} | dict(texts))), streams)
     found.blocks, found.threads = (_product([columns[axis] for axis in axes]) for axes in (_GRID, _BLOCK))
     return found
 
@@ -143,7 +143,7 @@ def _copies(tables: Tables, names: Names, streams: Streams) -> Activities | None
         return None
     columns = _device_rows(tables, _COPIES, {"copyKind": 0})
     kind = np.where(np.isin(columns["copyKind"], list(_COPY_KINDS)), columns["copyKind"], 0)
-    return _on_device(columns, SpanKind.COPY, names.codes(_COPY_KINDS | {0: "Memcpy"}, kind), streams)
+    return _on_device(columns, SpanKind.COPY, names.codes(kind, text_of(_COPY_KINDS | {0: "Memcpy"})), streams)
 
 
 def _others(tables: Tables, table: str, kind: SpanKind, name: str, names: Names, streams: Streams) -> Activities | None:
@@ -166,7 +166,7 @@ def _ranges(tables: Tables, texts: Mapping[int, str], names: Names) -> Activitie
     if "NVTX_EVENTS" not in tables.names:
         return None
     columns = tables.numbers("NVTX_EVENTS", {"start": None, "end": -1, "eventType": _PUSHED, "globalTid": -1, "textId": -1})
-    name = names.codes({-1: "range"} | dict(texts), columns["textId"])
+    name = names.codes(columns["textId"], text_of({-1: "range"} | dict(texts)))
     own = tables.texts("NVTX_EVENTS", ("text",))
     for row, (text,) in enumerate(own):
         if isinstance(text, str):

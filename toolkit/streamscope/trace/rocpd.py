@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import ON_DEVICE, Activities, Streams, busiest_gpu, joined
-from streamscope.trace.database import Columns, Names, Tables
+from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined
+from streamscope.trace.database import Columns, Tables, text_of
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
@@ -95,7 +95,7 @@ class _Process:
         threads = np.where(fits, np.prod([np.where(fits, np.minimum(size, 4096), 0) for size in sizes["workgroup"]], axis=0), 0)
         gpu = looked_up(*self._agents, columns["agent_id"], 0)
         return self._activities(
-            columns, SpanKind.KERNEL, self._names.codes(symbols, columns["kernel_id"]), gpu, blocks=blocks, threads=threads
+            columns, SpanKind.KERNEL, self._names.codes(columns["kernel_id"], text_of(symbols)), gpu, blocks=blocks, threads=threads
         )
 
     def copies(self) -> Activities | None:
@@ -105,7 +105,7 @@ class _Process:
         texts = {one: _COPIES.get(text, text) for one, text in self._strings.items()}
         agent = np.where(np.isin(columns["dst_agent_id"], self._gpus), columns["dst_agent_id"], columns["src_agent_id"])
         gpu = looked_up(*self._agents, agent, 0)
-        return self._activities(columns, SpanKind.COPY, self._names.codes(texts, columns["name_id"]), gpu, bytes=columns["size"])
+        return self._activities(columns, SpanKind.COPY, self._names.codes(columns["name_id"], text_of(texts)), gpu, bytes=columns["size"])
 
     def regions(self) -> Activities | None:
         if f"rocpd_region{self._ending}" not in self._tables.names:
@@ -117,7 +117,7 @@ class _Process:
         different, which = np.unique(columns["name_id"], return_inverse=True)
         kinds = call_kinds([self._strings.get(one, "") for one in different.tolist()])[which.reshape(-1)]
         kinds = np.where(is_range, np.uint8(SpanKind.RANGE), kinds)
-        return self._activities(columns, kinds, self._names.codes(self._strings, columns["name_id"]), None)
+        return self._activities(columns, kinds, self._names.codes(columns["name_id"], text_of(self._strings)), None)
 
     def _activities(self, columns: Columns, kind: Any, name: npt.NDArray[Any], gpu: npt.NDArray[Any] | None, **others: Any) -> Activities:
         stack = looked_up(self._events["id"], self._events["stack_id"], columns["event_id"], -1)

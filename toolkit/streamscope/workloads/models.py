@@ -7,7 +7,6 @@ import math
 from streamscope.ops import (
     batch_norm_backward,
     batch_norm_training,
-    concatenate,
     convolution,
     convolution_backward,
     relu,
@@ -15,9 +14,6 @@ from streamscope.ops import (
     softmax,
     split,
     tanh,
-)
-from streamscope.ops import (
-    sum as sum_of,
 )
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
@@ -71,29 +67,11 @@ def lstm_cell(x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) 
     return sigmoid(o) * tanh(c), c
 
 
-def lstm_cell_backward(
-    x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol, dh: Symbol, dc: Symbol
-) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol, Symbol]:
-    """Return the gradients of all arguments but the last two, which are those of the next ``h`` and ``c``."""
-    gates = split(x @ w + h @ u + b, 4, axis=1)
-    i, f, g, o = sigmoid(gates[0]), sigmoid(gates[1]), tanh(gates[2]), sigmoid(gates[3])
-    t = tanh(f * c + i * g)
-    dc = dc + dh * o * (1 - t * t)
-    d = concatenate([dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)], axis=1)
-    return d @ w.T, d @ u.T, dc * f, x.T @ d, h.T @ d, sum_of(d, axis=0)
-
-
-def residual_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *affine: Symbol) -> Symbol:
-    """Return what a bottleneck block of ResNet-50 v2 makes of images; ``affine`` are weight and bias of three batch normalizations."""
-    h = x
-    for number, w in enumerate((w1, w2, w3)):
-        y, _, _ = batch_norm_training(h, *affine[2 * number : 2 * number + 2])
-        h = convolution(relu(y), w, padding=w.shape[1] // 2)
-    return x + h
-
-
 def residual_block_backward(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
-    """Return the gradients of all arguments of `residual_block`; the last of ``others`` is that of its result."""
+    """Return the gradients of all arguments of a bottleneck block of ResNet-50 v2.
+
+    ``others`` are weight and bias of three batch normalizations, and the gradient of the block's result.
+    """
     *affine, dy = others
     h, steps = x, []
     for number, w in enumerate((w1, w2, w3)):

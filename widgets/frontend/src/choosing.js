@@ -142,7 +142,7 @@ export class Choosing {
 }
 
 /** Whether a trace says which operation of a program its spans belong to. */
-const hasOperations = (group) => (group.hasOperations ??= group.operation.some((operation) => operation >= 0));
+export const hasOperations = (group) => (group.hasOperations ??= group.operation.some((operation) => operation >= 0));
 
 /** The next kernel, copy or memory set after a span, or before it; -1 for none. */
 function nextOnDevice({ kinds }, { kind, count }, span, step) {

@@ -1,6 +1,7 @@
 // The table below the timeline: one operation, or one stretch of time, under every engine.
 
 import { offAxis } from "./align.js";
+import { hasOperations } from "./choosing.js";
 import { aria, make, makeButton, makeSwatch } from "./dom.js";
 import { exactTime, grouped, percent } from "./format.js";
 import { callUnknown, latencyCallOf, launchOf } from "./join.js";
@@ -80,8 +81,8 @@ export function totalRows(totals, columns) {
 
 const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there. A range has none: ranges hold each other.";
 
-const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
-const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];
+const OPERATION_HEAD = ["lane", "start", "duration", "API time", "launch latency"];
+const MEASURE_HEAD = ["running", "GPU busy", "busy share", "idle", "kernels started"];
 const MOST_NAMES = 12;
 const MOST_ROWS = 12;
 const LONGEST_NAME = 64;
@@ -120,7 +121,7 @@ export class Panel {
     const left = told(model, highlight).reduce((sum, part) => sum + part.left, 0);
     this.fill(
       makeSwatch(fill), shortened(title, LONGEST_TITLE), label, actions, words.length ? make("div", "ss-origin", ...words) : null,
-      table(withKernel(OPERATION_HEAD, head), rows), left ? make("div", "ss-more", `+ ${grouped(left)} more`) : null,
+      table(withKernel([whose(model), ...OPERATION_HEAD], head), rows, head ? 1 : -1), left ? make("div", "ss-more", `+ ${grouped(left)} more`) : null,
       tiles && known ? make("div", "ss-more", "Of its spans, those around this view.") : null,
     );
   }
@@ -163,7 +164,7 @@ export class Panel {
     const rest = totals.length - MOST_NAMES;
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
-      table(MEASURE_HEAD, measureRows(model, shown, from, to, viewer.alignments, known)),
+      table([whose(model), ...MEASURE_HEAD], measureRows(model, shown, from, to, viewer.alignments, known)),
       totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
     );
   }
@@ -186,7 +187,11 @@ export class Panel {
   }
 }
 
-function table(head, rows) {
-  const line = (cells, tag) => make("tr", "", ...cells.map((cell) => make(tag, "", cell)));
+/** What the rows of a table are of: runs under engines, or traces that somebody else recorded. */
+const whose = (model) => (model.groups.some(hasOperations) ? "engine" : "trace");
+
+/** A table; `kernels` is the number of the column with the kernels' own names, or -1. */
+function table(head, rows, kernels = -1) {
+  const line = (cells, tag) => make("tr", "", ...cells.map((cell, column) => make(tag, column === kernels ? "ss-kernel" : "", cell)));
   return make("table", "", make("thead", "", line(head, "th")), make("tbody", "", ...rows.map((row) => line(row, "td"))));
 }

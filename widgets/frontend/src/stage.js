@@ -7,9 +7,10 @@ const NUDGE_MS = 1200;
 /** What takes Python long, of a long trace seconds, is said until the answer is there. */
 export const FOLLOWING = ["Following the critical path …", 1e6];
 const HOW_TO_ZOOM = "Click the timeline first, or hold Ctrl, to zoom with the wheel";
-const HINT = [
-  "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · click selects in every engine · ",
-  ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets · ", ["?"], " all keys",
+const hintOf = ({ groups }) => [
+  "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · ",
+  `click selects${groups.length > 1 ? " in every engine" : ""} · `, ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets · ",
+  ["?"], " all keys",
 ];
 
 function describe(model) {
@@ -27,7 +28,7 @@ export function buildStage(root, model) {
   const nudge = make("div", "ss-nudge");
   aria(nudge, { role: "status" });
   const box = make("div", "ss-stage", base, overlay, nudge);
-  root.append(box, make("div", "ss-hint", ...HINT.map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
+  root.append(box, make("div", "ss-hint", ...hintOf(model).map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
 
   let timer = 0;
   const stage = {
@@ -46,9 +47,9 @@ export function buildStage(root, model) {
       aria(overlay, { label: describe(shown) });
     },
     /** Say something for a moment; no words end it. */
-    nudge(words = HOW_TO_ZOOM, ms = words && NUDGE_MS) {
+    nudge(words = HOW_TO_ZOOM, ms = NUDGE_MS) {
       nudge.textContent = words;
-      nudge.classList.add("ss-shown");
+      nudge.classList.toggle("ss-shown", words !== "");
       clearTimeout(timer);
       timer = setTimeout(() => nudge.classList.remove("ss-shown"), ms);
     },

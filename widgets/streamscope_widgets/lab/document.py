@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +19,7 @@ from streamscope.analysis.table import device_words
 from streamscope.capturing.saved import SUFFIX, load_captured
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
-from streamscope.comparing.comparison_folder import FILE_NAME
+from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME
 from streamscope.errors import StreamscopeError
 from streamscope.trace import TimelineGroup
 from streamscope.trace.read import read
@@ -45,18 +45,18 @@ class Document:
         """A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code,
         which is compared on the simulated device."""
         self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
-        self.title, self.finding, self.warnings, self.groups = _read(path, name)
+        self.told, self.groups = _read(path, name)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
 
     def whole(self) -> bytes:
         """Return what is drawn first: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
-        The header has ``title``, ``finding``, ``warnings``, ``header``, ``stamp`` and ``bundle``, which tell versions of both apart.
+        The header has ``title``, ``finding``, ``warnings``, ``further`` (what Python has besides), ``header``, ``stamp`` and ``bundle``,
+        which tell versions of both apart.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
-        told = {"title": self.title, "finding": self.finding, "warnings": self.warnings, "stamp": self.stamp}
-        return _packed({**told, "header": payload.header, "bundle": digest}, payload.block)
+        return _packed({**self.told, "stamp": self.stamp, "header": payload.header, "bundle": digest}, payload.block)
 
     def answer(self, question: Mapping[str, Any]) -> bytes:
         """Return the answer to a question, packed as `whole` is; for none, that.
@@ -108,20 +108,31 @@ def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
     return len(header).to_bytes(4, "little") + bytes(4) + header + block
 
 
-def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGroup, ...]]:
-    """Return a title, what was found, what to know before believing it, and the timelines."""
+def _read(path: Path, name: str) -> tuple[dict[str, Any], tuple[TimelineGroup, ...]]:
+    """Return what is told of a file, and the timelines."""
     if path.name == FILE_NAME:
         comparison = load_comparison(path.parent)
-        return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, [], as_groups(comparison.groups())
+        title = f"{comparison.program} · {device_words(comparison.device)}"
+        further = f"runs = ss.load_comparison({name!r}) has all numbers; runs.report('{REPORT_NAME}') writes a page for others."
+        return _told(title, comparison.verdict, further), as_groups(comparison.groups())
     if path.name.endswith(SUFFIX):
         captured = load_captured(path)
         comparison = compare(captured, device="simulated", progress=False)
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
-        return title, f"{captured}. {comparison.verdict}", [], as_groups(comparison.groups())
+        further = f"captured = ss.load_captured({name!r}) has its bound and certificate; ss.compare(captured) gave these timelines."
+        return _told(title, f"{captured}.\n{comparison.verdict}", further), as_groups(comparison.groups())
     trace = read(path, progress=False)  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
-    return f"{trace_title(trace)} · {name}", finding_of(trace, found), warnings, as_groups([trace])
+    further = (
+        f"trace = ss.read({name!r}) has all numbers; trace.what_if(engine='graph') predicts a CUDA graph, ss.diff(trace, other) compares, "
+        "trace.report('report.html') writes a page for others."
+    )
+    return _told(f"{trace_title(trace)} · {name}", finding_of(trace, found), further, warnings), as_groups([trace])
+
+
+def _told(title: str, finding: str, further: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    return {"title": title, "finding": finding, "warnings": list(warnings), "further": f"In a notebook beside it: {further}"}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _CELLS = {
     "number": "text-align:right;padding:3px 10px;white-space:nowrap",
     "text": "text-align:left;padding:3px 10px;white-space:nowrap",
     "code": f"text-align:left;padding:3px 10px;white-space:nowrap;{CODE}",
-    "prose": "text-align:left;padding:3px 10px",
+    "prose": "text-align:left;padding:3px 10px;min-width:14em;white-space:normal;overflow-wrap:anywhere",
     "bar": "padding:3px 10px",
 }
 
@@ -65,7 +65,7 @@ class Column:
     meaning: str = ""
     """Shown when the pointer rests on the heading."""
     kind: Literal["number", "text", "code", "prose", "bar"] = "number"
-    """Numbers stand on the right; only prose is wrapped."""
+    """Numbers stand on the right; only prose is wrapped, long names of kernels in it too."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def lane_legend(entries: Sequence[tuple[str, str]], left: float, top: float = 9)
     parts, x = [], left
     for label, colour in entries:
         parts += [shape("rect", x=round(x), y=top, width=10, height=10, rx=2, fill=colour), small_text(x + 14, top + 9, label)]
-        x += 14 + 6.5 * len(label) + 16
+        x += 14 + 6.5 * len(label) + 3.5 * sum(map(label.count, "mwMW")) + 16
     return parts, x
 
 

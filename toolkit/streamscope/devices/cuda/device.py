@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -296,7 +297,17 @@ class CudaDevice:
         return graph
 
     def gate(self) -> CudaGate:
-        """Make a closed gate."""
+        """Make a closed gate.
+
+        Raises
+        ------
+        DeviceError
+            Each launch waits for the device: what a gate holds would wait for ever.
+        """
+        if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+            raise DeviceError(
+                "CUDA_LAUNCH_BLOCKING is set, so launches wait, and nothing can be queued", hint="unset it, and start Python anew"
+            )
         return self._gates.gate()
 
     def now_ns(self) -> int:

@@ -86,16 +86,21 @@ def kernel_function(p: Any) -> tuple[Any, str]:
 
 
 def make_room(function: Any, shared_bytes: int) -> bool:
-    """Let a kernel have so much dynamic shared memory; tell whether it was allowed less before.
+    """Let a kernel have as much dynamic shared memory as there is, if it may have less than that now; tell whether so.
 
     A library sets that limit before each of its launches, to what this one takes. So the limit is that of the last launch, and another
-    node of the same function may need more.
+    node of the same function may need more. From then on the library's own limits have no effect (so says `cuKernelSetAttribute`): with
+    any smaller one than all there is, its next launch that needs more would fail.
     """
     cuda = libraries().cuda
-    limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    limit, static = (
+        getattr(cuda.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}_BYTES") for name in ("MAX_DYNAMIC_SHARED_SIZE", "SHARED_SIZE")
+    )
     lower = int(checked(cuda.cuFuncGetAttribute(limit, function))) < shared_bytes
     if lower:
-        checked(cuda.cuFuncSetAttribute(function, limit, shared_bytes))
+        most = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        all_bytes = int(checked(cuda.cuDeviceGetAttribute(most, checked(cuda.cuCtxGetDevice()))))
+        checked(cuda.cuFuncSetAttribute(function, limit, all_bytes - int(checked(cuda.cuFuncGetAttribute(static, function)))))
     return lower
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
+from streamscope.interrupts import deferred
 
 INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use device='simulated'"
 NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
@@ -31,9 +32,10 @@ def has_driver() -> bool:
 def libraries() -> SimpleNamespace:
     """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace."""
     try:
-        import cupy
-        from cuda.bindings import driver as cuda
-        from cupy_backends.cuda.api import driver, runtime
+        with deferred():  # Ctrl-C in the middle would leave CuPy half imported for the rest of the process.
+            import cupy
+            from cuda.bindings import driver as cuda
+            from cupy_backends.cuda.api import driver, runtime
     except ImportError as error:
         if not has_driver():
             raise NoDeviceError("no CUDA device: there is no NVIDIA driver here", hint=NO_GPU_HINT) from None

@@ -1,0 +1,74 @@
+"""What a user is told whose function cannot be captured: the line, why, and what to do."""
+
+from __future__ import annotations
+
+from traceback import walk_tb
+
+from streamscope.capturing.cupy_products import what_was_refused
+from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
+from streamscope.program.user_line import line_of_error
+
+CAPTURE_HINT = (
+    "leave out what waits for the GPU (.item(), .cpu(), if or print of a tensor, x[mask], nonzero, torch.cuda.synchronize) "
+    "or allocates host memory"
+)
+STREAM_HINT = (
+    "something is launched on the default stream; launch it on the current one, "
+    "torch.cuda.current_stream() or cupy.cuda.get_current_stream(): "
+    "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
+)
+MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
+GRAPH_HINT = (
+    "a result of an earlier call, such as a loss, is still alive, and its gradients belong to the default stream: delete it (del loss), "
+    "and let the function return loss.detach()"
+)
+_HINTS = {
+    "capturable": "make the optimiser with capturable=True, so that it counts its steps on the GPU",
+    "unless the CPU tensor is pinned": "leave out .cpu() and what copies from the host: make torch.tensor([...]) before, or use torch.full",
+    "unjoined": "wait for your own streams before you return: torch.cuda.current_stream().wait_stream(stream)",
+    "createOrIncrefPool": "start Python without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF",
+}
+"""What to do, by words of an error of PyTorch's or CUDA's."""
+_OWN_GRAPH_HINT = (
+    "it captures a CUDA graph itself: leave out torch.cuda.graph, and compile with mode='max-autotune-no-cudagraphs' or without"
+)
+
+
+def not_captured(title: str, error: Exception) -> StreamscopeError:
+    """Return an error of ours for one that a library raised under capture."""
+    if "out of memory" in str(error).lower():
+        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=MEMORY_HINT)
+    refused = what_was_refused(error)
+    if refused:
+        hint = "CuPy does not allow that in a capture: do it before, or with PyTorch, which shares the memory (torch.from_dlpack)"
+        return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
+    failed = _first_of(error)
+    return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=_hint_for(failed))
+
+
+def _hint_for(failed: BaseException) -> str:
+    """Return what a user can do about an error."""
+    text = str(failed)
+    for words, hint in _HINTS.items():
+        if words in text:
+            return hint
+    frames = [frame.f_code for frame, _ in walk_tb(failed.__traceback__)]
+    if "legacy stream" in text:
+        return GRAPH_HINT if any(code.co_name == "_engine_run_backward" for code in frames) else STREAM_HINT
+    graphs = any(code.co_filename.endswith(("torch/cuda/graphs.py", "_inductor/cudagraph_trees.py")) for code in frames)
+    return _OWN_GRAPH_HINT if graphs and line_of_error(failed) is not None else CAPTURE_HINT
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the error that the function raised: another one follows from it, as the capture ends."""
+    found, followed = error, error.__context__
+    while followed is not None:
+        found, followed = (followed if line_of_error(followed) is not None else found), followed.__context__
+    return found
+
+
+def line_and_reason(failed: BaseException) -> str:
+    """Return the user's line that failed, and the first line of why: ``" at model.py:7, if x.sum() > 0: CUDA error: …"``."""
+    line = line_of_error(failed)
+    where = f" at {line.where}, {line.source.rstrip(':')}" if line is not None else ""
+    return f"{where}: {(str(failed) or type(failed).__name__).strip().partition(chr(10))[0]}"
