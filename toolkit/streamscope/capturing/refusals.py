@@ -19,8 +19,8 @@ STREAM_HINT = (
 )
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 GRAPH_HINT = (
-    "a result of an earlier call, such as a loss, is still alive, and its gradients belong to the default stream: delete it (del loss), "
-    "and let the function return loss.detach()"
+    "what an earlier call made is still alive, such as a loss, or a copy of a weight that is no weight.detach().clone(); its gradients "
+    "belong to the default stream: delete it (del loss), and let the function return loss.detach()"
 )
 _HINTS = {
     "capturable": "make the optimiser with capturable=True, so that it counts its steps on the GPU",
