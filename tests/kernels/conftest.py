@@ -276,16 +276,22 @@ TOGETHER = 48
 
 @pytest.fixture(scope="session")
 def compiled_together():
-    """Return a function of sources and an architecture that compiles them, many in a unit, and yields each unit's machine code."""
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    from streamscope.kernels.compile.nvrtc import compile_unit
+    """Return a function of sources and an architecture that compiles them, many in a unit, and yields each unit's machine code.
 
-    def images(sources, architecture):
+    Whether a source compiles is decided before it is optimized, which takes NVRTC a third of its time; ``optimized`` asks for that too.
+    """
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    from streamscope.kernels.compile import nvrtc
+
+    def images(sources, architecture, *, optimized=False):
+        options = nvrtc.OPTIONS if optimized else (*nvrtc.OPTIONS, "--Ofast-compile=max")
         named = sorted({source.name: source.code for source in sources}.items())
         for first in range(0, len(named), TOGETHER):
             some = named[first : first + TOGETHER]
             unit = "\n".join(f"namespace n{number} {{\n{code}\n}}" for number, (_, code) in enumerate(some))
-            image, log = compile_unit(unit, "together", architecture)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(nvrtc, "OPTIONS", options)
+                image, log = nvrtc.compile_unit(unit, "together", architecture)
             assert image is not None, log
             assert [name for name, _ in some if not re.search(rb"\b%s\b" % name.encode(), image)] == []
             yield image

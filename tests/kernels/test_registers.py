@@ -41,7 +41,8 @@ def spilling(compiled_together):
     """Return a function of sources that returns the kernels that take more of a thread's memory than so many bytes, with how many."""
 
     def found(sources, most):
-        taken = {name: each.stack_bytes for image in compiled_together(sources, "sm_90") for name, each in resources_of(image).items()}
+        images = compiled_together(sources, "sm_90", optimized=True)
+        taken = {name: each.stack_bytes for image in images for name, each in resources_of(image).items()}
         assert sorted(taken) == sorted({source.name for source in sources})
         return {name: count for name, count in taken.items() if count > most}
 

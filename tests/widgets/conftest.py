@@ -237,6 +237,13 @@ class Lab:
     }"""
     """Takes the path of an open notebook."""
 
+    OPEN = """async (path) => {
+      await jupyterapp.restored;
+      await jupyterapp.commands.execute("application:close-all");
+      await jupyterapp.commands.execute("docmanager:open", { path });
+    }"""
+    """Takes the path of a file, which is then open, and nothing else; a page that is loaded anew takes the browser three seconds."""
+
     def address_of(self, path: str) -> str:
         """Return where a file of the folder is open, and nothing else."""
         return f"{self.server}/lab/tree/{path}?reset"
@@ -291,6 +298,20 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> It
         finally:
             server.terminate()
             server.wait(20)
+
+
+@pytest.fixture(scope="session")
+def lab_page(context: BrowserContext, shared_lab: Lab) -> Iterator[Page]:
+    """A page of JupyterLab for all modules that leave its settings as they are; it notes what the page complains of."""
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
+    page.goto(f"{shared_lab.server}/lab?reset")
+    page.wait_for_function("window.jupyterapp?.restored")
+    yield page
+    page.close()
 
 
 def _install_extension(repository: Path, prefix: Path) -> None:
@@ -354,15 +375,17 @@ def attacked(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str
 def open_page(browser: Browser, context: BrowserContext) -> Iterator[Callable[..., Page]]:
     """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything.
 
-    Options are settings of a context of its own.
+    Options besides size and colours are settings of a context of its own, which begins with a process.
     """
     complaints: list[str] = []
     opened: list[Page | BrowserContext] = []
 
-    def open_report(path: Path, **options: Any) -> Page:
-        own = browser.new_context(**{"viewport": VIEWPORT, "reduced_motion": "reduce", **options}) if options else context
+    def open_report(path: Path, viewport: Any = VIEWPORT, color_scheme: Any = "light", **options: Any) -> Page:
+        own = browser.new_context(reduced_motion="reduce", **options) if options else context
         page = own.new_page()
         opened.append(own if options else page)
+        page.set_viewport_size(viewport)
+        page.emulate_media(color_scheme=color_scheme)
         page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)

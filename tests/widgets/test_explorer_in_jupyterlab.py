@@ -32,19 +32,16 @@ DRAWN = f"{TIMELINE}?.layout"
 
 
 @pytest.fixture(scope="module")
-def page(context, lab):
+def page(lab_page, lab):
     lab.write_notebook(NAME, CELLS)
-    page = context.new_page()
+    page = lab_page
     page.set_viewport_size({"width": 1400, "height": 1100})
-    page.complaints = []
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.goto(lab.address_of(NAME))
+    page.evaluate(lab.OPEN, NAME)
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    page.complaints.clear()  # of JupyterLab, about the notebook before
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(DRAWN, timeout=60_000)
-    yield page
-    page.close()
+    return page
 
 
 def labels(page):
@@ -140,7 +137,7 @@ def test_without_a_kernel_a_picture_stands_there_with_the_answer(page, lab):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
     page.evaluate(f"{SESSION}.shutdown()")
-    page.goto(lab.address_of(NAME))
+    page.evaluate(lab.OPEN, NAME)
     page.wait_for_selector(".jp-OutputArea-output img", timeout=60_000)
     shown = page.locator(".jp-OutputArea").last.inner_text()
     assert "What differs between run 2 and run 1?" in shown

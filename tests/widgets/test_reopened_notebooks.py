@@ -30,19 +30,18 @@ FINDING = "Simulated times (simulated NVIDIA H200), not measured."
 
 
 @pytest.fixture(scope="module")
-def page(context, lab):
+def page(lab_page, lab):
     """A page with the notebook, run and saved."""
     lab.write_notebook(NAME, [CELL])
-    page = context.new_page()
+    page = lab_page
     page.set_viewport_size({"width": 1400, "height": 1200})
-    page.goto(lab.address_of(NAME))
+    page.evaluate(lab.OPEN, NAME)
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(DRAWN, timeout=60_000)
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
-    yield page
-    page.close()
+    return page
 
 
 def shows_the_timeline_alone(page):
@@ -73,7 +72,7 @@ def test_a_page_that_is_loaded_again_finds_the_timeline_of_its_kernel(page):
 
 def test_a_reopened_notebook_shows_the_picture_and_no_error(page, lab):
     page.evaluate(f"{SESSION}.shutdown()")
-    page.goto(lab.address_of(NAME))
+    page.evaluate(lab.OPEN, NAME)
     page.wait_for_function("document.querySelector('.jp-OutputArea')?.textContent.includes('model not found')", timeout=60_000)
     shows_the_picture_alone(page)
 
@@ -83,7 +82,7 @@ def test_a_notebook_that_is_not_trusted_shows_the_picture(page, lab):
     content = json.loads((lab.folder / NAME).read_text(encoding="utf-8"))
     content["cells"][0]["source"] = f"# from a colleague\n{CELL}"
     (lab.folder / "colleague.ipynb").write_text(json.dumps(content), encoding="utf-8")
-    page.goto(lab.address_of("colleague.ipynb"))
+    page.evaluate(lab.OPEN, "colleague.ipynb")
     page.wait_for_selector(".jp-OutputArea-output img", timeout=60_000)
     assert page.locator(".jp-mod-trusted").count() == 0
     shows_the_picture_alone(page)
@@ -152,7 +151,7 @@ def test_in_vs_code_a_drawn_timeline_hides_its_picture(context, five_engines):
 
 def test_a_report_in_jupyterlab_shows_its_picture_until_it_is_trusted(page, lab, five_engines):
     report(five_engines(20), lab.folder / "report.html", title="step")
-    page.goto(lab.address_of("report.html"))
+    page.evaluate(lab.OPEN, "report.html")
     inside = page.frame_locator(".jp-HTMLViewer iframe")
     inside.locator("noscript svg").wait_for(timeout=60_000)
     assert "Trust HTML" in inside.locator(".missing").inner_text()

@@ -36,20 +36,16 @@ TIMELINES = "[...document.querySelectorAll('.jp-OutputArea *')].map((part) => pa
 
 
 @pytest.fixture(scope="module")
-def page(context, lab, repository):
+def page(lab_page, lab, repository):
     lab.write_notebook(NAME, [cell.format(path=str(repository / KINETO)) if "{path" in cell else cell for cell in CELLS])
-    page = context.new_page()
+    page = lab_page
     page.set_viewport_size({"width": 1400, "height": 1400})
-    page.complaints = []
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
-    page.goto(lab.address_of(NAME))
+    page.evaluate(lab.OPEN, NAME)
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    page.complaints.clear()  # of JupyterLab, about the notebook before
     page.evaluate(lab.RUN_ALL, NAME)
     page.wait_for_function(f"{TIMELINES}.length === 4 && {TIMELINES}.every((timeline) => timeline.layout)", timeout=60_000)
-    yield page
-    page.close()
+    return page
 
 
 def model(page, number, what):
