@@ -27,6 +27,7 @@ from provenance import provenance
 from torch import Tensor, nn, optim
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import rnn
 from torch.utils.checkpoint import checkpoint
 from torchvision import models
 
@@ -225,6 +226,62 @@ def in_eights(x: Tensor, y: Tensor) -> Tensor:
     return product
 
 
+def lengths() -> Case:
+    """Return a recurrent network on sequences of other lengths, which PyTorch wants in host memory."""
+    layers = nn.LSTM(32, 64, batch_first=True).to(DEVICE)
+
+    def padded(x: Tensor, lengths: Tensor) -> Any:
+        out, hidden = layers(rnn.pack_padded_sequence(x, lengths, batch_first=True))
+        return rnn.pad_packed_sequence(out, batch_first=True), hidden
+
+    return padded, (torch.randn(4, 12, 32, device=DEVICE), torch.tensor([12, 9, 5, 2]))
+
+
+def scheduled() -> Case:
+    """Return a step with a scheduler in it, which writes into a rate on the GPU."""
+    model = perceptron().to(DEVICE)
+    steps = optim.Adam(model.parameters(), lr=torch.tensor(1e-2, device=DEVICE), capturable=True)
+    rates = optim.lr_scheduler.ExponentialLR(steps, 0.9)
+
+    def step(x: Tensor) -> Tensor:
+        steps.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        steps.step()
+        rates.step()
+        return loss.detach()
+
+    return floats(step, (32, 256))
+
+
+def penalised() -> Case:
+    """Return the gradient of a gradient, of a model with hooks and tied weights."""
+    inner, outer = nn.Linear(64, 64, device=DEVICE), nn.Linear(64, 64, device=DEVICE)
+    outer.weight = inner.weight
+    inner.weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    outer.register_forward_hook(lambda *call: call[-1] * 2)
+
+    def gradients(x: Tensor) -> Any:
+        (gradient,) = torch.autograd.grad(outer(inner(x).tanh()).sum(), x, create_graph=True)
+        return torch.autograd.grad((gradient.norm(dim=1) - 1).square().mean(), [*inner.parameters()])
+
+    return gradients, (torch.randn(8, 64, device=DEVICE, requires_grad=True),)
+
+
+def translator() -> nn.Module:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.top = nn.Transformer(32, 4, 1, 1, 64, 0.1, batch_first=True), nn.Linear(32 * 8, CLASSES)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.top(
+                self.layers(x, x, tgt_is_causal=True, tgt_mask=self.layers.generate_square_subsequent_mask(8, DEVICE)).flatten(1)
+            )
+
+    return Both()
+
+
 TORCHVISION = (
     "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 mnasnet0_5 regnet_y_400mf convnext_tiny swin_t vit_b_32 alexnet vgg11_bn"
 )
@@ -245,6 +302,10 @@ HALF = torch.float16
 CASES: dict[str, Callable[[], Case]] = {
     **{f"{name}, fp32": partial(inference, getattr(models, name), 2, 3, 224, 224) for name in TORCHVISION.split()},
     "resnet18, fp16, channels last": partial(inference, models.resnet18, 2, 3, 224, 224, dtype=HALF, last=True),
+    "swin_v2_t, fp32": partial(inference, models.swin_v2_t, 1, 3, 224, 224),
+    "deeplabv3, fp16, channels last": partial(
+        inference, partial(models.segmentation.deeplabv3_mobilenet_v3_large, weights_backbone=None), 1, 3, 128, 128, dtype=HALF, last=True
+    ),
     "r3d_18": partial(inference, models.video.r3d_18, 1, 3, 8, 64, 64),
     **{f"perceptron, {name}": partial(training, perceptron, 32, 256, optimiser=one) for name, one in OPTIMISERS.items()},
     "resnet18, trained": partial(training, partial(models.resnet18, num_classes=CLASSES), 4, 3, 64, 64),
@@ -296,6 +357,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "products of float8": partial(floats, in_eights, *[(64, 64)] * 2),
     "complex numbers": partial(floats, lambda x: (x * torch.polar(torch.ones_like(x), x)).abs(), (256, 256)),
     "random numbers": partial(floats, lambda x: (x + torch.randn_like(x), functional.gumbel_softmax(x)), (64, 64)),
+    "sequences of other lengths": lengths,
+    "a scheduler in the step": scheduled,
+    "gradient of a gradient, hooks, tied weights": penalised,
+    "encoder and decoder, trained": partial(training, translator, 4, 8, 32),
+    "random numbers under vmap": partial(floats, torch.func.vmap(lambda x: functional.dropout(x, 0.5), randomness="different"), (8, 64)),
     "weight and spectral norm": partial(
         inference,
         lambda: nn.Sequential(

@@ -270,7 +270,7 @@ def test_a_parallelised_function_is_captured_code_to_every_verb():
 @pytest.mark.parametrize("verb", [ss.best, ss.compare, partial(ss.compare, engines="auto")])
 def test_memory_is_limited_of_a_capture_and_not_of_its_engines(verb):
     captured = ss.load_captured("notebooks/recorded/captured/mixture_of_experts.captured.json")
-    told = r"'mixture_of_experts' holds the memory of its capture.* ss\.capture\(function, \*inputs, memory_limit='2 GiB'\)"
+    told = r"'mixture_of_experts' holds the memory of its capture.*give the limit to ss\.capture or ss\.parallelise instead"
     with pytest.raises(EngineError, match=told):
         verb(captured, memory_limit="2 GiB", progress=False)
 

@@ -201,7 +201,7 @@ def test_streams_are_filled_by_rank_and_in_program_order():
 def test_streams_that_begin_one_after_another_are_tried_where_they_make_a_difference():
     # Three kernels of 1 µs: a second stream begins more than that later, so by that count it only takes the last of them.
     plan = graph_dual.plan(program_of(CHAIN_OF_NINE[:3], ((),) * 3, Raw()), lambda launch: 1e3)
-    assert [one.order for one in plan.others[:-1]] == ["2 streams", "2 streams, begun in turn"]
+    assert [one.order for one in plan.others[:-1]] == ["2 streams", "2 streams begun in turn"]
     assert [replay_of(one).edges for one in plan.others[:-1]] == [((), (), (0,)), ((), (0,), ())]
 
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.parallelising.like_cupy import Like, filled
 
+from streamscope import forks
 from streamscope.errors import EngineError, ProgramError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import Alive, deferred
 from streamscope.parallelising import captured_call, device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls
 from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
@@ -300,6 +301,20 @@ def test_nothing_runs_while_the_stream_is_captured(stream):
     stream.captured = True
     with pytest.raises(EngineError, match="step was called while its stream is captured"):
         run(call, arguments)
+
+
+def test_a_forked_child_is_told_where_it_was_made(monkeypatch):
+    """CUDA works in the parent only: there was a raw error of CUDA's, and the finaliser waited for an event."""
+    call = made({"x": filled(1)})
+    monkeypatch.setattr(forks, "_kept", [])
+    monkeypatch.setattr(forks, "_owners", Alive())
+    forks.tell_children(call)
+    forks._after_fork()
+    assert forks._kept == [call]
+    for calling in (call.free_stream, lambda: run(call, {"x": filled(1)})):
+        with pytest.raises(EngineError, match="the parallelised 'step' was made before this process was forked") as caught:
+            calling()
+        assert "spawn" in caught.value.hint
 
 
 def test_runs_follow_each_other_on_whichever_stream_and_its_memory_outlives_them(stream):

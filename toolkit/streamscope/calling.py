@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from streamscope.arguments import shown
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.errors import EngineError, KeywordError, ProgramError
 from streamscope.frames import users_lines_shown
@@ -51,7 +50,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             if isinstance(program, CapturedProgram) and limit is not None:
                 raise EngineError(
                     f"captured {program.name!r} holds the memory of its capture under every engine, so memory_limit= chooses none",
-                    hint=f"limit the capture: ss.capture(function, *inputs, memory_limit={shown(limit)})",
+                    hint="give the limit to ss.capture or ss.parallelise instead",
                 )
             if isinstance(program, ProgramFunction) and keywords.keys() - own:
                 inputs, keywords = program.by_position(inputs, keywords)  # type: ignore[assignment]

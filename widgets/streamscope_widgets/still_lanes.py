@@ -73,14 +73,9 @@ def lanes_of(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, in
 
 
 def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> tuple[list[LaneBars], int]:
-    """Make thin rows for each multiprocessor, one for each kernel whose blocks it runs at one time; of some stands the name.
+    """Make thin rows for each multiprocessor, as many as the one that runs most kernels at one time needs, and tell their height in pixels.
 
-    Returns
-    -------
-    lanes : list of LaneBars
-        As many rows for each multiprocessor as the one with most needs.
-    height : int
-        Of each row, in pixels.
+    Some of them have the multiprocessor's name.
     """
     of_name = np.array([names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
     left, right = ((times_ns - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))

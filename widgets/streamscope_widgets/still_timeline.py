@@ -45,15 +45,7 @@ _NO_SPANS = SpanBuilder([]).build()
 
 
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
-    """Draw the timelines as one SVG document of at most about 100 kB.
-
-    ``groups``: one for each engine, drawn from top to bottom.
-
-    Returns
-    -------
-    str
-        SVG on a card that is light or dark, as its surroundings are.
-    """
+    """Draw the timelines from top to bottom as one SVG document of at most about 100 kB, on a card as light or dark as what is around."""
     for column in COLUMN_WIDTHS:
         svg = _draw(groups, column)
         if len(svg) <= MOST_BYTES:

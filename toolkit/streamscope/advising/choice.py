@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -152,18 +152,7 @@ class Choice(display.Shown):
             "engine": self.engine,
             "reason": self.reason,
             "memory_limit": self.memory_limit,
-            "candidates": [
-                {
-                    "engine": one.engine,
-                    "standing": one.standing.value,
-                    "why": one.why,
-                    "makespan_ns": _interval_json(one.makespan_ns),
-                    "ratio": _interval_json(one.ratio),
-                    "device_bytes": one.device_bytes,
-                    "against": one.against,
-                }
-                for one in self.candidates
-            ],
+            "candidates": [asdict(one) | {"standing": one.standing.value} for one in self.candidates],
         }
 
     @classmethod
@@ -243,10 +232,6 @@ def _interval_text(low: str, high: str) -> str:
 def _ratio_text(ratio: MedianInterval) -> str:
     interval = _interval_text(f"{ratio.low:.3f}", f"{ratio.high:.3f}")
     return f"{ratio.median:.3f} ({interval})" if interval else f"{ratio.median:.3f}"
-
-
-def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:
-    return None if interval is None else dict(vars(interval))
 
 
 def _interval(content: Mapping[str, Any] | None) -> MedianInterval | None:

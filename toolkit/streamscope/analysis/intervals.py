@@ -69,16 +69,7 @@ def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
 
 
 def sums_over_time(*columns: UpAndDown) -> tuple[IntArray, list[IntArray]]:
-    """Return sums that go up and down, from each time at which any of them may change up to the next.
-
-    ``*columns``: one for each sum.
-
-    Returns
-    -------
-    time_ns : int64 array
-        Strictly increasing.
-    sums : list of int64 array
-    """
+    """Return the times, which increase, at which any of some sums may change, and each sum from there up to the next, all int64."""
     time_ns = np.concatenate([times for up_ns, down_ns, _ in columns for times in (up_ns, down_ns)])
     # A stable sort is quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
     order = np.argsort(time_ns, kind="stable")

@@ -83,15 +83,10 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
 
 
 def median_intervals(values: npt.NDArray[Any], group: npt.NDArray[Any], groups: int) -> npt.NDArray[np.float64]:
-    """Return median, low and high of each group of values as `median_interval` defines them; values may be negative.
+    """Return median, low and high of each group as `median_interval` defines them, float64, shape (3, groups); NaN for an empty one.
 
-    ``values``: finite.
+    ``values``: finite; they may be negative.
     ``group``: of each value, from 0 to ``groups - 1``.
-
-    Returns
-    -------
-    float64 array, shape (3, groups)
-        NaN for a group without values.
     """
     ordered = np.append(values[np.lexsort((values, group))].astype(np.float64), np.nan)
     size = np.bincount(group, minlength=groups)

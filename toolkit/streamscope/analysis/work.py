@@ -65,11 +65,6 @@ class WorkSplit:
         """Share of the communication that compute hides, 0 to 1; None where there is none."""
         return self.hidden_communication_ns / self.communication_ns if self.communication_ns else None
 
-    @property
-    def memory_overlap(self) -> float | None:
-        """Share of the copies and sets that compute hides, 0 to 1; None where there are none."""
-        return self.hidden_memory_ns / self.memory_ns if self.memory_ns else None
-
 
 def work_of(spans: SpanTable) -> IntArray:
     """Tell what each span is for: int8 array of `Work`, -1 for spans of the host and replays of graphs.

@@ -111,15 +111,10 @@ class Gate(Protocol):
 
 
 class Device(Protocol):
-    """A place where operations run.
-
-    Attributes
-    ----------
-    lock : RLock
-        Held by pushed engines, which share the device, while they issue; a simulated device holds it in its own calls, too.
-    """
+    """A place where operations run."""
 
     lock: RLock
+    """Held by pushed engines, which share the device, while they issue; a simulated device holds it in its own calls, too."""
 
     @property
     def info(self) -> DeviceInfo:
@@ -165,30 +160,15 @@ class Device(Protocol):
         """Make an event."""
 
     def allocate(self, spec: ArraySpec, place: Place) -> Buffer:
-        """Allocate memory; its contents are undefined (the simulated device fills it with poison).
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Allocate memory, or raise an `OutOfMemoryError`; its contents are undefined (the simulated device fills it with poison)."""
 
     def allocate_block(self, nbytes: int, place: Place) -> Block:
-        """Allocate memory that can hold one array after the other.
-
-        Raises
-        ------
-        OutOfMemoryError
-        """
+        """Allocate memory that can hold one array after the other, or raise an `OutOfMemoryError`."""
 
     def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> Buffer:
         """Use a block for an array; its contents are undefined from here on in the order of ``stream`` or, without one, of the host.
 
-        Buffers that were on the block before stay valid for work that was issued on them.
-
-        Raises
-        ------
-        DeviceError
-            The block is smaller than the array.
+        Buffers that were on the block before stay valid for work that was issued on them. A block that is smaller is a `DeviceError`.
         """
 
     def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
@@ -216,21 +196,13 @@ class Device(Protocol):
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Get together what the launches of a program need before they are bound: on CUDA, its generated kernels, compiled in one batch.
 
-        ``progress`` is told how many of them are there.
-
-        Raises
-        ------
-        CompilationError
-            A kernel does not compile.
+        ``progress`` is told how many of them are there. A kernel that does not compile is a `CompilationError`.
         """
 
     def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
         """Prepare a launch once, arguments packed; each call of the result puts it on the stream.
 
-        Raises
-        ------
-        DeviceError
-            The launch cannot run on this device (a user's operator without a reference on the simulated one).
+        One that cannot run on this device is a `DeviceError`: a user's operator without a reference on the simulated one.
         """
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
@@ -240,45 +212,23 @@ class Device(Protocol):
         """Use memory of the user's as a buffer, without a copy: an array (CuPy on CUDA, NumPy on the simulated device) or a buffer.
 
         Blocks until what CuPy's current stream does to it is done. Whoever changes it later must do so when the device is idle.
-
-        Raises
-        ------
-        DeviceError
-            It does not lie in such memory, or not in one piece.
+        What does not lie in such memory, or not in one piece, is a `DeviceError`.
         """
 
     def begin_capture(self, stream: Stream) -> None:
         """Start to capture a stream. The capture is the calling thread's, and other threads may go on using the device."""
 
     def captured_nodes(self, stream: Stream) -> int:
-        """Return how many nodes the capture that began on ``stream`` has by now.
-
-        Raises
-        ------
-        EngineError
-            The capture is broken, or there is none.
-        """
+        """Return how many nodes the capture that began on ``stream`` has by now; without one, or a broken one, raise an `EngineError`."""
 
     def end_capture(self, stream: Stream, update: Graph | None = None) -> Graph:
         """End the capture that began on ``stream``, and make an instantiated graph of it.
 
-        Parameters
-        ----------
-        stream : Stream
-        update : Graph, optional
-            A graph of this device, to which the captured one is applied if it has the same nodes and edges, with other parameters. That
-            changes launches from now on, not those that are pending.
+        ``update`` is a graph of this device, to which the captured one is applied if it has the same nodes and edges. It has the new
+        parameters from the next launch on, and is returned; else the `refused` of a new one says why.
 
-        Returns
-        -------
-        Graph
-            ``update`` itself, if it was updated; else a new one, whose `refused` says why.
-
-        Raises
-        ------
-        EngineError
-            The capture was broken: by an operation that cannot be captured, or by a forked stream that was not joined.
-            The streams are usable again.
+        A capture that was broken is an `EngineError`: by an operation that cannot be captured, or by a forked stream that was not joined.
+        The streams are usable again.
         """
 
     def abandon_capture(self, stream: Stream) -> None:

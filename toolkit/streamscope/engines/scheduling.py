@@ -126,7 +126,7 @@ def schedules_in_a_graph(program: Program, estimate: Estimate, counts: Sequence[
     for count in counts:
         # A graph's roots begin one after another, and what runs on another stream is waited for. Both shapes are worth a try.
         later_ns = [0.0, *(model.graph_crossing_ns + stream * model.graph_root_ns for stream in range(1, count))]
-        for begun, begin_ns in (("", [0.0] * count), (", begun in turn", later_ns)):
+        for begun, begin_ns in (("", [0.0] * count), (" begun in turn", later_ns)):
             for name, order in orders.items():
                 made = _Placing(graph, launch_ns, found, list(begin_ns)).schedule(order)
                 if (name, made.streams) in tried:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
@@ -49,40 +50,21 @@ _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
 _FACTOR = "(x == 0 ? 1. : isinf(x) ? copysign(1., double(x)) : double(x))"
 
 
-def _factors(x: Array) -> Array:
-    return np.where(x == 0, 1, np.where(np.isinf(x), np.copysign(1, x), x)).astype(np.float64)
+def _counting(name: str, counted: str) -> Reduction:
+    return Reduction(name, "", Reducer(name, "value_t(0)", f"value_t({counted})", "a + b"), partial(_of_each, np.sum, counted), exact=True)
 
 
-def _product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
-    return np.prod(_factors(x), axis=axis, keepdims=keepdims)
+def _multiplying(name: str, factor: str) -> Reduction:
+    return Reduction(name, "", Reducer(name, "value_t(1)", factor, "a * b", double=True), partial(_of_each, np.prod, factor))
 
 
-def _number_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
-    return _product(np.where(np.isnan(x), 1, x), axis, keepdims)
+def _of_each(join: Formula, expression: str, x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
+    return join(compiled(expression)({"x": x}), axis=axis, keepdims=keepdims)
 
 
-def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
-    return np.sum(x == 0, axis=axis, keepdims=keepdims)
-
-
-def _infinities(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
-    return np.sum(np.isinf(x), axis=axis, keepdims=keepdims)
-
-
-def _counting(name: str, counted: str, reference: Formula) -> Reduction:
-    return Reduction(name, "", Reducer(name, "value_t(0)", f"value_t({counted})", "a + b"), reference, exact=True)
-
-
-def _multiplying(name: str, factor: str, reference: Formula) -> Reduction:
-    return Reduction(name, "", Reducer(name, "value_t(1)", factor, "a * b", double=True), reference)
-
-
-_COUNTS = (
-    ("zeros", _counting("count_zeros", "x == 0", _zeros)),
-    ("infinities", _counting("count_infinities", "isinf(x)", _infinities)),
-)
-_FACTORS = ("factors", _multiplying("prod_factors", _FACTOR, _product))
-_NUMBER_FACTORS = ("factors", _multiplying("nanprod_factors", f"x != x ? 1. : {_FACTOR}", _number_product))
+_COUNTS = (("zeros", _counting("count_zeros", "x == 0")), ("infinities", _counting("count_infinities", "isinf(x)")))
+_FACTORS = ("factors", _multiplying("prod_factors", _FACTOR))
+_NUMBER_FACTORS = ("factors", _multiplying("nanprod_factors", f"x != x ? 1. : {_FACTOR}"))
 
 # A zero among the others makes their product 0, an infinite one makes it infinite, and both together NaN, as 0 / 0 is. A NaN among the
 # others is passed on, whatever it is multiplied by.

@@ -15,6 +15,7 @@ from streamscope.capturing.memory import united
 from streamscope.devices.cuda.graph import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
+from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode, other_mode
@@ -115,6 +116,7 @@ class CapturedCall:
     _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        tell_children(self)
         arrays = [*(slot.memory for slot in self.slots), *self.results]
         self._keys = [key(slot.memory) for slot in self.slots]
         self._places = [place(slot.memory) for slot in self.slots]
@@ -129,6 +131,10 @@ class CapturedCall:
         # A result in memory that is put back after the run would not outlive it.
         inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
         self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
+
+    def _leave_behind(self) -> None:
+        """Refuse calls: this is a forked child (see `forks`), in which CUDA does not work."""
+        self._lock = foreign_lock(f"the parallelised {self.name!r}")
 
     def is_as_captured(self, mode: Mode) -> bool:
         """Tell whether what calls depend on besides their arguments is as it was: the mode, and the numbers of optimisers."""
@@ -202,10 +208,12 @@ class CapturedCall:
         Raises
         ------
         EngineError
-            It is being captured.
+            It is being captured, or this is a forked child.
         """
-        stream = device_arrays.callers_stream(tensors=self._tensors)
-        if device_arrays.is_capturing(stream):
+        with self._lock:
+            stream = device_arrays.callers_stream(tensors=self._tensors)
+            capturing = device_arrays.is_capturing(stream)
+        if capturing:
             raise EngineError(
                 f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
                 hint="call the plain function there",

@@ -82,18 +82,6 @@ class Operator:
     """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads what is like memory
     of its own."""
 
-    def work(
-        self,
-        operation: int,
-        reads: tuple[int, ...],
-        writes: tuple[int, ...],
-        read_specs: Sequence[ArraySpec],
-        write_specs: Sequence[ArraySpec],
-        attributes: Attributes,
-    ) -> tuple[Launch, ...] | HostCall:
-        """Return what one application puts on streams, or the host call it makes."""
-        return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
-
     def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
         """Apply the operator inside a program that is being traced."""
         return current_tracer(self.name).apply(self, arguments, attributes, out)
@@ -146,7 +134,7 @@ class Tracer:
         # What an operator's work reads through a view has a number of its own until that is known.
         arguments = tuple(-1 - place if isinstance(source, SymbolView) else source.id for place, source in enumerate(sources))
         writes = tuple(target.id for target in targets)
-        work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
+        work = operator.build(Application(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes))
         reads, views, placed = *_operands(sources), self._placed(work, sources, where)
         self.operations.append(
             Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views)

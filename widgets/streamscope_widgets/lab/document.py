@@ -49,14 +49,10 @@ class Document:
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
 
     def whole(self) -> bytes:
-        """Return what is drawn first.
+        """Return what is drawn first: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
-        Returns
-        -------
-        bytes
-            The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``, ``further``: what
-            Python has besides; ``header``; ``stamp``, which tells versions of the file apart; ``bundle``, which tells bundles apart), the
-            block of columns.
+        The header has ``title``, ``finding``, ``warnings``, ``further`` (what Python has besides), ``header``, ``stamp`` and ``bundle``,
+        which tell versions of both apart.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]

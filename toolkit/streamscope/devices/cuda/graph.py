@@ -139,10 +139,7 @@ class CudaGraph:
     def update(self, captured: int) -> str:
         """Apply a captured graph, and take it over; launches from now on replay it.
 
-        Returns
-        -------
-        str
-            Empty or, where CUDA refuses, why; ``captured`` is then still the caller's.
+        Where CUDA refuses, return why; ``captured`` is then still the caller's.
         """
         try:
             refused = _update(self._executable, captured)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -26,9 +26,6 @@ from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 
-if TYPE_CHECKING:
-    from streamscope.devices.protocol import Device
-
 
 class SimulatedDevice:
     """A GPU and its host calls as a discrete-event model; `streamscope.devices.protocol.Device`.
@@ -42,18 +39,21 @@ class SimulatedDevice:
     ``delays``: ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
     """
 
+    single_threaded = True
+    """Calls of all threads move one virtual clock."""
+
     def __init__(
         self, model: CostModel | None = None, *, prices: Prices | None = None, delays: Delays | None = None, measured_on: str = ""
     ) -> None:
-        self._model = model or CostModel.load()
-        self._prices = prices or self._model
+        self.model = model or CostModel.load()
+        self._prices = prices or self.model
         self._measured_on = measured_on
         """The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's."""
-        self._core = Core(self._model, delays)
+        self._core = Core(self.model, delays)
         self._execution = Execution(self._core)
         self.lock = self._core.lock
         tell_children(self)
-        self._memory = Memory(self._model)
+        self._memory = Memory(self.model)
         self._streams: WeakSet[SimulatedStream] = WeakSet()  # One with work on it stays: what is due next there holds it.
 
     def _leave_behind(self) -> None:
@@ -63,24 +63,14 @@ class SimulatedDevice:
     @property
     def info(self) -> DeviceInfo:
         """Kind ``"simulated"``, and in the details where the cost model comes from."""
-        origin = self._model.provenance
+        origin = self.model.provenance
         details = {
-            "multiprocessors": self._model.multiprocessors,
+            "multiprocessors": self.model.multiprocessors,
             "cost_model": {"device": origin.device, "driver": origin.driver, "date": origin.date, "versions": dict(origin.versions)},
         }
         elsewhere = self._measured_on not in ("", origin.device)
         name = f"simulated {origin.device}" + (f", kernels as measured on {self._measured_on}" if elsewhere else "")
         return DeviceInfo("simulated", name, details)
-
-    @property
-    def single_threaded(self) -> bool:
-        """True: calls of all threads move one virtual clock."""
-        return True
-
-    @property
-    def model(self) -> CostModel:
-        """What everything costs."""
-        return self._model
 
     @property
     def log(self) -> DeviceLog:
@@ -91,11 +81,11 @@ class SimulatedDevice:
     @property
     def working_kernel_ns(self) -> float:
         """How long the shortest kernel that works on memory runs, in ns, by the cost model."""
-        return self._model.working_kernel_ns
+        return self.model.working_kernel_ns
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns, by the cost model."""
-        return self._model.estimate_ns(launch)
+        return self.model.estimate_ns(launch)
 
     def use(self) -> None:
         """Do nothing: a simulated device belongs to no thread."""
@@ -122,7 +112,7 @@ class SimulatedDevice:
 
     def event(self, *, timing: bool = False) -> SimulatedEvent:
         """Make an event."""
-        self._core.spend(self._model.event_create_ns)
+        self._core.spend(self.model.event_create_ns)
         return SimulatedEvent(self._core, timing=timing)
 
     def gate(self) -> SimulatedGate:
@@ -195,7 +185,7 @@ class SimulatedDevice:
         """Prepare a launch; each call of the result puts it on the stream."""
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        pieces = tuple((_whole(piece.alone_ns), piece.held or self._model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+        pieces = tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
         work = Work(self._execution, launch, self._reference(launch), sources, targets, pieces)
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
@@ -239,7 +229,7 @@ class SimulatedDevice:
             capture.leave()
             raise EngineError(f"the capture did not begin on stream {own.name!r}", hint=f"end it on {capture.origin.name!r}")
         nodes = capture.end()
-        instantiate_ns = self._model.graph_instantiate_ns(len(nodes))
+        instantiate_ns = self.model.graph_instantiate_ns(len(nodes))
         refused = ""
         if update is not None:
             graph = self._core.own(SimulatedGraph, update)
@@ -295,7 +285,3 @@ class SimulatedDevice:
 def _whole(duration_ns: float) -> float:
     """Return a duration in whole ns, as traces have them, so that a trace tells all of it; very short ones stay as they are."""
     return float(round(duration_ns)) if duration_ns >= 1 else duration_ns
-
-
-def _conforms(device: SimulatedDevice) -> Device:
-    return device

@@ -169,7 +169,8 @@ class SimulatedGraph:
         self._nodes = nodes
         """In the order of capture, in which every node comes after those that it depends on."""
         self._edges = _Edges.of(nodes)
-        self._refused = refused
+        self.refused = refused
+        """Why the update was refused that this graph replaces; empty where none was tried."""
         """Why the update was refused that this graph replaces."""
         self._latest = Moment()
         self._latest.come(0.0)
@@ -183,11 +184,6 @@ class SimulatedGraph:
     def nodes(self) -> tuple[GraphNode, ...]:
         """The nodes, in the order of capture."""
         return tuple(node.described() for node in self._nodes)
-
-    @property
-    def refused(self) -> str:
-        """Why the update was refused that this graph replaces; empty where none was tried."""
-        return self._refused
 
     def update(self, nodes: Sequence[Node]) -> str:
         """Run other nodes from now on, if they are of the same kinds and have the same edges; return why not, or nothing.

@@ -52,16 +52,11 @@ class SimulatedBuffer:
         if block.nbytes < spec.nbytes:
             raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
         self._block = block
-        self._spec = spec
+        self.spec = spec
         self._memory: npt.NDArray[np.uint8] | None = None
         self._array, self._view = _NO_ARRAY, _NO_ARRAY
         self._first: Launch | HostCall | None = None
         self._uses = self._used = 0
-
-    @property
-    def spec(self) -> ArraySpec:
-        """Shape and dtype."""
-        return self._spec
 
     @property
     def place(self) -> Place:
@@ -71,14 +66,14 @@ class SimulatedBuffer:
     def poison(self) -> None:
         """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools."""
         if self._block.memory is not None:
-            self.hold().fill(_poison(self._spec.dtype))
+            self.hold().fill(_poison(self.spec.dtype))
 
     @property
     def values(self) -> Array:
         """What is in memory now: a read-only view, so that a reference that changes its arguments is found out."""
         memory = self._block.memory
         if memory is None:
-            return np.broadcast_to(np.asarray(_poison(self._spec.dtype), self._spec.dtype), self._spec.shape)
+            return np.broadcast_to(np.asarray(_poison(self.spec.dtype), self.spec.dtype), self.spec.shape)
         if memory is not self._memory:
             self.hold()
         return self._view
@@ -88,7 +83,7 @@ class SimulatedBuffer:
         memory = self._block.memory
         if memory is None or self._memory is not memory:
             memory = self._block.take()
-            self._memory, self._array = memory, memory[: self._spec.nbytes].view(self._spec.dtype).reshape(self._spec.shape)
+            self._memory, self._array = memory, memory[: self.spec.nbytes].view(self.spec.dtype).reshape(self.spec.shape)
             self._view = read_only(self._array)
         return self._array
 
@@ -107,10 +102,10 @@ class SimulatedBuffer:
 
     def check(self, values: Array, what: str = "") -> None:
         """Raise DeviceError if `store` would not take these values, made by ``what``: another shape, or another kind of number."""
-        if values.shape != self._spec.shape or not np.can_cast(values.dtype, self._spec.dtype, casting="same_kind"):
+        if values.shape != self.spec.shape or not np.can_cast(values.dtype, self.spec.dtype, casting="same_kind"):
             given = f"{values.dtype.name}{list(values.shape)}"
             made = f"{what} returned {given}" if what else f"{given} was written to memory"
-            raise DeviceError(f"{made} for {self._spec}", hint="shape and kind of number must agree")
+            raise DeviceError(f"{made} for {self.spec}", hint="shape and kind of number must agree")
 
     def store(self, values: Array) -> None:
         """Replace all values by such as `check` accepts, converted to the buffer's dtype."""

@@ -50,15 +50,10 @@ class SimulatedStream:
         """The capture that the stream takes part in."""
         self.last: Moment | None = None
         """When the newest item will be done; None before the first."""
-        self._name = name
+        self.name = name
         self._items: deque[Item] = deque()
         self._free_ns = -math.inf
         self._drained_ns = -math.inf
-
-    @property
-    def name(self) -> str:
-        """Name of the stream's lane."""
-        return self._name
 
     def record(self, event: Event) -> None:
         """Record an event; in a capture it becomes an edge or, with timing, a node."""
@@ -84,7 +79,7 @@ class SimulatedStream:
 
     def synchronize(self) -> None:
         """Block the host until the stream is empty."""
-        self.core.synchronize([self.last], f"synchronizing stream {self._name!r}", [self])
+        self.core.synchronize([self.last], f"synchronizing stream {self.name!r}", [self])
 
     def launch(self, work: Work, call_ns: float, tail_ns: float = 0.0) -> None:
         """Put a launch on the stream or, in a capture, into the graph; ``tail_ns`` of the call are left when it is there."""
@@ -92,7 +87,7 @@ class SimulatedStream:
             self.core.spend(call_ns)
             self.capture.launch(self, work)
             return
-        self.put(Item(_begin_launch, work, *self.core.delay_and_stretch(work.launch, self._name)), call_ns, tail_ns)
+        self.put(Item(_begin_launch, work, *self.core.delay_and_stretch(work.launch, self.name)), call_ns, tail_ns)
 
     def wait_for(self, moment: Moment) -> None:
         """Let the stream wait for a moment: the record of an event, or the opening of a gate."""
@@ -106,7 +101,7 @@ class SimulatedStream:
         depth = self.core.model.queue_depth
         with self.core.lock:
             if len(self._items) >= depth:
-                self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self._name!r}")
+                self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self.name!r}")
             with deferred():
                 self.core.spend(call_ns)
                 item.arrival_ns = self.core.host_ns - tail_ns
@@ -165,12 +160,7 @@ class SimulatedEvent:
         """The latest record, which is when its stream gets there; None before the first."""
         self.mark: Mark | None = None
         """Where in a capture it was recorded, if that was the latest record."""
-        self._timing = timing
-
-    @property
-    def timing(self) -> bool:
-        """Whether `elapsed_ns` accepts it."""
-        return self._timing
+        self.timing = timing
 
     def recorded(self, record: Moment) -> None:
         """Make a record the latest, outside any capture."""
@@ -191,7 +181,7 @@ class SimulatedEvent:
 
     def time_ns(self) -> float:
         """Return the time of the latest record."""
-        if not self._timing:
+        if not self.timing:
             raise DeviceError("the event was made without timing, so it has no time", hint="make the event with timing=True")
         self.core.catch_up()
         if self.latest is None:
