@@ -108,10 +108,12 @@ LEGACY = "CUDA error: operation would make the legacy stream depend on a capturi
         ("torch/cuda/graphs.py", "__exit__", "CUDA error: capturing stream has unjoined work", "wait_stream"),
         ("torch/cuda/memory.py", "use", "cudaMallocAsync does not yet support createOrIncrefPool", "backend:cudaMallocAsync"),
         ("torch/tensor.py", "item", REFUSED, ".item()"),
+        ("cupy/_core/core.pyx", "get", "the current stream is capturing, so D2H transfers are disallowed", ".get()"),
+        ("cupy/_core/core.pyx", "set", "the current stream is capturing, so H2D transfers are disallowed", "cupy.asarray(values)"),
     ],
 )
 def test_what_to_do_fits_what_went_wrong(file, name, text, said):
-    """PyTorch's words and frames, as an H200 gave them."""
+    """PyTorch's and CuPy's words and frames, as an H200 gave them."""
     assert said in module.not_captured("step", through(file, name, text)).hint
 
 

@@ -131,6 +131,7 @@ def test_a_folder_says_which_of_its_files_can_be_read(trace, tmp_path, capsys):
     """`torch.profiler.tensorboard_trace_handler` fills a folder."""
     folder = tmp_path / "log"
     folder.mkdir()
+    (folder / "a.json").write_text("{}")
     assert main(["read", str(folder)]) == 1
     assert f"{str(folder)!r} is a folder" in capsys.readouterr().err
     file = trace.to_kineto(folder / "host_1.2.pt.trace.json")

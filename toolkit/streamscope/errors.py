@@ -4,6 +4,7 @@
 
     StreamscopeError
     ├── ProgramError          a program, operator or argument is wrong (shape, dtype, unwritten read)
+    │   └── UnknownAttributeError  an object of ours has no such attribute (an AttributeError, too)
     ├── KeywordError          a function of ours has no such keyword (a TypeError, too)
     ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
     ├── RaceError             a schedule of captured code does not order nodes that share memory
@@ -90,6 +91,10 @@ def described(error: BaseException) -> str:
 
 class ProgramError(StreamscopeError):
     """A program, an operator or an argument to one is wrong."""
+
+
+class UnknownAttributeError(ProgramError, AttributeError):
+    """Something of ours does not have what it was asked for."""
 
 
 class KeywordError(StreamscopeError, TypeError):

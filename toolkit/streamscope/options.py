@@ -12,33 +12,21 @@ from streamscope.arguments import shown
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
-
-    Attributes
-    ----------
-    flag : str
-    default : str, int or None
-    help : str
-    metavar : str
-    choices : tuple of str
-        What it can be; empty for anything.
-    least, most : int, optional
-        Its smallest and its largest value, if it is a whole number.
-    switch : bool
-        It stands without a value.
-    many : bool
-        It may be repeated.
-    """
+    """One option."""
 
     flag: str
     default: str | int | None
     help: str
     metavar: str
     choices: tuple[str, ...] = ()
+    """What it can be; empty for anything."""
     least: int | None = None
     most: int | None = None
+    """Its smallest and its largest value, if it is a whole number."""
     switch: bool = False
+    """It stands without a value."""
     many: bool = False
+    """It may be repeated."""
 
     @property
     def name(self) -> str:

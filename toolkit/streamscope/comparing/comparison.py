@@ -22,7 +22,7 @@ from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
-from streamscope.errors import EngineError, OutputError, TraceError
+from streamscope.errors import EngineError, OutputError, TraceError, UnknownAttributeError
 from streamscope.files import filled_whole
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
@@ -346,10 +346,10 @@ class Comparison(Mapping[str, Run], display.Shown):
     __repr__ = __str__
 
 
-def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> AttributeError:
+def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> UnknownAttributeError:
     """Return the error of an attribute that is not there; it says which part of the result has it."""
-    there = [f": {start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
-    return AttributeError(f"{type(result).__name__!r} object has no attribute {name!r}{''.join(there[:1])}", name=name, obj=result)
+    there = [f"{start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
+    return UnknownAttributeError(f"{type(result).__name__!r} object has no attribute {name!r}", hint=there[0] if there else None)
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.errors import ProgramError
+from streamscope.errors import ProgramError, UnknownAttributeError
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, whole
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 operators: dict[str, Callable[..., Any]] = {}
 """What Python's operators and NumPy's functions do with symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
-
-
-class UnknownAttributeError(ProgramError, AttributeError):
-    """A symbol was used like an array; an `AttributeError` too, so that ``hasattr`` and ``getattr`` with a default work."""
 
 
 @dataclass(eq=False, repr=False)

@@ -20,6 +20,8 @@ MOST_FILE_BYTES = 1 << 33
 LARGE_FILE_BYTES = 8 << 20
 """A smaller file is read before a bar would be seen."""
 FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
+MOST_LOOKED_AT = 200
+"""Files of a folder."""
 _OTHERS = {
     ".nsys-rep": "`nsys export --type sqlite FILE` makes what can be read of it",
     ".qdrep": "`nsys export --type sqlite FILE` makes what can be read of it",
@@ -29,7 +31,6 @@ _OTHERS = {
     "comparison.json": "ss.load_comparison reads the folder that it is in",
 }
 """What to do with other files that people have, by the end of their names."""
-_ENDINGS = (".json", ".json.gz", ".sqlite", ".db", ".parquet")
 _CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
 _COMPARISON = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
@@ -119,8 +120,8 @@ def _check_is_no_folder(path: Path, hint: str) -> None:
     if (path / "comparison.json").is_file():
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
     if path.is_dir():
-        inside = sorted(file.name for file in path.iterdir() if file.name.endswith(_ENDINGS))
-        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(path / inside[0])!r} is in it" if inside else hint)
+        inside = next(filter(is_trace, sorted(path.iterdir())[:MOST_LOOKED_AT]), None)
+        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else hint)
 
 
 def is_trace(path: Path) -> bool:

@@ -134,6 +134,9 @@ class SpanTable:
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<SpanTable: {len(self):,} spans on {len(self.lanes):,} lanes; Trace.to_pandas shows them>"
+
     def __post_init__(self) -> None:
         self._check_texts()
         length = len(self.start_ns)

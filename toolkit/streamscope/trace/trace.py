@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope import display
 from streamscope.arguments import given_path
-from streamscope.errors import OutputError, TraceError
+from streamscope.errors import OutputError, TraceError, UnknownAttributeError
 from streamscope.trace.blocks import Blocks
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
@@ -108,8 +108,10 @@ class Trace(display.Shown):
             """Say where the columns are: functions of `ss.analysis` that take spans were given a trace."""
             if name in COLUMN_DTYPES or (hasattr(SpanTable, name) and not name.startswith("_")):
                 raise TraceError(f"the spans of a trace have {name!r}, not the trace itself", hint="pass trace.spans")
-            where = ": ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{where}", name=name, obj=self)
+            hint = "ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else None
+            if name in ("kernel", "without", "fused"):
+                hint = f"trace.what_if().{name} is there"
+            raise UnknownAttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", hint=hint)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"

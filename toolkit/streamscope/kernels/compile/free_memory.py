@@ -4,50 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
-
-
-class _Controller(NamedTuple):
-    """Where a version of control groups says what: its name in ``/proc/self/cgroup``, its folder, the files in it."""
-
-    name: str
-    folder: str
-    limit: str
-    taken: str
-    unused_files: str
-
 
 _CONTROLLERS = (
-    _Controller("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    _Controller("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+"""Where both versions of control groups say what: their name in ``/proc/self/cgroup``, their folder, in it the files of the limit and of
+what is taken, and in ``memory.stat`` what of that are files that nobody has used lately."""
 
 
 def free_bytes(root: Path = Path("/")) -> int:
     """Return how much memory this process can still take, by the system and by its control groups; 0 where nothing tells."""
     available = _numbers(root / "proc/meminfo").get("MemAvailable:")
     free = [] if available is None else [available * 1024]
-    for controller in _CONTROLLERS:
-        for group in _groups(root, controller):
-            limit, taken = (_number(_text(group / name)) for name in (controller.limit, controller.taken))
+    for name, folder, *files, unused_files in _CONTROLLERS:
+        for group in _groups(root, name, folder):
+            limit, taken = (_number(_text(group / file)) for file in files)
             if limit is not None and taken is not None:
-                # Pages of files that nobody has used lately are counted as taken, but make room when memory gets short.
-                unused = _numbers(group / "memory.stat").get(controller.unused_files, 0)
+                # Pages of such files are counted as taken, but make room when memory gets short.
+                unused = _numbers(group / "memory.stat").get(unused_files, 0)
                 free.append(max(0, limit - max(0, taken - unused)))
     return min(free, default=0)
 
 
-def _groups(root: Path, controller: _Controller) -> Iterator[Path]:
+def _groups(root: Path, controller: str, folder: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all that it is in.
 
     In a container, the folder itself may be that of its group, while ``/proc/self/cgroup`` has its path on the host, which is not there.
     """
-    folder = root / controller.folder
+    top = root / folder
     entries = [line.split(":", 2) for line in _text(root / "proc/self/cgroup").splitlines()]
-    paths = [entry[2] for entry in entries if len(entry) == 3 and controller.name in entry[1].split(",")]
+    paths = [entry[2] for entry in entries if len(entry) == 3 and controller in entry[1].split(",")]
     for path in paths or [""]:
-        group = folder / path.lstrip("/")
-        yield from (each for each in (group, *group.parents) if each.is_relative_to(folder))
+        group = top / path.lstrip("/")
+        yield from (each for each in (group, *group.parents) if each.is_relative_to(top))
 
 
 def _numbers(path: Path) -> dict[str, int]:

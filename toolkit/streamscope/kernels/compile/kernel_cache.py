@@ -45,17 +45,12 @@ def kernel_key(source: KernelSource, architecture: str) -> str:
 class Claims:
     """Who compiles what: a key is claimed by one thread of one process at a time.
 
-    Other processes are told by locks on single bytes of a file: the byte's position is made of the key. The locks are those of an *open
-    file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a crash blocks nobody and
-    nothing piles up.
+    Other processes are told by locks on single bytes of a file, whose content does not matter: the byte's position is made of the key. The
+    locks are those of an *open file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a
+    crash blocks nobody and nothing piles up.
 
-    Two keys whose positions agree keep each other waiting, no more. Where the file cannot be made or locked, claims count in this process
-    only, and another one may compile the same.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file; its content does not matter. Without one, claims count in this process only.
+    Two keys whose positions agree keep each other waiting, no more. Where there is no file, or it cannot be made or locked, claims count in
+    this process only, and another one may compile the same.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -116,18 +111,9 @@ class Claims:
 
 
 class KernelCache:
-    """Compiled kernels by their keys.
+    """Compiled kernels by their keys: in memory, and in a `CubinFolder`.
 
     No lock is held while anything is compiled: who compiles a kernel has a claim on its key, others look again until it is there.
-
-    Parameters
-    ----------
-    path : Path or None
-        Folder of the part on disk; None where there can be none.
-    most_bytes : int
-        Size of that part.
-    why_none : str
-        Why there can be none.
     """
 
     def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
