@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 from hypothesis import given
@@ -60,18 +61,35 @@ class FakeTensor(FakeArray):
     """A tensor."""
 
 
-class FakeParameter(FakeTensor):
-    """A parameter."""
+class UsersTensor(FakeTensor):
+    """A tensor whose class has functions of its own, which refuse; unless PyTorch is told not to ask them."""
+
+    asked = True
+
+    @property
+    def is_cuda(self):
+        if UsersTensor.asked:
+            raise KeyError("is_cuda")
+        return True
+
+
+@contextmanager
+def not_asked():
+    UsersTensor.asked = False
+    try:
+        yield
+    finally:
+        UsersTensor.asked = True
 
 
 def test_memory_of_arrays_that_only_kernels_read_is_found_by_the_addresses_in_their_arguments(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=FakeArray))
-    torch = SimpleNamespace(Tensor=FakeTensor, nn=SimpleNamespace(Parameter=FakeParameter), strided="strided")
+    torch = SimpleNamespace(Tensor=FakeTensor, strided="strided", _C=SimpleNamespace(DisableTorchFunctionSubclass=not_asked))
     monkeypatch.setitem(sys.modules, "torch", torch)
     read, view, tensor, weights, sparse, host, left, empty = (
         kind(*where)
         for kind, *where in [
-            (FakeArray, 4096, 512), (FakeArray, 4096, 512), (FakeTensor, 8192, 512), (FakeParameter, 9216, 512),
+            (FakeArray, 4096, 512), (FakeArray, 4096, 512), (FakeTensor, 8192, 512), (UsersTensor, 9216, 512),
             (FakeTensor, 10240, 512), (FakeTensor, 11264, 512), (FakeArray, 5120, 512), (FakeArray, 12288, 0),
         ]
     )  # fmt: skip

@@ -25,6 +25,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError
 from streamscope.ops import add, multiply, relu
 from streamscope.ops.convolutions import convolution_backward
+from streamscope.ops.host import host_function
 from streamscope.order.graph import DependencyGraph, dependencies, without_implied
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
@@ -379,3 +380,20 @@ def test_a_comparison_tells_streams_events_and_waits(tmp_path):
     kernels = trace.spans.of_kind([SpanKind.KERNEL])
     assert {trace.spans.lanes[lane] for lane in kernels.lane} == {"main", "aux 1", "aux 2"}
     assert load_comparison(found.save(tmp_path / "saved")).to_json()["engines"] == found.to_json()["engines"]
+
+
+def on_the_host(values):
+    return values + 1
+
+
+def test_host_functions_keep_their_order_though_they_share_no_variable():
+    """They may have effects that no variable shows."""
+    step = host_function(on_the_host, duration_us=1)
+    made = program(lambda x, y: (step(x), step(y))).trace(np.ones(4), np.ones(4))
+    assert dependencies(made.operations) == [[], [0]]
+
+
+def test_of_what_is_ready_kernels_are_issued_before_host_functions_which_hold_up_the_rest():
+    step = host_function(on_the_host, duration_us=1)
+    made = program(lambda values, x: (step(values), relu(x))).trace(np.ones(4), np.ones(4, np.float32))
+    assert DependencyGraph(made.operations, [100.0, 1.0]).by_rank() == [1, 0]

@@ -50,6 +50,22 @@ def test_what_is_returned_beside_arrays_must_stay():
         flat(*arrays)
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_function_that_writes_to_numbers_in_host_memory_is_refused(writes):
+    def function(x, steps):
+        steps[0] += writes
+        return x
+
+    given = np.array(3)
+    flat, arrays = flat_of(function, x=filled(1), steps=[given])
+    if writes:
+        with pytest.raises(ProgramError, match="writes to numbers that it is given in host memory"):
+            flat(*arrays)
+    else:
+        assert flat(*arrays) == tuple(arrays)
+    assert given == 3
+
+
 @pytest.mark.parametrize("changes", [True, False])
 def test_an_input_that_the_function_changes_stays_where_it_is(changes):
     def function(x, cache):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -210,8 +211,9 @@ def tensors(monkeypatch):
     class Tensor:
         layout, is_leaf, grad, _version = "strided", True, None, 0
 
-        def __init__(self, address, nbytes=8, device="cuda"):
-            self.address, self.nbytes, self.device, self.is_cuda = address, nbytes, device, device == "cuda"
+        def __init__(self, address, nbytes=8, device="cuda", index=0, shared=False):
+            self.address, self.nbytes, self.is_cuda = address, nbytes, device == "cuda"
+            self.device, self.shared = SimpleNamespace(type=device, index=index), shared
 
         def is_inference(self):
             return False
@@ -219,14 +221,17 @@ def tensors(monkeypatch):
         def untyped_storage(self):
             if self.address is None:
                 raise RuntimeError("no storage")
-            return SimpleNamespace(device=SimpleNamespace(type=self.device), data_ptr=lambda: self.address, nbytes=lambda: self.nbytes)
+            said = {"data_ptr": self.address, "nbytes": self.nbytes, "is_shared": self.shared}
+            return SimpleNamespace(device=self.device, **{name: partial(int, value) for name, value in said.items()})
 
         def set_(self, storage):
             return self
 
     torch = SimpleNamespace(Tensor=Tensor, strided="strided", uint8=0, empty=lambda *_, **__: Tensor(0))
+    torch._C = SimpleNamespace(DisableTorchFunctionSubclass=nullcontext)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace)))
+    found = SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace), runtime=SimpleNamespace(getDevice=lambda: 0))
+    monkeypatch.setattr(kept_state, "libraries", lambda: found)
     return Tensor
 
 
@@ -254,5 +259,15 @@ def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch, tensors)
 def test_numbers_on_the_host_are_found_and_data_there_are_not(monkeypatch, tensors):
     steps = [tensors(16 * number, device="cpu") for number in range(1, 4)]
     assert found_among(monkeypatch, [*steps, tensors(400, 17, "cpu"), tensors(500, device="meta")]).keys() == {(16, 24), (32, 40), (48, 56)}
+    assert found_among(monkeypatch, [steps[0], tensors(64, device="cpu", shared=True)]).keys() == {(16, 24)}, "other processes write it"
     monkeypatch.setattr(kept_state, "MOST_NUMBERS", 2)
     assert found_among(monkeypatch, [*steps, tensors(600)]).keys() == {(600, 608)}
+
+
+def test_what_lies_on_another_gpu_is_left_alone(monkeypatch, tensors):
+    def array(device):
+        memory = SimpleNamespace(ptr=100 + 100 * device, size=8)
+        return SimpleNamespace(device=SimpleNamespace(id=device), data=SimpleNamespace(mem=memory))
+
+    monkeypatch.setattr(kept_state, "_of_array", lambda one: ((one.data.mem.ptr, one.data.mem.ptr + 8), one))
+    assert found_among(monkeypatch, [tensors(10), tensors(30, index=1), array(0), array(1)]).keys() == {(10, 18), (100, 108)}

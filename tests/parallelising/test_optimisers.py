@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.parallelising.test_parallelise import Stub
 
@@ -18,7 +20,8 @@ from streamscope.parallelising.parallelised import Parallelised
 class Tensor:
     """A tensor at an address."""
 
-    is_cuda = True
+    is_cuda, is_quantized, is_nested, layout = True, False, False, "strided"
+    device = SimpleNamespace(type="cuda")
 
     def __init__(self, start):
         self.data_ptr = lambda: start
@@ -37,8 +40,29 @@ class Momentum(Optimiser):
 
 @pytest.fixture(autouse=True)
 def torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, is_autocast_enabled=bool, is_grad_enabled=bool))
+    torch = SimpleNamespace(Tensor=Tensor, strided="strided", is_autocast_enabled=bool, is_grad_enabled=bool)
+    torch._C = SimpleNamespace(DisableTorchFunctionSubclass=nullcontext)
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.optim", SimpleNamespace(Optimizer=Optimiser))
+
+
+@pytest.mark.parametrize(("lr", "betas"), [(np.float64(0.1), [0.9, np.float32(0.5)]), (np.array(0.1), (np.array(0.9), 0.5))])
+def test_numbers_of_numpy_and_in_host_memory_and_lists_of_them_are_numbers_too(lr, betas):
+    optimiser = Momentum(100, lr=lr, betas=betas)
+    given = Given(optimiser, numbers_of(optimiser))
+    assert given.changed() == ""
+    optimiser.param_groups[0]["betas"] = (0.9, 0.5)
+    assert given.changed() == "", "a scheduler writes a tuple of the same"
+    if isinstance(lr, np.ndarray):
+        lr *= 2  # In place, as a scheduler does.
+    else:
+        optimiser.param_groups[0]["lr"] = lr * 2
+    assert given.changed() == "lr of Momentum is 0.2, and 0.1 was captured"
+
+
+def test_an_optimiser_whose_making_failed_is_none():
+    half = Optimiser.__new__(Optimiser)
+    assert not any(one is half for one in optimisers())
 
 
 def test_all_optimisers_are_found_and_those_count_whose_parameters_are_written():

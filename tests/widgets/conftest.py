@@ -371,29 +371,49 @@ def attacked(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str
         context.close()
 
 
+def noting(page: Page) -> Page:
+    """Have a page note what it complains of, and what it asks the network for."""
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda request: page.complaints.append(request.url) if request.url.startswith("http") else None)
+    return page
+
+
+@pytest.fixture(scope="session")
+def idle_pages() -> list[Page]:
+    """Pages that no test uses now: a new one takes the browser as long as most tests."""
+    return []
+
+
 @pytest.fixture
-def open_page(browser: Browser, context: BrowserContext) -> Iterator[Callable[..., Page]]:
+def open_page(browser: Browser, context: BrowserContext, idle_pages: list[Page]) -> Iterator[Callable[..., Page]]:
     """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything.
 
-    Options besides size and colours are settings of a context of its own, which begins with a process.
+    Options besides size and colours are settings of a context of its own.
     """
-    complaints: list[str] = []
-    opened: list[Page | BrowserContext] = []
+    opened: list[Page] = []
 
     def open_report(path: Path, viewport: Any = VIEWPORT, color_scheme: Any = "light", **options: Any) -> Page:
-        own = browser.new_context(reduced_motion="reduce", **options) if options else context
-        page = own.new_page()
-        opened.append(own if options else page)
+        if options:
+            page = noting(browser.new_context(reduced_motion="reduce", **options).new_page())
+        else:
+            page = idle_pages.pop() if idle_pages else noting(context.new_page())
+        opened.append(page)
+        page.mouse.move(0, 0)
         page.set_viewport_size(viewport)
-        page.emulate_media(color_scheme=color_scheme)
-        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+        page.emulate_media(media="null", color_scheme=color_scheme)
         page.goto(path.as_uri())
         until(page, "document.querySelector('#timeline').timeline?.layout")
         return page
 
     yield open_report
-    for each in opened:
-        each.close()
+    complaints = [complaint for page in opened for complaint in page.complaints]
+    for page in opened:
+        if page.context == context:
+            page.goto("about:blank")
+            page.complaints.clear()
+            idle_pages.append(page)
+        else:
+            page.context.close()
     assert complaints == []

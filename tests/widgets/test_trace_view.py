@@ -298,5 +298,9 @@ def test_one_trace_of_another_profiler_has_no_engines(open_page, repository, tmp
     name = panel.locator("td.ss-kernel")
     assert panel.evaluate("(box) => box.scrollWidth <= box.clientWidth")  # The name is wrapped, and no number is cut off.
     assert name.evaluate("(cell) => cell.clientHeight") > panel.locator("th").first.evaluate("(cell) => cell.clientHeight")
+    page.keyboard.press("Escape")
+    page.keyboard.press("m")
+    assert panel.locator("td", has_text="sm80_xmma_gemm").count()
+    assert panel.evaluate("(box) => box.scrollWidth <= box.clientWidth")
     page.keyboard.press("c")
     page.locator(".ss-nudge", has_text="").wait_for(state="hidden")  # No empty pill is left where it said what it was about.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from streamscope.capturing.arrays import plainly
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region, around, united
 from streamscope.interrupts import deferred
@@ -233,15 +234,16 @@ def _owners() -> list[tuple[Any, int, int]]:
     """Return what owns the memory of each array and tensor there is, its address and its length in bytes."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     found: list[tuple[Any, int, int]] = []
-    for one in known_objects():
-        kind = type(one)
-        if cupy is not None and kind is cupy.ndarray:
-            found.append((one.data.mem, int(one.data.mem.ptr), int(one.data.mem.size)))
-        elif torch is not None and issubclass(kind, torch.Tensor) and one.is_cuda and one.layout is torch.strided:
-            # A tensor that only stands for another, as in a compiler's notes, has no memory, nor has one that is still to be made.
-            with contextlib.suppress(RuntimeError, TypeError, ValueError):
-                storage = one.untyped_storage()
-                found.append((storage, storage.data_ptr(), storage.nbytes()))
+    with plainly():
+        for one in known_objects():
+            kind = type(one)
+            if cupy is not None and kind is cupy.ndarray:
+                found.append((one.data.mem, int(one.data.mem.ptr), int(one.data.mem.size)))
+            elif torch is not None and issubclass(kind, torch.Tensor) and one.is_cuda and one.layout is torch.strided:
+                # A tensor that only stands for another, as in a compiler's notes, has no memory, nor has one that is still to be made.
+                with contextlib.suppress(RuntimeError, TypeError, ValueError):
+                    storage = one.untyped_storage()
+                    found.append((storage, storage.data_ptr(), storage.nbytes()))
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,12 @@ def is_tensor(value: Any) -> bool:
     """Tell a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def plainly() -> AbstractContextManager[object]:
+    """Let tensors of users' own classes be looked at in the block as any others: what those classes make of it may raise anything."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001 — PyTorch's documented way
 
 
 def unsupported(tensor: Any) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
 from streamscope.parallelising.optimisers import HOW, Given, numbers_of, optimisers, that_step
-from streamscope.parallelising.trees import Held, Tree, difference, leaves, paths, put_together, taken_apart
+from streamscope.parallelising.trees import Held, Tree, difference, leaves, paths, put_together, same, taken_apart
 from streamscope.words import listed
 
 
@@ -52,12 +52,18 @@ class FlatFunction:
         """Call the function; whatever it returns beside arrays must be the same each time."""
         if CAPTURES.active:
             self.given = [Given(one, numbers_of(one)) for one in self.optimisers]
+        held: list[tuple[Any, Any]] = []
         try:
-            value = self.calls.call(self.function, put_together(self.tree, arrays))
+            value = self.calls.call(self.function, put_together(self.tree, arrays, held))
         except Exception as error:
             if CAPTURES.active:
                 self.failed = error
             raise
+        if not all(same(given, now) for given, now in held):
+            raise ProgramError(
+                f"{self.calls.name} writes to numbers that it is given in host memory, and captured kernels do not",
+                hint="put them on the GPU, such as the steps of an optimiser: torch.tensor(0., device='cuda')",
+            )
         results, returned = Returned.of(value, arrays)
         for path, result in zip(paths(returned.tree, "its result"), results, strict=True):
             device_arrays.check_on_device(self.calls.name, path, result)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.capturing.allocations import known_objects
+from streamscope.capturing.arrays import plainly
 from streamscope.capturing.function import generators_of
 from streamscope.capturing.memory import Region
 from streamscope.capturing.state import LEFT_FREE, PIECE
@@ -133,26 +134,28 @@ def live_memory(without: Collection[int] = ()) -> Live:
     Objects whose ``id`` is among ``without`` are left out.
     """
     torch, cupy = sys.modules.get("torch"), libraries().cupy
+    current = int(libraries().runtime.getDevice())
     live: Live = {}
     numbers: Live = {}
-    for each in known_objects():
-        kind = type(each)
-        if id(each) in without:
-            continue
-        if kind is cupy.ndarray:
-            found = [(*_of_array(each), 0)]
-        elif torch is not None and issubclass(kind, torch.Tensor):
-            found = _of_tensor(each)
-        else:
-            continue
-        there = live if kind is cupy.ndarray or each.is_cuda else numbers
-        for region, memory, written in found:
-            if region[0] < region[1]:
-                there[region] = (memory, written + (there[region][1] if region in there else 0))
+    with plainly():
+        for each in known_objects():
+            kind = type(each)
+            if id(each) in without:
+                continue
+            if kind is cupy.ndarray:
+                found = [(*_of_array(each), 0)] if each.device.id == current else []
+            elif torch is not None and issubclass(kind, torch.Tensor):
+                found = _of_tensor(each, current)
+            else:
+                continue
+            there = live if kind is cupy.ndarray or each.is_cuda else numbers
+            for region, memory, written in found:
+                if region[0] < region[1]:
+                    there[region] = (memory, written + (there[region][1] if region in there else 0))
     return live | numbers if len(numbers) <= MOST_NUMBERS else live
 
 
-def _of_tensor(tensor: Any) -> list[tuple[Region, Memory, int]]:
+def _of_tensor(tensor: Any, current: int) -> list[tuple[Region, Memory, int]]:
     """Return where a tensor and its gradient lie, their memory as bytes, and how often they were written; nothing of what has none.
 
     Tensors that wrap others have none, and the others are found beside them. Sparse ones have none, and those that are still to be made.
@@ -165,8 +168,10 @@ def _of_tensor(tensor: Any) -> list[tuple[Region, Memory, int]]:
             if one is None or one.layout is not torch.strided or not (one.is_cuda or one.nbytes <= NUMBER_BYTES):
                 continue
             storage = one.untyped_storage()
-            place, start, nbytes = storage.device.type, storage.data_ptr(), storage.nbytes()
-            if start and (place == "cuda" or (place == "cpu" and nbytes <= NUMBER_BYTES)):
+            place, start, nbytes = storage.device, storage.data_ptr(), storage.nbytes()
+            # What other processes may write meanwhile, such as a sign to stop, is not the function's.
+            is_number = place.type == "cpu" and nbytes <= NUMBER_BYTES and not storage.is_shared()
+            if start and (is_number or (place.type == "cuda" and place.index == current)):
                 memory = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
                 written = 0 if one.is_inference() else one._version  # noqa: SLF001 — no public way
                 found.append(((start, start + nbytes), memory, written))

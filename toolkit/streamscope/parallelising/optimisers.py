@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streamscope.capturing.allocations import known_objects
-from streamscope.capturing.arrays import is_tensor
+from streamscope.capturing.arrays import holds_numbers, is_tensor, on_device, plainly
 from streamscope.capturing.memory import NodeMemory, around, united
 from streamscope.words import counted
 
 Numbers = list[dict[str, Any]]
 """For each group of parameters its numbers, by their names."""
-_KINDS = (bool, int, float, str, type(None))
+_KINDS = (bool, int, float, str, np.generic, type(None))
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Given:
         for known, group in zip(self.numbers, groups, strict=True):
             for name, number in known.items():
                 now = group.get(name)
+                now = _value_of(now) if _is_number(now) else now
                 if now is not number and (not _is_number(now) or now != number):
                     return f"{name} of {kind} is {now}, and {number} was captured"
         return ""
@@ -49,25 +52,40 @@ HOW = (
 
 
 def optimisers() -> list[Any]:
-    """Return all optimisers of PyTorch's that there are."""
+    """Return all optimisers of PyTorch's that there are, without any whose making failed: an error's frames hold such ones."""
     optim = sys.modules.get("torch.optim")
-    return [] if optim is None else [one for one in known_objects() if issubclass(type(one), optim.Optimizer)]
+    found = [] if optim is None else [one for one in known_objects() if issubclass(type(one), optim.Optimizer)]
+    return [one for one in found if hasattr(one, "param_groups")]
 
 
 def numbers_of(optimiser: Any) -> Numbers:
     """Return the numbers of an optimiser that Python gives to kernels."""
-    return [{name: value for name, value in group.items() if _is_number(value)} for group in optimiser.param_groups]
+    return [
+        {name: _value_of(value) for name, value in group.items() if name != "params" and _is_number(value)}
+        for group in optimiser.param_groups
+    ]
 
 
 def that_step(given: Iterable[Given], memories: Iterable[NodeMemory]) -> list[Given]:
     """Return those of some optimisers whose parameters captured kernels write."""
     written = united((one.start, one.end) for memory in memories for one in memory.accesses if one.writes and one.start < one.end)
-    return [each for each in given if any(around(written, at) is not None for at in _addresses(each.optimiser.param_groups))]
+    with plainly():
+        return [each for each in given if any(around(written, at) is not None for at in _addresses(each.optimiser.param_groups))]
 
 
 def _addresses(groups: Sequence[Mapping[str, Any]]) -> Iterable[int]:
-    return (int(one.data_ptr()) for group in groups for one in group["params"] if is_tensor(one) and one.is_cuda)
+    return (int(one.data_ptr()) for group in groups for one in group["params"] if is_tensor(one) and on_device(one))
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in _KINDS or (type(value) is tuple and all(type(one) in _KINDS for one in value))
+    """Tell a number that kernels are given, several of them, or one in host memory."""
+    if isinstance(value, list | tuple):
+        return all(_is_number(one) for one in value)
+    return isinstance(value, _KINDS) or (holds_numbers(value) and value.ndim == 0)
+
+
+def _value_of(value: Any) -> Any:
+    """Return what kernels are given of a number: what is in memory now may be overwritten."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_value_of, value))
+    return value if isinstance(value, _KINDS) else value.item()

@@ -150,15 +150,18 @@ def _shell(value: Any) -> MutableMapping[Any, Any] | None:
     return shell
 
 
-def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
-    """Return the value that a tree and its arrays make."""
+def put_together(tree: Tree, arrays: Sequence[Any], held: list[tuple[Any, Any]] | None = None) -> Any:
+    """Return the value that a tree and its arrays make; ``held`` gets its numbers in host memory, each with the copy that stands for it."""
     if isinstance(tree, Array):
         return arrays[tree.number]
     if isinstance(tree, Held):
-        return copy_of(tree.value)
+        own = copy_of(tree.value)
+        if held is not None:
+            held.append((tree.value, own))
+        return own
     if isinstance(tree, Constant):
         return tree.value
-    parts = [put_together(part, arrays) for part in tree.parts]
+    parts = [put_together(part, arrays, held) for part in tree.parts]
     if dataclasses.is_dataclass(tree.kind):
         given = dict(zip(tree.names, parts, strict=True))
         aside = [(each.name, given.pop(each.name)) for each in dataclasses.fields(tree.kind) if not each.init and each.name in given]

@@ -81,10 +81,11 @@ def _read(data: bytes) -> Trace:
     try:
         texts = [column for column in checked_columns(data, MOST_SPANS) if column in TEXT_COLUMNS]
         with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
-            if SPANS_COLUMNS.issubset(file.schema_arrow.names):
+            schema = file.schema_arrow  # Made anew with all of the metadata each time.
+            if SPANS_COLUMNS.issubset(schema.names):
                 raise TraceError("it holds the spans of several engines, as a table for other programs", hint="open comparison.json")
-            layout = _layout(file.schema_arrow.metadata)
-            if missing := [column for column in COLUMN_DTYPES if column not in file.schema_arrow.names]:
+            layout = _layout(schema.metadata)
+            if missing := [column for column in COLUMN_DTYPES if column not in schema.names]:
                 raise TraceError(f"it lacks the columns {', '.join(missing)}")
             table = file.read(columns=list(COLUMN_DTYPES))
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:

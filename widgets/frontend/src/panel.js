@@ -160,7 +160,7 @@ export class Panel {
     const own = viewer.mode === "scale";
     const title = own ? "measured" : exactTime(to - from);
     const detail = own ? "each engine at its own scale" : `from ${exactTime(from)} to ${exactTime(to)}`;
-    const names = table(["name", ...shown.map(({ label }) => label)], totalRows(totals, shown.length).slice(0, MOST_NAMES));
+    const names = table(["name", ...shown.map(({ label }) => label)], totalRows(totals, shown.length).slice(0, MOST_NAMES), 0);
     const rest = totals.length - MOST_NAMES;
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
@@ -190,7 +190,7 @@ export class Panel {
 /** What the rows of a table are of: runs under engines, or traces that somebody else recorded. */
 const whose = (model) => (model.groups.some(hasOperations) ? "engine" : "trace");
 
-/** A table; `kernels` is the number of the column with the kernels' own names, or -1. */
+/** A table; `kernels` is the number of the column with names of kernels, which may be long, or -1. */
 function table(head, rows, kernels = -1) {
   const line = (cells, tag) => make("tr", "", ...cells.map((cell, column) => make(tag, column === kernels ? "ss-kernel" : "", cell)));
   return make("table", "", make("thead", "", line(head, "th")), make("tbody", "", ...rows.map((row) => line(row, "td"))));
