@@ -46,16 +46,13 @@ def _unknown(homes: Mapping[str, str], package: str, name: str) -> AttributeErro
     """
     from difflib import get_close_matches
 
-    from streamscope.errors import UnknownAttributeError
-
     if package == "streamscope" and "ops" in homes and name in _modules_of_names("streamscope.ops"):
-        hint: str | None = f"ss.{name} is ss.ops.{name} now"
+        hint = f": ss.{name} is ss.ops.{name} now"
     else:
         near = get_close_matches(name, [known for known in homes if not known.startswith("_")], 1)
-        hint = f"did you mean {near[0]}?" if near else None
-    error = UnknownAttributeError(f"module {package!r} has no attribute {name!r}", hint=hint)
-    error.name = name  # Without it, Python takes the name and the module, and says what is near once more.
-    return error
+        hint = f" (did you mean {near[0]}?)" if near else ""
+    # With the name, and without the object, Python has no guess of its own to add.
+    return AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
 
 
 @cache
