@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 from functools import cached_property
 
 import pytest
@@ -162,6 +163,17 @@ def test_every_field_of_a_public_dataclass_is_documented(name):
 def test_unknown_names():
     with pytest.raises(AttributeError, match=r"module 'streamscope' has no attribute 'no_such_name'$"):
         _ = ss.no_such_name
+
+
+@pytest.mark.parametrize(
+    ("package", "wrong", "meant"), [(ss, "parallelize", "parallelise"), (ss, "comapre", "compare"), (ss.ops, "soft_max", "softmax")]
+)
+def test_a_misspelt_name_is_told_the_right_one_once(package, wrong, meant):
+    """Python adds its own guess to an `AttributeError` that names the object; IPython, where most people mistype, adds none."""
+    with pytest.raises(AttributeError, match=rf"has no attribute {wrong!r} \(did you mean {meant}\?\)$") as caught:
+        getattr(package, wrong)
+    assert "".join(traceback.format_exception(caught.value)).count("id you mean") == 1
+    assert not hasattr(package, wrong)
 
 
 @pytest.mark.parametrize("name", ss.ops.__all__)

@@ -305,6 +305,8 @@ def test_what_a_trace_has_elsewhere(compared):
     trace = compared["sync"].trace
     with pytest.raises(AttributeError, match=r"has no attribute 'kernel' \(trace\.what_if\(\)\.kernel is there\)$"):
         trace.kernel  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'SpanTable' object has no attribute .* \(pass the trace, not its spans\)$"):
+        ss.analysis.critical_path(trace.spans)
     assert repr(trace.spans) == f"<SpanTable: {len(trace.spans)} spans on {len(trace.spans.lanes)} lanes; Trace.to_pandas shows them>"
 
 

@@ -27,7 +27,7 @@ def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Cal
         if name == "__all__":
             return sorted([*homes, *defined])
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{_moved(homes, package, name)}")
+            raise _unknown(homes, package, name)
         home = homes[name]
         value = importlib.import_module(f"{home}.{name}") if home == package else getattr(importlib.import_module(home), name)
         setattr(sys.modules[package], name, value)
@@ -39,11 +39,20 @@ def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Cal
     return __getattr__, __dir__
 
 
-def _moved(homes: Mapping[str, str], package: str, name: str) -> str:
-    """Return where a name is that is one of a part of the package: operators had their names in ``ss`` before `ss.ops` had them."""
+def _unknown(homes: Mapping[str, str], package: str, name: str) -> AttributeError:
+    """Return an error that says where the name is, or which name is near: Python says that in a terminal, and IPython does not.
+
+    Operators had their names in ``ss`` before `ss.ops` had them.
+    """
+    from difflib import get_close_matches
+
     if package == "streamscope" and "ops" in homes and name in _modules_of_names("streamscope.ops"):
-        return f": ss.{name} is ss.ops.{name} now"
-    return ""
+        hint = f": ss.{name} is ss.ops.{name} now"
+    else:
+        near = get_close_matches(name, [known for known in homes if not known.startswith("_")], 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+    # With the name, and without the object, Python has no guess of its own to add.
+    return AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
 
 
 @cache

@@ -150,7 +150,7 @@ def what_if(
         except EngineError as error:
             raise WrongUsageError(error.message, hint=error.hint) from None
         for pattern, factor in factors:
-            supposed = supposed.scaled(supposed.picked(pattern), pattern, factor)
+            supposed = supposed.scaled(factor, pattern)
         for pattern in without or ():
             supposed = supposed.without(pattern)
         for chain in fused or ():

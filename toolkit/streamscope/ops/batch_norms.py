@@ -81,6 +81,11 @@ def batch_norm(x: object, weight: object, bias: object, mean: object, variance: 
     out : variable, optional
         Where the result goes, which may be ``x`` (in place); by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
     Examples
     --------
     >>> x, one = np.array([[1.0, 2.0], [3.0, 6.0]]), np.ones(2)
@@ -106,6 +111,11 @@ def batch_norm_training(x: object, weight: object, bias: object, *, eps: float =
     weight, bias : variable
         Shape (C,), of floating dtypes.
     eps : float
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------
@@ -140,6 +150,11 @@ def batch_norm_backward(
         That of the normalization.
     out : variable, optional
         Where ``dx`` goes, which may be ``dy`` or ``x`` (in place); by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------

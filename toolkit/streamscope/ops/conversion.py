@@ -67,6 +67,11 @@ def astype(x: object, dtype: Any, *, copy: bool = True, out: object = None, requ
     request : {"write", "add", "null"}
         Whether ``out`` is replaced, added to or left alone.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the dtype is not supported.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:

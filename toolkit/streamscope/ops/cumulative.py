@@ -82,6 +82,11 @@ def cumsum(x: object, axis: int | None = None, *, reverse: bool = False, out: ob
     out : variable, optional
         Where the result goes, which may be ``x`` (in place); by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or x has no such axis.
+
     Examples
     --------
     >>> def both(x):

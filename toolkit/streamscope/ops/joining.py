@@ -69,6 +69,11 @@ def concatenate(arrays: Sequence[object], axis: int | None = 0, *, out: object =
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, there is nothing to join, or shapes do not fit.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:
@@ -98,6 +103,11 @@ def stack(arrays: Sequence[object], axis: int = 0, *, out: object = None) -> Sym
         Where it is in the result.
     out : variable, optional
         Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, there is nothing to stack, or shapes differ.
 
     Examples
     --------

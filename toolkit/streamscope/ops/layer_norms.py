@@ -126,6 +126,11 @@ def layer_norm(x: object, weight: object = None, bias: object = None, *, eps: fl
     out : variable, optional
         Where the result goes, which may be ``x`` (in place); by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:
@@ -155,6 +160,11 @@ def layer_norm_backward(x: Any, weight: Any, dy: Any, *, eps: float = 1e-5, out:
         That of the layer normalization.
     out : variable, optional
         Where ``dx`` goes, which may be ``dy`` or ``x``; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------

@@ -97,6 +97,11 @@ def matmul(a: object, b: object, *, transpose_a: bool = False, transpose_b: bool
     out : variable, optional
         Where the result goes; by default a new variable. It is not an argument: the library reads them while it writes.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:

@@ -128,6 +128,11 @@ def max_pool(x: object, window: int, *, stride: int | None = None, padding: int 
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the window does not fit.
+
     Examples
     --------
     >>> x = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -155,6 +160,11 @@ def max_pool_backward(
         Those of the pooling.
     out : variable, optional
         Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------
@@ -186,6 +196,11 @@ def avg_pool(x: object, window: int, *, stride: int | None = None, padding: int 
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the window does not fit.
+
     Examples
     --------
     >>> x = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -211,6 +226,11 @@ def avg_pool_backward(x: object, dy: object, window: int, *, stride: int | None 
         Those of the pooling.
     out : variable, optional
         Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------

@@ -119,6 +119,11 @@ def take(x: object, indices: object, axis: int | None = None, *, out: object = N
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
     Examples
     --------
     >>> x, indices = np.array([10.0, 20.0, 30.0]), np.array([2, -1, 0, 7])
@@ -147,6 +152,11 @@ def take_backward(x: object, indices: object, dy: object, axis: int | None = Non
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
     Examples
     --------
     >>> x, indices, dy = np.zeros(3), np.array([2, -1, 0, 7]), np.array([1.0, 2.0, 4.0, 8.0])
@@ -170,6 +180,11 @@ def embedding(table: object, indices: object, *, out: object = None) -> Symbol:
         Of whole numbers, of any shape.
     out : variable, optional
         Where the result goes, of the shape of the indices and of a row; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------
@@ -195,6 +210,11 @@ def embedding_backward(table: object, indices: object, dy: object, *, out: objec
         The indices, and the gradient of the result, of the dtype of the table.
     out : variable, optional
         Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
 
     Examples
     --------

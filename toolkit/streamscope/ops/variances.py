@@ -93,6 +93,11 @@ def var(x: object, axis: Axis = None, *, ddof: Any = 0, keepdims: bool = False, 
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or there are too few elements.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:

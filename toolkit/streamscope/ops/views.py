@@ -55,6 +55,11 @@ def copy(x: object, *, out: object = None) -> Symbol:
     out : variable, optional
         Where the copy goes, of the same shape and dtype; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or ``out`` does not fit.
+
     Examples
     --------
     >>> print(ss.program(lambda x: ss.ops.copy(x.T)).trace(np.ones((2, 3))))
@@ -73,6 +78,11 @@ def transpose(x: object, axes: Sequence[int] | None = None) -> Symbol:
     x : variable
     axes : sequence of int, optional
         Which axis of ``x`` comes where; by default in reverse.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or ``axes`` does not name each of its axes once.
 
     Examples
     --------
@@ -94,6 +104,11 @@ def swapaxes(x: object, axis1: int, axis2: int) -> Symbol:
     x : variable
     axis1, axis2 : int
 
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axes.
+
     Examples
     --------
     >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.swapaxes(x, 0, 2))).trace(np.ones((2, 3, 4))))
@@ -111,6 +126,11 @@ def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
     ----------
     x : variable
     source, destination : int or sequence of int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axes.
 
     Examples
     --------
@@ -134,6 +154,11 @@ def flip(x: object, axis: Axes = None) -> Symbol:
     axis : int or sequence of int, optional
         All axes by default.
 
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axis.
+
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:
@@ -156,6 +181,11 @@ def expand_dims(x: object, axis: Axes) -> Symbol:
     axis : int or sequence of int
         Where they are in the result.
 
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or the result would have no such axis.
+
     Examples
     --------
     >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.expand_dims(x, 1))).trace(np.ones(3)))
@@ -176,6 +206,11 @@ def squeeze(x: object, axis: Axes = None) -> Symbol:
     axis : int or sequence of int, optional
         Which of them; all by default.
 
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or an axis has more entries than one.
+
     Examples
     --------
     >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.squeeze(x))).trace(np.ones((1, 3, 1))))
@@ -194,6 +229,11 @@ def broadcast_to(x: object, shape: int | Sequence[int]) -> Symbol:
     ----------
     x : variable
     shape : int or sequence of int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or does not broadcast to this shape.
 
     Examples
     --------
@@ -218,6 +258,11 @@ def reshape(x: object, shape: int | Sequence[int]) -> Symbol:
     x : variable
     shape : int or sequence of int
         One extent may be -1: as many as are left.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or does not have so many elements.
 
     Examples
     --------
@@ -248,6 +293,11 @@ def ravel(x: object) -> Symbol:
     ----------
     x : variable
 
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable.
+
     Examples
     --------
     >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.ravel(x))).trace(np.ones((2, 3))))
@@ -267,6 +317,11 @@ def split(x: object, sections: int | Sequence[int], axis: int = 0) -> tuple[Symb
     sections : int or sequence of int
         The number of parts, which are equal; or where each part but the first begins.
     axis : int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, has no such axis, or cannot be split into so many equal parts.
 
     Examples
     --------

@@ -38,8 +38,10 @@ class Given:
         for known, group in zip(self.numbers, groups, strict=True):
             for name, number in known.items():
                 now = group.get(name)
+                if now is number:
+                    continue
                 now = _value_of(now) if _is_number(now) else now
-                if now is not number and (not _is_number(now) or now != number):
+                if not _is_number(now) or now != number:
                     return f"{name} of {kind} is {now}, and {number} was captured"
         return ""
 

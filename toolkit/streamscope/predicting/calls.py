@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamscope.analysis.idle import stream_gaps
 from streamscope.devices.cost_model import CostModel
 from streamscope.predicting.tasks import Place, Task
 from streamscope.program.launch import LaunchKind
@@ -89,10 +90,11 @@ def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: 
         stream_wait_ns=ratio * model.stream_wait_ns,
     )
     longer = 0.0 if trace.info.device.simulated else _share_of_longer(tasks, model)
+    longer_node_gap_ns = _simulated_gap_ns(trace, model) if trace.info.device.simulated else longer * LONGER_NODE_GAP_NS
     scaled = replace(
         scaled,
         kernel_gap_ns=scaled.kernel_gap_ns + longer * LONGER_KERNEL_GAP_NS,
-        graph_node_gap_ns=scaled.graph_node_gap_ns + longer * LONGER_NODE_GAP_NS,
+        graph_node_gap_ns=scaled.graph_node_gap_ns + longer_node_gap_ns,
     )
     tails_ns = {name: max(0.0, float(np.median(early))) for name, early in by_name.items()}
     last_wait_ns = max(0.0, _last_wait_ns(trace) - scaled.synchronize_return_ns) if waits else 0.0
@@ -110,6 +112,14 @@ def _share_of_longer(tasks: Sequence[Task], model: CostModel) -> float:
     """
     ratios = [0.0 if task.trait & Trait.LIBRARY else task.alone_ns / model.working_kernel_ns - 1 for task in tasks if not task.on_host]
     return float(np.clip(ratios, 0.0, 1.0).mean()) if ratios else 0.0
+
+
+def _simulated_gap_ns(trace: Trace, model: CostModel) -> float:
+    """Return by how much nodes of a simulated graph of captured code are further apart than the model's: as far as in its replay."""
+    if trace.info.engine != "graph" or not len(trace.origins.captured):
+        return 0.0
+    gaps = stream_gaps(trace.spans)
+    return max(0.0, float(np.median(gaps.end_ns - gaps.start_ns)) - model.graph_node_gap_ns) if len(gaps.end_ns) else 0.0
 
 
 def _is_plain(task: Task) -> bool:

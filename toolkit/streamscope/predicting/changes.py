@@ -78,13 +78,14 @@ def _by_name(task: Task, pattern: str) -> bool:
 
 def _instead(tasks: Sequence[Task], source: SpanTable, names: Sequence[set[str]], pattern: str) -> str:
     """Return a hint: that nothing was launched in a range, the pattern with stars where that is found, else near names, and the longest."""
+    kind = f"nothing in it is of the kind {pattern!r}; " if pattern in ("kernel", "copy", "set", "host") else ""
     within = f"*{pattern.strip('*?')}*"
     ranges = {source.names[code] for code in set(source.name[source.is_kind([SpanKind.RANGE])].tolist())}
     known = sorted({name for each in names for name in each} | ranges)
     meant = next((name for name in sorted(ranges) if name == pattern or fnmatchcase(name, pattern)), None)
     if meant is None and within.strip("*") and any(fnmatchcase(name, within) for name in known):
-        return f"for example {within!r}"
-    alone = f"nothing was launched in the range {meant!r}; " if meant is not None else ""
+        return f"{kind}for example {within!r}"
+    alone = f"nothing was launched in the range {meant!r}; " if meant is not None else kind
     takes_ns: Counter[str] = Counter()
     for task in tasks:
         symbols = [] if task.on_host else _own_names(task, source)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,8 @@ class Supposition:
     """What a prediction is made of.
 
     ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
-    from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN.
+    from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN. ``edits`` make the changes
+    again for another engine, since captured code keeps another order under ``graph``.
     """
 
     source: Trace
@@ -58,6 +60,7 @@ class Supposition:
     notes: tuple[str, ...] = ()
     recorded: tuple[Task, ...] = ()
     measured_ns: float = math.nan
+    edits: tuple[Callable[[Supposition], Supposition], ...] = ()
 
     @cached_property
     def host(self) -> Host:
@@ -76,18 +79,21 @@ class Supposition:
         found = [chosen(self.tasks, self.source, pattern) for pattern in patterns]
         return [any(each) for each in zip(*found, strict=True)]
 
-    def scaled(self, picked: Sequence[bool], names: str, factor: float) -> Supposition:
+    def scaled(self, factor: float, *patterns: str) -> Supposition:
         """Return it with tasks that take ``factor`` times as long."""
+        picked = self.picked(*patterns)
         if not _is_factor(factor):
             raise TraceError(f"kernels cannot take {factor!r} times as long", hint="give a number above 0; without(...) leaves them out")
-        return self._changed(scaled(self.tasks, picked, float(factor)), f"{_picked_words(sum(picked), names)} × {factor:g}")
+        change = f"{_picked_words(sum(picked), patterns)} × {factor:g}"
+        return self._changed(scaled(self.tasks, picked, float(factor)), change, methodcaller("scaled", factor, *patterns))
 
     def without(self, *patterns: str) -> Supposition:
         """Return it without tasks."""
-        picked, names = self.picked(*patterns), ", ".join(patterns)
+        picked = self.picked(*patterns)
         if all(picked):
-            raise TraceError(f"nothing is left without {names!r}", hint="leave out less")
-        return self._changed(without(self.tasks, picked), f"without {_picked_words(sum(picked), names)}")
+            raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
+        change = f"without {_picked_words(sum(picked), patterns)}"
+        return self._changed(without(self.tasks, picked), change, methodcaller("without", *patterns))
 
     def fused(self, *patterns: str) -> Supposition:
         """Return it with chains of kernels made one."""
@@ -99,10 +105,12 @@ class Supposition:
             [one and kernel for one, kernel in zip(self.picked(pattern), kernels, strict=True)]  # copies and sets are not fused
             for pattern in patterns
         ]
-        return self._changed(fused(self.tasks, picked, self.model.working_kernel_ns), f"{'+'.join(patterns)} fused")
+        tasks = fused(self.tasks, picked, self.model.working_kernel_ns)
+        return self._changed(tasks, f"{'+'.join(patterns)} fused", methodcaller("fused", *patterns))
 
-    def _changed(self, tasks: Sequence[Task], change: str) -> Supposition:
-        return replace(self, tasks=tuple(tasks), changes=(*self.changes, change), recorded=self.recorded or self.tasks)
+    def _changed(self, tasks: Sequence[Task], change: str, edit: Callable[[Supposition], Supposition]) -> Supposition:
+        changes, edits = (*self.changes, change), (*self.edits, edit)
+        return replace(self, tasks=tuple(tasks), changes=changes, edits=edits, recorded=self.recorded or self.tasks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,7 +197,7 @@ class Prediction(Trace):
         >>> trace.what_if().kernel("mul*").scale(10).speedup < 1
         True
         """
-        return Kernels(self, ", ".join(map(str, patterns)), tuple(self.supposition.picked(*patterns)))
+        return Kernels(self, patterns, tuple(self.supposition.picked(*patterns)))
 
     def without(self, *patterns: str) -> Prediction:
         """Leave out kernels, copies or host functions, chosen as by `kernel`. What came after them comes after what they came after.
@@ -232,10 +240,12 @@ class Prediction(Trace):
     def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
         """Predict another engine, with the same changes; see `Trace.what_if`."""
         supposed = self.supposition
-        wanted, allowed = _engine(engine or supposed.engine, streams)
-        _check_streams(supposed.source, allowed)
-        measured_ns = supposed.measured_ns if measured_us is None else _measured_ns(measured_us)
-        return predicted_from(replace(supposed, engine=wanted, streams=allowed, measured_ns=measured_ns))
+        other = supposition_of(supposed.source, engine or supposed.engine, streams, measured_us)
+        if measured_us is None:
+            other = replace(other, measured_ns=supposed.measured_ns)
+        for edit in supposed.edits:
+            other = edit(other)
+        return predicted_from(other)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is predicted as JSON values; times in microseconds."""
@@ -251,7 +261,7 @@ class Prediction(Trace):
 
     def __str__(self) -> str:
         supposed = self.supposition
-        changed = f" {', '.join(supposed.changes)}" if supposed.changes else ""
+        changed = f", {', '.join(supposed.changes)}" if supposed.changes else ""
         head = f"{supposed.source.info.program} under {supposed.engine}{changed}: {time_text(self.predicted_ns)}, predicted; {self.against}"
         return "\n".join([head, *self.told])
 
@@ -283,14 +293,14 @@ class Kernels:
     """Kernels of a prediction that were chosen by name; ``picked`` says of each of its tasks whether it is one of them."""
 
     prediction: Prediction
-    pattern: str
+    patterns: tuple[str, ...]
     picked: tuple[bool, ...]
 
     def __len__(self) -> int:
         return sum(self.picked)
 
     def __repr__(self) -> str:
-        return f"<Kernels {self.pattern!r}: {len(self):,}>"
+        return f"<Kernels {', '.join(self.patterns)!r}: {len(self):,}>"
 
     def scale(self, factor: float) -> Prediction:
         """Predict with these taking ``factor`` times as long.
@@ -307,7 +317,7 @@ class Kernels:
         >>> print(trace.what_if().kernel("relu").scale(0.5).supposition.changes)
         ('16 relu × 0.5',)
         """
-        return predicted_from(self.prediction.supposition.scaled(self.picked, self.pattern, factor))
+        return predicted_from(self.prediction.supposition.scaled(factor, *self.patterns))
 
 
 def _is_factor(value: object) -> bool:
@@ -320,9 +330,10 @@ def _measured_ns(measured_us: float) -> float:
     return float(measured_us) * 1e3
 
 
-def _picked_words(count: int, names: str) -> str:
+def _picked_words(count: int, patterns: Sequence[str]) -> str:
     """Return ``"7 copies"`` for a kind, and ``"16 relu"`` for a name."""
     kinds = {"kernel": "kernels", "copy": "copies", "set": "sets", "host": "host functions"}
+    names = ", ".join(patterns)
     one = "host function" if names == "host" else names
     return counted(count, one, kinds.get(names, names))
 

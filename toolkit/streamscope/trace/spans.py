@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import shown
-from streamscope.errors import TraceError
+from streamscope.errors import TraceError, UnknownAttributeError
 from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
 
 if TYPE_CHECKING:
@@ -133,6 +133,13 @@ class SpanTable:
     graph_node: IntArray
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is wanted: functions of `ss.analysis` that take a trace were given its spans."""
+            hint = "pass the trace, not its spans" if name in ("info", "origins", "spans") else None
+            raise UnknownAttributeError(f"'SpanTable' object has no attribute {name!r}", hint=hint)
 
     def __repr__(self) -> str:
         return f"<SpanTable: {len(self):,} spans on {len(self.lanes):,} lanes; Trace.to_pandas shows them>"
