@@ -89,7 +89,7 @@ class _Words(HTMLParser):
                 self.words += _Words(base64.b64decode((value or "")[len(DATA_URI) :]).decode()).words
 
     def handle_data(self, data: str) -> None:
-        if "prefers-color-scheme" not in data:
+        if self.cdata_elem is None:  # A style sheet has no words.
             self.words.append(data)
 
 
