@@ -50,6 +50,34 @@ def test_what_is_returned_beside_arrays_must_stay():
         flat(*arrays)
 
 
+def test_of_all_optimisers_those_that_step_are_kept_with_the_numbers_of_the_capture(monkeypatch):
+    steps, other = (SimpleNamespace(param_groups=[{"lr": 0.1}]) for _ in range(2))
+    captures = SimpleNamespace(active=False)
+
+    def capture(flat, *arrays, **options):
+        captures.active = True
+        flat(*arrays)
+        captures.active = False
+        return SimpleNamespace(memories=[])
+
+    replaced = {
+        "CAPTURES": captures,
+        "capture": capture,
+        "optimisers": lambda: [steps, other],
+        "_with_evidence": lambda slots, found: slots,
+    }
+    replaced["that_step"] = lambda given, memories: [each for each in given if each.optimiser is steps]
+    for name, stand_in in replaced.items():
+        monkeypatch.setattr(flat_function, name, stand_in)
+    x, function = filled(1), lambda x: x
+    _, _, flat = flat_function.captured(function, Calls(function), {"x": x}, "step", None, lambda: None)
+    captures.active = True  # In another thread.
+    steps.param_groups[0]["lr"] = 0.2
+    flat(x)
+    assert [(one.optimiser, one.numbers) for one in flat.given] == [(steps, [{"lr": 0.1}])]
+    assert flat.optimisers == []
+
+
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_function_that_writes_to_numbers_in_host_memory_is_refused(writes):
     def function(x, steps):

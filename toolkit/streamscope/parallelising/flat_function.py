@@ -35,7 +35,7 @@ class FlatFunction:
     failed : Exception, optional
         What the function raised while it was captured.
     optimisers : list
-        Those of PyTorch's that there are.
+        Those of PyTorch's that there are; none but while the function is captured.
     given : list of Given
         The same with the numbers that they had when the function was captured.
     """
@@ -50,7 +50,7 @@ class FlatFunction:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Call the function; whatever it returns beside arrays must be the same each time."""
-        if CAPTURES.active:
+        if CAPTURES.active and self.optimisers:
             self.given = [Given(one, numbers_of(one)) for one in self.optimisers]
         held: list[tuple[Any, Any]] = []
         try:
@@ -112,7 +112,8 @@ def captured(
             raise
         held = [path for path, part in leaves(tree, "") if isinstance(part, Held)]
         raise _not_capturable(title, flat.failed, error, held) from flat.failed
-    flat.given = that_step(flat.given, found.memories)
+    # The others are let go. Later calls, during which another thread may capture, leave what this capture was given as it is.
+    flat.given, flat.optimisers = that_step(flat.given, found.memories), []
     for changed in filter(None, (one.changed() for one in flat.given)):
         raise ProgramError(f"{title} changes a number of its optimiser in each call: {changed}", hint=HOW)
     return found, _with_evidence(slots, found), flat
