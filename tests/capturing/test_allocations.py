@@ -48,7 +48,8 @@ class FakeArray:
     is_cuda, layout = True, "strided"
 
     def __init__(self, start, nbytes):
-        self.memory = SimpleNamespace(ptr=start, size=nbytes, data_ptr=lambda: start, nbytes=lambda: nbytes)
+        device = SimpleNamespace(type="cuda")
+        self.memory = SimpleNamespace(ptr=start, size=nbytes, data_ptr=lambda: start, nbytes=lambda: nbytes, device=device)
         self.data = SimpleNamespace(mem=self.memory)
 
     def untyped_storage(self):
@@ -94,8 +95,8 @@ def test_memory_of_arrays_that_only_kernels_read_is_found_by_the_addresses_in_th
         ]
     )  # fmt: skip
     sparse.layout, host.is_cuda, view.data.mem = "sparse", False, read.memory
-    note = FakeTensor(8192, 512)
-    note.memory = None
+    note, compilers = FakeTensor(8192, 512), FakeTensor(9216, 512)
+    note.memory, compilers.memory.device.type = None, "meta"
     found = arrays_memory_behind([4100, 7, 4600, 8192, 8703, 9500, 10240, 11264, 5119, 5632, 12288])
     assert {id(one) for one in found} == {id(one.memory) for one in (read, tensor, weights)}
     assert len(found) == 3

@@ -243,7 +243,8 @@ def _owners() -> list[tuple[Any, int, int]]:
                 # A tensor that only stands for another, as in a compiler's notes, has no memory, nor has one that is still to be made.
                 with contextlib.suppress(RuntimeError, TypeError, ValueError):
                     storage = one.untyped_storage()
-                    found.append((storage, storage.data_ptr(), storage.nbytes()))
+                    if storage.device.type == "cuda":  # Elsewhere, PyTorch warns of whoever asks for the address.
+                        found.append((storage, storage.data_ptr(), storage.nbytes()))
     return found
 
 

@@ -19,7 +19,7 @@ STREAM_HINT = (
 )
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
 GRAPH_HINT = (
-    "what an earlier call made is still alive, such as a loss, or a copy of a weight that is no weight.detach().clone(); its gradients "
+    "a tensor of an earlier call is still alive, such as a loss, or a copy of a weight that was made without .detach(); its gradients "
     "belong to the default stream: delete it (del loss), and let the function return loss.detach()"
 )
 _HINTS = {

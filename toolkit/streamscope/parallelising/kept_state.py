@@ -168,13 +168,13 @@ def _of_tensor(tensor: Any, current: int) -> list[tuple[Region, Memory, int]]:
             if one is None or one.layout is not torch.strided or not (one.is_cuda or one.nbytes <= NUMBER_BYTES):
                 continue
             storage = one.untyped_storage()
-            place, start, nbytes = storage.device, storage.data_ptr(), storage.nbytes()
+            place = storage.device  # Where this is "meta", PyTorch warns of whoever asks for the address.
             # What other processes may write meanwhile, such as a sign to stop, is not the function's.
-            is_number = place.type == "cpu" and nbytes <= NUMBER_BYTES and not storage.is_shared()
-            if start and (is_number or (place.type == "cuda" and place.index == current)):
+            is_number = place.type == "cpu" and storage.nbytes() <= NUMBER_BYTES and not storage.is_shared()
+            if (is_number or (place.type == "cuda" and place.index == current)) and (start := storage.data_ptr()):
                 memory = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
                 written = 0 if one.is_inference() else one._version  # noqa: SLF001 — no public way
-                found.append(((start, start + nbytes), memory, written))
+                found.append(((start, start + storage.nbytes()), memory, written))
     except (RuntimeError, TypeError, ValueError):
         return found
     return found
