@@ -112,7 +112,8 @@ def test_the_operators_are_in_a_namespace_of_their_own():
     assert dir(ss) == ss.__all__
     for name in ss.ops.__all__:
         assert getattr(ss.ops, name) is getattr(ss.ops, name)
-        assert inspect.getdoc(getattr(ss.ops, name))
+        told = inspect.getdoc(getattr(ss.ops, name))
+        assert re.search(r"^Parameters\n-+\n(.|\n)*^Raises\n-+\nProgramError\n(.|\n)*^Examples\n-+\n", told, re.MULTILINE), name
     with pytest.raises(AttributeError, match=r"module 'streamscope.ops' has no attribute 'no_such_name'"):
         _ = ss.ops.no_such_name
 

@@ -64,6 +64,14 @@ def test_advice_as_json_and_as_a_page(tmp_path, capsys):
     assert "http" not in text.replace("http-equiv", "")
 
 
+def test_advise_takes_captured_code(capsys):
+    file = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
+    assert main(("advise", str(file))) == 0
+    captured = streamscope.load_captured(file)
+    kernels = sum(node.kind.name == "KERNEL" for node in captured.nodes)
+    assert f"Your {kernels} kernels" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [

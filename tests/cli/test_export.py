@@ -41,6 +41,7 @@ def test_a_chart_instead_of_the_timelines(saved, tmp_path):
     ("arguments", "message"),
     [
         (("good.md", "bad.gif"), "its name ends with '.gif'"),
+        (("good.md", "bad"), "its name has no ending"),
         (("c.svg", "--of", "pie"), "there is no picture of 'pie'"),
         (("none/\0.md",), "cannot"),
     ],

@@ -75,7 +75,8 @@ def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
     if suffix not in known:
         *others, last = known
         use = f"{', '.join(others)} or {last}" if others else last
-        raise OutputError(f"cannot write {path}: its name ends with {path.suffix!r}", hint=f"use {use}")
+        ends = f"ends with {path.suffix!r}" if path.suffix else "has no ending"
+        raise OutputError(f"cannot write {path}: its name {ends}", hint=f"use {use}")
     return suffix
 
 

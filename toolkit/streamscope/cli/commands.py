@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import WRONG_SETTING, Settings, built_workload, given_path, out, shared
+from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, Settings, built, given_path, out, shared
 from streamscope.cli.terminal import notes, output
 from streamscope.errors import NoDeviceError
 from streamscope.files import suffix_of, writable_file
@@ -27,7 +27,9 @@ SIGNS = {"ok": ("✓", "green"), "lacking": ("✗", "red"), "unneeded": ("–", 
 def advise(
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="WORKLOAD", help="What to advise on; without one, the device alone is measured.", show_default=False),
+        typer.Argument(
+            metavar="WORKLOAD", help=f"What to advise on; without one, the device alone is measured. {WORKLOAD}", show_default=False
+        ),
     ] = None,
     settings: Settings = None,
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
@@ -44,7 +46,7 @@ def advise(
     values = setting_values(settings, WRONG_SETTING)
     if workload is None and values:
         raise typer.BadParameter("a setting needs a workload", param_hint="--set")
-    program, inputs = (None, ()) if workload is None else built_workload(workload, values)[0]
+    program, inputs, _ = (None, (), {}) if workload is None else built(workload, values)
     if file is not None:
         writable_file(file)
     found = advice.advise(program, *inputs, device=device, progress=notes().is_terminal)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import WRONG_SETTING, Settings, WrongUsageError, built_workload, out, shared
+from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, Settings, WrongUsageError, built, out, shared
 from streamscope.cli.terminal import complain, notes, output
 from streamscope.options import setting_values
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
 
 WRONG_RESULTS = 3
-CAPTURED = ".captured.json"
 
 LONGEST_BAR = 60
 COPIES = "copies alone"
@@ -37,7 +36,7 @@ def compare(
         str,
         typer.Argument(
             metavar="WORKLOAD",
-            help="What to run: `streamscope workloads` lists them; or a .captured.json.",
+            help=f"What to run: {WORKLOAD}",
             show_default=False,
         ),
     ],
@@ -63,7 +62,7 @@ def compare(
     from streamscope.comparing import compare as module
     from streamscope.tracing import program as fused
 
-    program, inputs, used = _given(workload, setting_values(settings, WRONG_SETTING))
+    program, inputs, used = built(workload, setting_values(settings, WRONG_SETTING))
     _check_engines(engines, memory_limit)
 
     def run() -> Comparison:
@@ -93,18 +92,6 @@ def compare(
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
     return _judge(comparison)
-
-
-def _given(workload: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], Mapping[str, int]]:
-    """Return the program, inputs and settings of a workload; captured code, the file of which is named, has its inputs."""
-    if not workload.endswith(CAPTURED) and not ("." in workload and Path(workload).is_file()):
-        (program, inputs), used = built_workload(workload, values)
-        return program, inputs, used
-    from streamscope.capturing.saved import load_captured
-
-    if values:
-        raise WrongUsageError("captured code has no settings", hint="leave --set out")
-    return load_captured(workload), (), {}
 
 
 def _check_engines(engines: str | None, memory_limit: str | None) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from streamscope import arguments, options
 from streamscope.errors import OutputError, StreamscopeError, WorkloadError
 
-if TYPE_CHECKING:
-    from streamscope.workloads.workload import Made
+CAPTURED = ".captured.json"
+WORKLOAD = "`streamscope workloads` lists them; or a .captured.json."
 
 
 class WrongUsageError(StreamscopeError):
@@ -65,13 +65,22 @@ Settings = Annotated[list[str] | None, shared(options.SET)]
 WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
 
 
-def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str, int]]:
-    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults."""
+def built(name: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], dict[str, int]]:
+    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
+
+    Captured code, the file of which is named, has its inputs.
+    """
+    if name.endswith(CAPTURED) or ("." in name and Path(name).is_file()):
+        from streamscope.capturing.saved import load_captured
+
+        if values:
+            raise WrongUsageError("captured code has no settings", hint="leave --set out")
+        return load_captured(name), (), {}
     from streamscope.workloads import workload
 
     try:
         found = workload(name)
-        made = found.build(**values)
+        program, inputs = found.build(**values)
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
-    return made, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
+    return program, inputs, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}

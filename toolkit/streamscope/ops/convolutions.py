@@ -163,6 +163,11 @@ def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out:
     out : variable, optional
         Where the result goes; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
+
     Examples
     --------
     >>> x, w = np.ones((1, 3, 3, 1)), np.ones((1, 2, 2, 1))
@@ -190,6 +195,11 @@ def convolution_backward(
         Those of the convolution.
     out : pair of variables, optional
         Where ``dx`` and ``dw`` go; None for a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
 
     Examples
     --------

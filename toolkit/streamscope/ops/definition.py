@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.ops.examples import RAISES
+
 Reference = Callable[..., Any]
 
 
@@ -84,7 +86,7 @@ def documentation(definition: Definition) -> str:
     out : variable, optional
         Where the result goes, which may be an operand (in place); by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.
+        Whether ``out`` is replaced, added to or left alone.{RAISES}
 
     Notes
     -----

@@ -109,6 +109,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 """By name the operands, as lists, and what is printed."""
 
 
+RAISES = """
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit."""
+"""A section of the documentation that is made of an operator."""
+
+
 def example_of(name: str) -> str:
     """Return the *Examples* section of an operator's documentation, which tests run; empty where there is none."""
     if name not in EXAMPLES:

@@ -50,6 +50,11 @@ def to_device(x: object, *, out: object = None) -> Symbol:
     out : variable, optional
         Where the result goes, in device memory; by default a new variable.
 
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
+
     Examples
     --------
     >>> print(ss.program(ss.ops.to_device).trace(np.ones(4)))
@@ -69,6 +74,11 @@ def to_host(x: object, *, out: object = None) -> Symbol:
         In device memory.
     out : variable, optional
         Where the result goes, in host memory; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
 
     Examples
     --------

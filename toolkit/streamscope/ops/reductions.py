@@ -14,7 +14,7 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
 from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
-from streamscope.ops.examples import example_of
+from streamscope.ops.examples import RAISES, example_of
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -191,7 +191,7 @@ def _documentation(name: str, summary: str) -> str:
     out : variable, optional
         Where the result goes; by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.{example_of(name)}
+        Whether ``out`` is replaced, added to or left alone.{RAISES}{example_of(name)}
     """
 
 

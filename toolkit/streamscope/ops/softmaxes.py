@@ -16,7 +16,7 @@ from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of, source_of
-from streamscope.ops.examples import example_of
+from streamscope.ops.examples import RAISES, example_of
 from streamscope.program.launch import Array, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -167,7 +167,7 @@ def _documentation(name: str, summary: str) -> str:
     out : variable, optional
         Where the result goes, which may be the argument (in place); by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.{example_of(name)}
+        Whether ``out`` is replaced, added to or left alone.{RAISES}{example_of(name)}
     """
 
 

@@ -234,7 +234,7 @@ class Symbol:
     def __bool__(self) -> bool:
         raise ProgramError(
             f"{user_line()} branches on the value of {self.name!r}, which is not known while it is traced",
-            hint="branch on shapes or Python values only, or move the branch into a host function",
+            hint="choose element by element with ss.ops.where, or ss.ops.maximum for max; branch on shapes or Python values only",
         )
 
     def __repr__(self) -> str:
