@@ -38,11 +38,11 @@ class CupyUploads:
         """Let NumPy arrays that CuPy is given become constants in the block, in the calling thread."""
         _stand_in()
         thread = threading.get_ident()
-        _ACTIVE[thread] = self
         try:
+            _ACTIVE[thread] = self
             yield
         finally:
-            del _ACTIVE[thread]
+            _ACTIVE.pop(thread, None)
 
     def copy_of(self, made: Callable[[], Any]) -> Any:
         """Return a captured copy of an array that is made beside the capture."""
