@@ -73,7 +73,8 @@ clean: ## remove .venv and everything that is built
 
 $(VENV)/.made:
 	sh scripts/make_venv.sh $(PYTHON) $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --constraint constraints.txt pip uv
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --constraint constraints.txt pip
+	-@$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt uv # pip does without
 	@touch $@
 
 $(RUNTIME): $(VENV)/.made $(SOURCES)

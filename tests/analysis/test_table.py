@@ -60,5 +60,5 @@ def test_metrics_are_shown_as_a_table_and_simulated_ones_are_called_so():
     assert repr(measured).splitlines()[0].split() == ["engine", "graph", "[1]"]
     assert repr(measured).splitlines()[-1] == "[1] take care"
     assert str(runs.assessment) == repr(runs.assessment) == runs.verdict
-    with pytest.raises(AttributeError, match=r"no attribute 'metrics': ss.analysis.summary\(trace\) measures it"):
+    with pytest.raises(AttributeError, match=r"no attribute 'metrics' \(ss.analysis.summary\(trace\) measures it\)"):
         runs["graph"].trace.metrics  # noqa: B018

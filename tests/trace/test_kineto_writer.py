@@ -182,7 +182,7 @@ def test_a_packed_file_holds_the_same(tmp_path):
 
 @pytest.mark.parametrize("name", ["t.csv", "t", "t.gz", "t.json.zip", ".json"])
 def test_another_ending_is_refused(tmp_path, name):
-    with pytest.raises(OutputError, match=r"its name ends with") as raised:
+    with pytest.raises(OutputError, match="its name ends with" if (tmp_path / name).suffix else "its name has no ending") as raised:
         trace_of(["host", "main", "aux"], small).to_kineto(tmp_path / name)
     assert raised.value.hint == "use .json or .json.gz"
     assert list(tmp_path.iterdir()) == []

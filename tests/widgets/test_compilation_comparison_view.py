@@ -84,7 +84,7 @@ def test_it_is_small_however_much_was_compiled():
 
 def test_it_holds_only_what_an_untrusted_notebook_shows():
     html = compilation_comparison_html(comparison("<script>"))
-    assert set(re.findall(r"<(\w+)", html)) == {"div", "p", "img"}
+    assert set(re.findall(r"<(\w+)", html)) == {"div", "p", "img", "style"}
     assert "http" not in html
 
 
