@@ -118,7 +118,8 @@ def parallelise(
     Raises
     ------
     ProgramError
-        The arguments do not fit the function or are not on the GPU, or its results cannot be handed back.
+        The arguments do not fit the function or are not on the GPU, its results cannot be handed back or have other shapes in each call,
+        or each call writes to numbers in host memory or changes one of an optimiser.
     KeywordError
         Neither `parallelise` nor the function has a keyword of that name, or both have.
     EngineError

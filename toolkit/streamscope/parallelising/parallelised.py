@@ -84,7 +84,7 @@ class Parallelised(display.Shown):
         Raises
         ------
         ProgramError
-            They differ from those that were captured, and ``shapes="recapture"`` was not said.
+            They differ from those that were captured, or a number of an optimiser does, and ``shapes="recapture"`` was not said.
         EngineError
             Your stream is being captured.
         """
