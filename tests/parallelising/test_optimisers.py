@@ -60,6 +60,10 @@ def test_numbers_of_numpy_and_in_host_memory_and_lists_of_them_are_numbers_too(l
     assert given.changed() == "lr of Momentum is 0.2, and 0.1 was captured"
 
 
+def test_parameters_and_their_names_are_no_numbers():
+    assert numbers_of(Momentum(100, lr=0.1, param_names=["weight"])) == [{"rates": (1,), "lr": 0.1}]
+
+
 def test_an_optimiser_whose_making_failed_is_none():
     half = Optimiser.__new__(Optimiser)
     assert not any(one is half for one in optimisers())

@@ -38,8 +38,8 @@ class Given:
         for known, group in zip(self.numbers, groups, strict=True):
             for name, number in known.items():
                 now = group.get(name)
-                if now is number:
-                    continue
+                if now is number or (type(now) is type(number) and now == number):
+                    continue  # Each call asks.
                 now = _value_of(now) if _is_number(now) else now
                 if not _is_number(now) or now != number:
                     return f"{name} of {kind} is {now}, and {number} was captured"
@@ -80,9 +80,9 @@ def _addresses(groups: Sequence[Mapping[str, Any]]) -> Iterable[int]:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell a number that kernels are given, several of them, or one in host memory."""
+    """Tell a number that kernels are given, several of them, or one in host memory; names of parameters are none."""
     if isinstance(value, list | tuple):
-        return all(_is_number(one) for one in value)
+        return not any(isinstance(one, str) for one in value) and all(map(_is_number, value))
     return isinstance(value, _KINDS) or (holds_numbers(value) and value.ndim == 0)
 
 
