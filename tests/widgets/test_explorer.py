@@ -246,7 +246,10 @@ def test_an_error_leaves_the_last_picture_and_says_what_it_is_of(explorer, sent)
 def test_without_any_picture_an_error_stands_alone(sent):
     explorer = ss.explore(step, SQUARES[0], np.ones((3, 3), np.float32), device="simulated")
     assert "last picture" not in explorer.says.value
-    assert "matmul" in explorer._fallback()["text/plain"]
+    fallback = explorer._fallback()
+    assert "matmul" in fallback["text/plain"]
+    assert "This is a picture" not in fallback["text/html"]
+    assert "recorded run" not in fallback["text/html"]  # no axis without lanes
     explorer.controls.program.value = dict(explorer.controls.program.options)["branches"]
     assert said(explorer)
 

@@ -117,8 +117,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
 
     def _fallback(self) -> dict[str, str]:
         """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
-        groups = () if self.timeline is None else self.timeline.groups
-        page = block(still(lead(self._finding), timeline_image(groups, self._finding)))  # The explorer says it itself.
+        picture = "" if self.timeline is None else timeline_image(self.timeline.groups, self._finding)
+        page = block(still(lead(self._finding), picture, pictured=bool(picture)))  # The explorer says it itself.
         return {"text/html": str(page), "text/plain": self._finding}
 
     # ---- the forecast

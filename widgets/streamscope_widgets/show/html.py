@@ -188,16 +188,17 @@ EMPTY = {"text/html": "", "text/plain": ""}
 
 _STILL_STYLE = """<style>
 :is(.jp-OutputArea-child, .output_container):has(+ :is(.jp-OutputArea-child, .output_container) .ss-timeline canvas) .ss-still,
+.jp-OutputArea-child:has(+ .jp-OutputArea-child .ss-x-says[role="alert"]) .ss-still,
 .jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child:not(:has(> .jp-OutputArea-output > *)),
 .jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child .ss-message { display: none; }
 </style>"""
-"""A drawn timeline hides the picture in the output before it, in JupyterLab and in VS Code. Below a picture, a widget that has no model
-(an error message without any element) and one that waits for its kernel are hidden."""
+"""A drawn timeline hides the picture in the output before it, in JupyterLab and in VS Code. So does an error that an explorer tells. Below a
+picture, a widget that has no model (an error message without any element) and one that waits for its kernel are hidden."""
 
 
-def still(*parts: str) -> Html:
+def still(*parts: str, pictured: bool = True) -> Html:
     """Return what a cell shows until the live timeline in its next output is drawn, and where it never is."""
-    advice = small("This is a picture. Run the cell for timelines to zoom and search.")
+    advice = small("This is a picture. Run the cell for timelines to zoom and search.") if pictured else Html()
     return fill('{}<div class="ss-still">{}{}</div>', Html(_STILL_STYLE), parts, advice)
 
 
