@@ -192,8 +192,8 @@ _STILL_STYLE = """<style>
 .jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child:not(:has(> .jp-OutputArea-output > *)),
 .jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child .ss-message { display: none; }
 </style>"""
-"""A drawn timeline hides the picture in the output before it, in JupyterLab and in VS Code. So does an error that an explorer tells. Below a
-picture, a widget that has no model (an error message without any element) and one that waits for its kernel are hidden."""
+"""A drawn timeline hides the picture in the output before it, in JupyterLab and in VS Code. So does an error that an explorer tells. Below
+a picture, a widget that has no model (an error message without any element) and one that waits for its kernel are hidden."""
 
 
 def still(*parts: str, pictured: bool = True) -> Html:
