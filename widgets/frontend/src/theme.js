@@ -8,7 +8,8 @@ export function prefersDark(view = window) {
   const { body, documentElement } = view.document;
   if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
   const named = body.dataset.vscodeThemeKind ?? documentElement.getAttribute("theme"); // "vscode-dark", "vscode-high-contrast", "dark", …
-  if (named) return !named.endsWith("light");
+  const kind = /(light|dark|high-contrast)$/.exec(named ?? ""); // Other names, such as "default", do not say.
+  if (kind) return kind[1] !== "light";
   return view.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
