@@ -170,7 +170,7 @@ def test_engines_are_aligned_at_an_operation(page):
 
 def test_without_a_selected_operation_nothing_is_aligned(page):
     press(page, "g")
-    assert page.locator(".ss-nudge.ss-shown").inner_text() == "Select an operation first: click its bar, or press N"
+    assert page.locator(".ss-nudge").text_content() == "Select an operation first: click its bar, or press N"
     choice = page.get_by_label("Align the engines")
     assert (choice.input_value(), page.evaluate(f"{TIMELINE}.viewer.mode")) == ("time", "time")
     choice.select_option("operation")
