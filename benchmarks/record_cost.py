@@ -86,16 +86,18 @@ def event_costs_us(device: Any) -> dict[str, dict[str, float]]:
         for _ in events:
             launch()
 
+    records = [(stream.bound_record(before), stream.bound_record(behind)) for before, behind in events]
+
     def in_pairs() -> None:
-        for before, behind in events:
-            stream.record(before)
+        for before, behind in records:
+            before()
             launch()
-            stream.record(behind)
+            behind()
 
     def followed() -> None:
-        for _, behind in events:
+        for _, behind in records:
             launch()
-            stream.record(behind)
+            behind()
 
     taken: dict[str, dict[str, list[float]]] = {"C": {}, "Streamscope": {}}
     for _ in range(60):

@@ -74,6 +74,9 @@ class Stream(Protocol):
     def record(self, event: Event) -> None:
         """Record an event. Inside a capture, an event with timing becomes an event-record node that can be timed."""
 
+    def bound_record(self, event: Event) -> Call:
+        """Return what records an event outside of captures. All is looked up before, so a call takes the host as little as it can."""
+
     def wait(self, event: Event) -> None:
         """Let the stream, not the host, wait for the event's latest record."""
 

@@ -121,7 +121,7 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
         unrecorded.run()
         unrecorded.wait()
     unrecorded_ns = device.now_ns() - begin
-    records = [partial(bound.stream.record, ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
+    records = [bound.stream.bound_record(ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
     stamps: list[int] = []
     stamp, now = stamps.append, device.now_ns
     # As little as possible between two calls: what is done here makes the recorded run longer than the unrecorded one.

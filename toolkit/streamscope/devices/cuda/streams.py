@@ -94,6 +94,10 @@ class CudaStream:
         else:
             self._runtime.eventRecord(event.pointer, self.pointer)
 
+    def bound_record(self, event: CudaEvent) -> Callable[[], None]:
+        """Return what records an event outside of captures; the event must live as long."""
+        return partial(self._runtime.eventRecord, event.pointer, self.pointer)
+
     def wait(self, event: CudaEvent) -> None:
         """Let the stream wait for the event's latest record."""
         self._runtime.streamWaitEvent(self.pointer, event.pointer)

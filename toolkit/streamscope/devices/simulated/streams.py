@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from streamscope.devices.protocol import Event, Stream
@@ -64,6 +65,10 @@ class SimulatedStream:
         else:
             duration_ns = self.core.model.event_pair_empty_ns if own.timing else 0.0
             own.recorded(self.put(Item(_begin_record, None, duration_ns), self.core.model.event_record_ns))
+
+    def bound_record(self, event: Event) -> Callable[[], None]:
+        """Return what records an event outside of captures."""
+        return partial(self.record, event)
 
     def wait(self, event: Event) -> None:
         """Let the stream wait for the event's latest record, as of now."""
