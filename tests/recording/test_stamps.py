@@ -23,6 +23,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import RecordingError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import events, passes, stamps
+from streamscope.recording.left_out import kernel_of
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
 from streamscope.recording.pieces import Piece
 from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
@@ -236,6 +237,29 @@ def test_events_are_believed_where_stamps_leave_out_less_than_on_an_h200(engine,
     assert found["stamp_difference_ns"] == found["stamp_correction_ns"] == pytest.approx(-260, abs=60)
     added = f"{time_text(found['stamp_excess_ns'], 2)} are added around the first and last block of a kernel"
     assert any(note.startswith(added) and "less than on an H200: events" in note for note in trace.info.notes)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", ["async", "graph"])
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA B200"])
+def test_cupti_is_believed_where_it_can_be_had(name, engine, monkeypatch):
+    """Events say here what they like: 260 ns less than is true."""
+    measured = passes.alone_ns
+    for module in (stamps, events):
+        monkeypatch.setattr(module, "alone_ns", lambda *given: {index: each - 260 for index, each in measured(*given).items()})
+    monkeypatch.setattr(StampingDevice, "more_ns", -90)
+    monkeypatch.setattr(
+        stamps, "left_out_ns", lambda _device, memory, _launches: {kernel_of(o): stamp_excess_ns(o.blocks) - 90 for o in memory.slots}
+    )
+    prepared = prepared_workload("cnn", engine)
+    another_gpu(monkeypatch, prepared, name)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    found = device_spans(trace)
+    for key, (start, end) in truth(prepared).items():
+        assert found[key][1] - found[key][0] == pytest.approx(end - start, abs=60)
+    assert trace.info.calibration["stamp_correction_ns"] == pytest.approx(-90, abs=1)
+    assert trace.info.calibration["stamp_by_cupti"] == 1
+    assert any("around the first and last block of a kernel, as CUPTI measured here" in note for note in trace.info.notes)
 
 
 @pytest.mark.usefixtures("stamping")

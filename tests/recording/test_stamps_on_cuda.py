@@ -13,6 +13,7 @@ from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
+from streamscope.recording.recorders import cupti_stayed
 from streamscope.recording.stamps import Recording, StampRecorder
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
@@ -67,6 +68,16 @@ def side_by_side(x, *scales):
 def mixed(x, a, b, c, d):
     h = ss.ops.relu(x)
     return (h @ a) @ b + ss.ops.softmax((h @ c) @ d)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_cupti_tells_what_stamps_leave_out_and_leaves(device, engine):
+    pytest.importorskip("cupti")
+    prepared = warm(side_by_side, np.random.default_rng(0).standard_normal((4, 65_536)).astype("float32"), engine, device)
+    found = StampRecorder(device, 3).record(prepared).info.calibration
+    assert found["stamp_by_cupti"] == 1
+    assert 400 < found["stamp_excess_ns"] < 1_200
+    assert not cupti_stayed()
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

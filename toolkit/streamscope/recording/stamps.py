@@ -25,6 +25,7 @@ from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import IN_GRAPH_NS, Calibration, calibrate
 from streamscope.recording.events import EventRecorder, reference_notes, shift_ns, spans_of_run
+from streamscope.recording.left_out import kernel_of, left_out_ns
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, steps_of
@@ -70,10 +71,10 @@ class StampRecorder:
     """Records runs of prepared programs by stamps of blocks.
 
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
-    stamp and ends a little after its last, half of `around_ns` each; events around each launch alone check that on other GPUs. What has no
-    stamps, kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own;
-    outside graphs it is as long as it takes alone, and in graphs a kernel begins when it could. Of so many ``passes`` of each sort, the
-    median counts.
+    stamp and ends a little after its last, half of `around_ns` each. Where CUPTI can be had, it tells how much that is here, when all has
+    run; where it cannot, events around each launch alone check that on GPUs other than an H200. What has no stamps, kernels of libraries
+    and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own; outside graphs it is as long as it
+    takes alone, and in graphs a kernel begins when it could. Of so many ``passes`` of each sort, the median counts.
     """
 
     device: CudaDevice
@@ -114,8 +115,9 @@ class Recording:
 
     ``twin`` is the same as ``prepared``, with stamped kernels, which write to ``memory``. ``own`` has the slots of each launch's kernels,
     by operation and part, where all its kernels have some; ``missing`` names launches, one for each kernel of theirs that left no stamps.
-    ``excess_ns`` is how much longer each kernel takes on an H200 than from its first stamp to its last, by its slot, and
-    ``correction_ns`` how much more that is here, by events: 0 where they agree.
+    ``excess_ns`` is how much longer each kernel takes on an H200 than from its first stamp to its last, by its slot; ``corrections_ns``,
+    by slot, how much more that is here, by CUPTI; and ``correction_ns`` how much more in the median, by CUPTI or by events: 0 where they
+    agree.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
@@ -133,6 +135,7 @@ class Recording:
         self.slots: list[Slots] = list(self.memory.slots)
         inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
         self.excess_ns = [around_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
+        self.corrections_ns: dict[int, float] = {}
         self.correction_ns = 0.0
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
@@ -152,7 +155,7 @@ class Recording:
         steps = steps_of(self.twin)
         alone = {index: self.alone_ns(bound.inner) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
         durations = self.alone_ns(steps)
-        self._check_excess()
+        self._check_excess(steps)
         durations = self._by_stamps_ns(durations, steps)
         placed: list[Placed] = []
         for index, bound in enumerate(steps):
@@ -234,9 +237,17 @@ class Recording:
             self._differences_ns[owner] = durations[index] - float(np.median(extents[owner])) - around
         return durations
 
-    def _check_excess(self) -> None:
-        """On another GPU, believe events where they say, for all kernels alike, that stamps leave out more or less than on an H200."""
-        if not self._on_measured and abs(self._difference_ns) > AGREEMENT_NS:
+    def _check_excess(self, steps: Sequence[Bound]) -> None:
+        """Find out what stamps leave out here: by CUPTI, or on another GPU by events, where they say it for all kernels alike."""
+        inner = [one for bound in steps for one in (bound.inner if isinstance(bound.step, Replay) else [bound])]
+        launches = [(bound.call, self.own[self._owner(bound)]) for bound in inner if self._stamped(bound)]
+        found = left_out_ns(self.recorder.device, self.memory, launches)
+        for slot in (slot for _, own in launches for slot in own):
+            if (kernel := kernel_of(self.slots[slot])) in found:
+                self.corrections_ns[slot] = found[kernel] - stamp_excess_ns(self.slots[slot].blocks)
+        if self.corrections_ns:
+            self.correction_ns = float(np.median(list(self.corrections_ns.values())))
+        elif not self._on_measured and abs(self._difference_ns) > AGREEMENT_NS:
             self.correction_ns = self._difference_ns
 
     @property
@@ -246,18 +257,18 @@ class Recording:
 
     def _by_stamps_ns(self, durations: Mapping[int, float], steps: Sequence[Bound]) -> dict[int, float]:
         """Return durations by events, corrected where stamps are believed: by what they differ from stamps on kernels that have some."""
-        off_ns = self._difference_ns if self._on_measured else 0.0
+        off_ns = self._difference_ns - self.correction_ns if self._on_measured or self.corrections_ns else 0.0
         kernels = {index for index in durations if cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL}
         return {index: max(0.0, each - off_ns) if index in kernels else each for index, each in durations.items()}
 
-    def _corrected_ns(self, excess_ns: float) -> float:
-        """Return what stamps leave out here, from what they leave out on an H200."""
-        return max(0.0, excess_ns + self.correction_ns)
+    def _corrected_ns(self, excess_ns: float, slot: int | None = None) -> float:
+        """Return what stamps leave out here, from what they leave out on an H200: of one kernel, or as of most."""
+        return max(0.0, excess_ns + (self.correction_ns if slot is None else self.corrections_ns.get(slot, self.correction_ns)))
 
     @property
     def _around_ns(self) -> float:
         """What is added around the stamps of a kernel, in the median."""
-        return float(np.median([self._corrected_ns(excess) for excess in self.excess_ns])) if self.excess_ns else 0.0
+        return float(np.median([self._corrected_ns(excess, slot) for slot, excess in enumerate(self.excess_ns)])) if self.excess_ns else 0.0
 
     @property
     def _difference_ns(self) -> float:
@@ -277,7 +288,7 @@ class Recording:
 
     def extent_ns(self, slot: int, stamps: Stamps) -> tuple[float, float]:
         """Return when a kernel began and ended, by its stamps and by what they leave out."""
-        around = self._corrected_ns(self.excess_ns[slot]) / 2
+        around = self._corrected_ns(self.excess_ns[slot], slot) / 2
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around
 
     def by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
@@ -381,6 +392,8 @@ class Recording:
     def _around_notes(self) -> list[str]:
         """Say where what is added around stamps differs from an H200's, or was not measured on this GPU."""
         added = f"{time_text(self._around_ns, 2)} are added around the first and last block of a kernel"
+        if self.corrections_ns:
+            return [f"{added}, as CUPTI measured here"]
         if self.correction_ns:
             than = f"{time_text(abs(self.correction_ns), 2)} {'more' if self.correction_ns > 0 else 'less'} than on an {MEASURED_ON}"
             return [f"{added}, {than}: events around kernels alone say so"]
@@ -393,6 +406,7 @@ class Recording:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.recorder.passes}
         found["stamp_excess_ns"] = round(self._around_ns, 1)
         found["stamp_correction_ns"] = round(self.correction_ns, 1)
+        found["stamp_by_cupti"] = float(bool(self.corrections_ns))
         found["stamp_difference_ns"] = round(self._difference_ns, 1)
         found["clock_uncertainty_ns"] = round(chosen.clock.uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))
