@@ -16,7 +16,7 @@ import numpy as np
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
-from streamscope.analysis.verdict import NO_PLAIN_CALL, Verdict
+from streamscope.analysis.verdict import Verdict
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
@@ -210,11 +210,10 @@ def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: what it is bound by and what is fastest; then what each change does."""
     found = comparison.assessment
     last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
-    replayed = "" if comparison.capture is None else NO_PLAIN_CALL
     paragraphs = (
         ("warning", [found.warning]),
         ("verdict", [found.bound, last]),
-        ("changes", [found.overlapped, found.changed, fastest, replayed, found.proviso, found.unchecked]),
+        ("changes", [found.overlapped, found.changed, fastest, found.replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])

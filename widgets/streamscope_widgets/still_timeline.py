@@ -17,7 +17,7 @@ from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
-from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
+from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
 from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, Array, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
@@ -234,7 +234,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: s
     unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
     times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
     title = f"{nature} time of the {'run' if nature == 'predicted' else 'recorded run'}, {unit}".lstrip()
-    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:.10g}") for time in times]
+    places = [(GUTTER + (time * unit_ns - start_ns) * scale, tick_text(time)) for time in times]
     return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
 
 

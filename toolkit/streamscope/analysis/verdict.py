@@ -231,8 +231,8 @@ class Verdict:
 
     @property
     def replayed(self) -> str:
-        """That no engine is a plain call, of code that was captured elsewhere; empty of other code."""
-        return NO_PLAIN_CALL if self.checked_against == NOTHING else ""
+        """That no engine is a plain call, of captured code; empty of other code."""
+        return NO_PLAIN_CALL if self.checked_against in (NOTHING, PLAIN_CALL) else ""
 
     @property
     def changed(self) -> str:
