@@ -59,7 +59,7 @@ class TestEveryVerb:
         with pytest.raises(KeywordError, match=rf"{own}= is a keyword of ss\.{verb.__name__}, and .* functools\.partial"):
             verb(function, X, **{own: "simulated"})
 
-    @pytest.mark.parametrize(("wrong", "kind"), [(3, "an int"), (X, "a ndarray"), ("step", "a str")])
+    @pytest.mark.parametrize(("wrong", "kind"), [(3, "an int"), (X, "an ndarray"), ("step", "a str")])
     def test_wants_a_function_or_a_program(self, verb, wrong, kind):
         with pytest.raises(ProgramError, match=rf"ss\.{verb.__name__} wants a function or a program, not {kind}"):
             verb(wrong, X)

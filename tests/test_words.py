@@ -1,8 +1,13 @@
 """Numbers, times and lists in words."""
 
+import numpy as np
 import pytest
 
-from streamscope.words import aligned, capitalised, counted, exact_time_text, format_ms, listed, percent, shortened, time_text
+from streamscope.words import a_kind, aligned, capitalised, counted, exact_time_text, format_ms, listed, percent, shortened, time_text
+
+
+def test_kinds():
+    assert [a_kind(value) for value in (3, [], np.zeros(1), np.uint8(1), {})] == ["an int", "a list", "an ndarray", "a uint8", "a dict"]
 
 
 def test_counts():

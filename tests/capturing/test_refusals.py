@@ -64,7 +64,7 @@ def test_memory_that_ran_out_is_told_as_that():
     assert "memory_limit=" in error.hint
 
 
-@pytest.mark.parametrize(("result", "said"), [(np.ones(3), "a ndarray in host memory"), (1.0, "a float$"), ([2, None], "an int$")])
+@pytest.mark.parametrize(("result", "said"), [(np.ones(3), "an ndarray in host memory"), (1.0, "a float$"), ([2, None], "an int$")])
 def test_a_result_that_is_not_on_the_gpu_is_told_by_what_it_is(result, said):
     with pytest.raises(ProgramError) as caught:
         _results(result, "step")

@@ -85,7 +85,7 @@ def test_a_cost_counts_what_is_moved():
         (lambda x: ss.ops.concatenate([x[0, 0]]), r"a variable without axes cannot be joined \(use ss\.ops\.stack\)"),
         (lambda x: ss.ops.stack([x, x.T]), r"stack: shapes \(3, 4\) and \(4, 3\) differ"),
         (lambda x: ss.ops.stack([x], axis=3), r"stack: axis 3 is outside of shape \(3, 4, 1\)"),
-        (lambda x: ss.ops.concatenate([x, X]), "concatenate: it takes variables, got a ndarray"),
+        (lambda x: ss.ops.concatenate([x, X]), "concatenate: it takes variables, got an ndarray"),
         (lambda x: np.concatenate([x, x], dtype="float64"), r"NumPy's concatenate with dtype= at"),
         (lambda x: ss.ops.concatenate([x, x], out=x), r"out= of concatenate at .* is float32\[3, 4\], but the result is float32\[6, 4\]"),
     ],

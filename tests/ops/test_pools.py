@@ -92,7 +92,7 @@ def test_extents_are_passed_as_the_kernel_takes_them(images, index, number):
         (lambda x: ss.ops.max_pool_backward(x, x, x, 2), r"dy of shape .* does not fit x of shape .*its shape must be \(2, 3, 3, 3\)"),
         (lambda x: ss.ops.avg_pool_backward(x, x[:, :3, :3].astype("float32"), 2), r"avg_pool_backward: x is float64 and dy is float32"),
         (lambda x: ss.ops.max_pool_backward(x, x, x.astype("float32"), 2), r"max_pool_backward: x is float64 and dy is float32"),
-        (lambda x: ss.ops.avg_pool_backward(X, x[:, :3, :3], 2), r"avg_pool_backward: it takes variables, got a ndarray"),
+        (lambda x: ss.ops.avg_pool_backward(X, x[:, :3, :3], 2), r"avg_pool_backward: it takes variables, got an ndarray"),
     ],
 )
 def test_what_does_not_fit(use, said):

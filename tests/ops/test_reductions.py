@@ -236,7 +236,7 @@ def test_null_checks_and_does_nothing(evaluate, launches):
     with pytest.raises(ProgramError, match="axis 2 is outside of shape"):
         evaluate(lambda x, b: ss.ops.sum(x, 2, out=b, request="null"), x, before)
     for operator in (ss.ops.sum, ss.ops.softmax):
-        with pytest.raises(ProgramError, match="it takes variables, got a int"):
+        with pytest.raises(ProgramError, match="it takes variables, got an int"):
             evaluate(lambda x, b, operator=operator: operator(3, out=b, request="null"), x, before)
 
 

@@ -100,7 +100,7 @@ def test_chosen_and_converted_values_fuse(evaluate):
         (lambda x: np.clip(x, 0, 1, dtype=np.float64), r"NumPy's clip with dtype= at .*\(leave dtype out\)"),
         (lambda x: x.astype("uint32"), r"astype: dtype 'uint32' is not supported"),
         (lambda x: x.astype("nonsense"), r"astype: dtype 'nonsense' is none that NumPy knows"),
-        (lambda x: ss.ops.astype(3, "float32"), r"astype: it takes variables, got a int"),
+        (lambda x: ss.ops.astype(3, "float32"), r"astype: it takes variables, got an int"),
         (lambda x: ss.ops.where(True, 1, 2), r"where: all operands are numbers"),
     ],
 )

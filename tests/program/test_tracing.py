@@ -184,7 +184,7 @@ class TestArguments:
 
 
 class TestReturns:
-    @pytest.mark.parametrize(("value", "said"), [(None, "nothing"), (3, "a int"), ([], "nothing"), ((), "nothing")])
+    @pytest.mark.parametrize(("value", "said"), [(None, "nothing"), (3, "an int"), ([], "nothing"), ((), "nothing")])
     def test_no_variable(self, value, said):
         with pytest.raises(ProgramError, match=f"returned {said}"):
             trace(lambda x: value, X)

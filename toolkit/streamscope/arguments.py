@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamscope.errors import EngineError, ProgramError, StreamscopeError
+from streamscope.words import a_kind
 
 Kinds = Mapping[str, tuple[Callable[[Any], object], str]]
 """By the name of an argument: what tells whether a value is one, and in words what it has to be."""
@@ -115,7 +116,7 @@ def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise error(f"a {type(value).__name__} cannot be a path", hint="give it as text or as a pathlib.Path")
+        raise error(f"{a_kind(value)} cannot be a path", hint="give it as text or as a pathlib.Path")
     if not text or "\0" in text:
         raise error(f"{shown(text)} cannot be a path", hint="name a file or a folder")
     try:

@@ -152,7 +152,7 @@ class ProgramFunction:
             raise ProgramError(f"program {self.name!r} returned nothing", hint=hint)
         for output in outputs:
             if not isinstance(output, Symbol) or output.tracer is not tracer:
-                raise ProgramError(f"program {self.name!r} returned a {type(output).__name__} instead of a variable", hint=hint)
+                raise ProgramError(f"program {self.name!r} returned {a_kind(output)} instead of a variable", hint=hint)
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
         return outputs

@@ -14,9 +14,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def a_kind(value: object) -> str:
-    """Return what kind of thing a value is: ``"an int"``, ``"a list"``."""
+    """Return what kind of thing a value is: ``"an int"``, ``"an ndarray"``, ``"a list"``."""
     name = type(value).__name__
-    return f"{'an' if name[:1].lower() in set('aeiou') else 'a'} {name}"
+    return f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
 
 
 def listed(parts: Sequence[str]) -> str:

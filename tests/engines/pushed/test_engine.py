@@ -253,7 +253,7 @@ class TestWhatIsRefused:
 
     def test_operands_that_are_no_variables(self, engine):
         x = engine.variable(ones(), name="x")
-        with pytest.raises(ProgramError, match=r"reads\[1\] is a ndarray"):
+        with pytest.raises(ProgramError, match=r"reads\[1\] is an ndarray"):
             engine.push(ss.ops.add, reads=(x, ones()), writes=(x,))
         with pytest.raises(ProgramError, match="give a tuple"):
             engine.push(ss.ops.add, reads=x, writes=(x,))

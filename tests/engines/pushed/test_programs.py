@@ -116,7 +116,7 @@ def test_a_flag_that_changes_what_is_traced_has_a_preparation_of_its_own(engine_
 def test_attributes_that_no_program_takes():
     x = np.ones(3, np.float32)
     with Engine("async", device="simulated") as engine:
-        with pytest.raises(ProgramError, match="attribute factor= is a ndarray, which cannot be looked up"):
+        with pytest.raises(ProgramError, match="attribute factor= is an ndarray, which cannot be looked up"):
             engine.run(scaled, x, training=True, factor=x)
         assert counts(engine) == (0, 0, 0)
 

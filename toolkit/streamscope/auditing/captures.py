@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from streamscope.auditing.findings import Finding, Kind, Severity, named
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Step, WaitEvent
 from streamscope.program.launch import Launch
+from streamscope.words import a_kind
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def capture_breaks(steps: Sequence[Step]) -> list[Break]:
                     last = launches[lane][-1] if launches[lane] else None
                     breaks.append(Break(last, lane, why, "record the event in the capture, or wait before it begins"))
             case _:
-                why = f"a {type(step).__name__} step makes the host wait or work, which no capture records"
+                why = f"{a_kind(step)} step makes the host wait or work, which no capture records"
                 breaks.append(Break(None, 0, why, "end the graph before it"))
     left = [lane for lane, issued in launches.items() if lane != 0 and clocks[0][lane] < len(issued)]
     return breaks + [Break(launches[lane][-1], lane, *NOT_JOINED) for lane in left]

@@ -180,12 +180,15 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     if not callable(function):
         raise ProgramError(f"ss.capture wants a function, not {a_kind(function)}", hint="ss.capture(function, *inputs)")
     try:
-        lib = libraries()
+        libraries()
     except NoDeviceError as error:
         hint = f"ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program, {ELSEWHERE}"
         raise NoDeviceError(error.message, hint=hint) from None
     extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
-    title = str(name or getattr(function, "__name__", "captured"))
+    return _captured(function, inputs, str(name or getattr(function, "__name__", "captured")), extra_bytes)
+
+
+def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:
     where = user_line()
     for one in inputs:
         if is_tensor(one) and (why := unsupported(one)) is not None:
@@ -197,7 +200,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(casting(*inputs), title)
-        lib.runtime.deviceSynchronize()
+        libraries().runtime.deviceSynchronize()
     try:
         taken, nodes, memories = take(casting, inputs, results, extra_bytes, partial(restore, before))
     except StreamscopeError:

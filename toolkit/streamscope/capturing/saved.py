@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -29,7 +29,7 @@ from streamscope.devices.measured_models import model_of
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.program.operation import Program
+from streamscope.program.operation import Operation, Program
 from streamscope.trace.read import is_trace
 from streamscope.trace.stored import is_text, read_content, with_digest
 
@@ -205,38 +205,8 @@ def _stored(captured: CapturedProgram) -> _Stored:
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    nodes = []
-    for node, memory, operation in zip(captured.nodes, captured.memories, captured.program.operations, strict=True):
-        (launch,) = operation.launches
-        cost = launch.cost
-        nodes.append(
-            _Node(
-                kind=number(node.kind.name),
-                name=number(node.name),
-                after=list(node.after),
-                grid=node.grid,
-                block=node.block,
-                registers=node.registers,
-                shared_bytes=node.shared_bytes,
-                nbytes=node.nbytes,
-                operator=number(operation.name),
-                module=number(operation.label),
-                where=number(operation.where),
-                source=number(operation.source),
-                symbol=number(node.symbol),
-                launch=number(launch.kind.name),
-                cost_bytes=cost.bytes,
-                blocks=cost.blocks,
-                threads=cost.threads,
-                per_multiprocessor=cost.per_multiprocessor,
-                alone_ns=float(cost.alone_ns or 0.0),
-                why_unknown=number(memory.why_unknown),
-                accesses=[
-                    _Access(one.start, one.end - one.start, one.reads + 2 * one.writes, number(one.evidence.name))
-                    for one in memory.accesses
-                ],
-            )
-        )
+    parts = zip(captured.nodes, captured.memories, captured.program.operations, strict=True)
+    nodes = [_stored_node(node, memory, operation, number) for node, memory, operation in parts]
     origin = captured.origin()
     held = origin.memory
     return _Stored(
@@ -252,6 +222,36 @@ def _stored(captured: CapturedProgram) -> _Stored:
         pieces=[] if held is None else [(start, end - start) for start, end in held.pieces],
         results=list(origin.results),
         notes=list(captured.certificate().notes),
+    )
+
+
+def _stored_node(node: GraphNode, memory: NodeMemory, operation: Operation, number: Callable[[str], int]) -> _Node:
+    (launch,) = operation.launches
+    cost = launch.cost
+    return _Node(
+        kind=number(node.kind.name),
+        name=number(node.name),
+        after=list(node.after),
+        grid=node.grid,
+        block=node.block,
+        registers=node.registers,
+        shared_bytes=node.shared_bytes,
+        nbytes=node.nbytes,
+        operator=number(operation.name),
+        module=number(operation.label),
+        where=number(operation.where),
+        source=number(operation.source),
+        symbol=number(node.symbol),
+        launch=number(launch.kind.name),
+        cost_bytes=cost.bytes,
+        blocks=cost.blocks,
+        threads=cost.threads,
+        per_multiprocessor=cost.per_multiprocessor,
+        alone_ns=float(cost.alone_ns or 0.0),
+        why_unknown=number(memory.why_unknown),
+        accesses=[
+            _Access(one.start, one.end - one.start, one.reads + 2 * one.writes, number(one.evidence.name)) for one in memory.accesses
+        ],
     )
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, pieces_of_arrays, pools_of, torch_history, torch_segments
+from streamscope.capturing.allocations import (
+    Allocated,
+    PrivatePool,
+    TorchHistory,
+    pieces_of_arrays,
+    pools_of,
+    torch_history,
+    torch_segments,
+)
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.cupy_uploads import CupyUploads
 from streamscope.capturing.dispatching import listening, tensors_in
@@ -185,12 +193,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     room, products, uploads = _room(extra_bytes), CupyProducts(), CupyUploads()
     with libraries().cupy.cuda.Stream.from_external(ForeignStream(side.cuda_stream)), products.through():
         with torch.cuda.stream(side), pool.keeping(room):
-            function(*inputs)  # What libraries allocate once for a stream is there from now on.
-            with torch_history() as plain:
-                workspaces = Workspaces(plain.counts)
-                with listening(workspaces.run):
-                    function(*inputs)
-            workspaces.learn(plain.made)
+            plain, workspaces = _plain_call(function, inputs)
             for generator in workspaces.generators:
                 graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
@@ -221,6 +224,17 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
     kept = [graph, pool, lent, log.kept, log.from_outside, products, uploads, *workspaces.generators]
     operators = [*log.operators, *products.operators]
     return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, operators, memory, len(uploads.arrays))
+
+
+def _plain_call(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[TorchHistory, Workspaces]:
+    """Return what a plain call allocates, and what its operators do; what libraries allocate once for a stream is there before."""
+    function(*inputs)
+    with torch_history() as plain:
+        workspaces = Workspaces(plain.counts)
+        with listening(workspaces.run):
+            function(*inputs)
+    workspaces.learn(plain.made)
+    return plain, workspaces
 
 
 def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> None:

@@ -20,6 +20,7 @@ from streamscope.trace.info import DeviceInfo
 from streamscope.trace.parquet import decoded_trace, trace_bytes
 from streamscope.trace.stored import read_content
 from streamscope.trace.trace import Trace
+from streamscope.words import a_kind
 
 FILE_NAME = "comparison.json"
 TRACES = "traces"
@@ -106,7 +107,7 @@ def _traces_in(content: Mapping[str, Any]) -> Mapping[str, str]:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     traces = content[TRACES]
     if not isinstance(traces, Mapping):
-        raise TypeError(f"its {TRACES} are a {type(traces).__name__}")
+        raise TypeError(f"its {TRACES} are {a_kind(traces)}")
     return {trace_name(engine, checksum): checksum for engine, checksum in traces.items()}
 
 

@@ -28,6 +28,7 @@ from streamscope.program.launch import Array
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place, host_array, spec_of
 from streamscope.progress import Progress
+from streamscope.words import a_kind
 
 
 @dataclass(repr=False)
@@ -116,7 +117,7 @@ class Prepared:
         """
         program = self.plan.program
         if not isinstance(inputs, Sequence):  # An array is not one: its rows are not meant.
-            raise ProgramError(f"load wants a list of arrays, not a {type(inputs).__name__}", hint="for one input: load([array])")
+            raise ProgramError(f"load wants a list of arrays, not {a_kind(inputs)}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
         with self.lock:
@@ -148,9 +149,7 @@ class Prepared:
         """
         if not isinstance(inputs, Mapping):
             names = ", ".join(repr(self.program.variables[variable].name) for variable in self.program.inputs)
-            raise ProgramError(
-                f"rebind wants arrays by the names of inputs, not a {type(inputs).__name__}", hint=f"a dict with some of {names}"
-            )
+            raise ProgramError(f"rebind wants arrays by the names of inputs, not {a_kind(inputs)}", hint=f"a dict with some of {names}")
         with self.lock:
             buffers = dict(self._adopted(name, memory) for name, memory in inputs.items())
             self.wait()
@@ -402,7 +401,7 @@ def _nothing() -> None:
 
 def _check_program(program: object) -> None:
     if not isinstance(program, Program):
-        raise ProgramError(f"prepare wants a traced program, not a {type(program).__name__}", hint="call .trace(*inputs) on it")
+        raise ProgramError(f"prepare wants a traced program, not {a_kind(program)}", hint="call .trace(*inputs) on it")
 
 
 def _check_spec(declared: Variable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -14,6 +14,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, Tracer, current_tracer, tracing
 from streamscope.program.variable import ArraySpec
+from streamscope.words import a_kind
 
 Request = Literal["write", "add", "null"]
 REQUESTS: tuple[Request, ...] = get_args(Request)
@@ -68,7 +69,8 @@ def source_of(apply: Callable[..., object], specs: Sequence[ArraySpec], added_to
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
     """Return the specs of variables."""
     for operand in operands:
-        require(isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", AN_INPUT)
+        if not isinstance(operand, Symbol):
+            raise ProgramError(f"{operator}: it takes variables, got {a_kind(operand)}", hint=AN_INPUT)
     return [cast("Symbol", operand).spec for operand in operands]
 
 

@@ -13,6 +13,7 @@ from streamscope.capturing.arrays import as_copied, copyable, is_tensor, unsuppo
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
+from streamscope.words import a_kind
 
 MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
@@ -38,7 +39,7 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     if tensor and (why := unsupported(array)) is not None:
         raise ProgramError(f"{what}: {path} is {why[0]}", hint=f"pass {why[1]}")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
-        raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
+        raise ProgramError(f"{what}: {path} is {a_kind(array)}", hint=f"pass cupy.asarray({path}), which shares its memory")
     current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()
     own = array.device.index if tensor else array.device.id
     if own != current:

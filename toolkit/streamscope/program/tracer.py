@@ -19,6 +19,7 @@ from streamscope.program.user_line import UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new
 from streamscope.program.widening import origin_of
+from streamscope.words import a_kind
 
 AN_INPUT = (
     "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, give each array a name of its own, "
@@ -188,7 +189,7 @@ class Tracer:
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
         if not isinstance(argument, Symbol):
             raise ProgramError(
-                f"{operator.name} at {where} got a {type(argument).__name__} instead of a variable of the program",
+                f"{operator.name} at {where} got {a_kind(argument)} instead of a variable of the program",
                 hint=AN_INPUT,
             )
         if argument.tracer is not self:

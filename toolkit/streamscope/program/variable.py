@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import ProgramError
+from streamscope.words import a_kind
 
 HINT = "pass a NumPy or CuPy array"
 SUPPORTED_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
@@ -87,7 +88,7 @@ class ArraySpec:
 def spec_of(value: Any, name: str) -> ArraySpec:
     """Return shape and dtype of an array argument."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint=HINT)
+        raise ProgramError(f"argument {name!r} is {a_kind(value)}, not an array", hint=HINT)
     try:
         return ArraySpec(value.shape, value.dtype)
     except ProgramError as error:
@@ -101,9 +102,9 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.
-        raise ProgramError(f"a {type(values).__name__} is not an array of numbers: {error}", hint=HINT) from error
+        raise ProgramError(f"{a_kind(values)} is not an array of numbers: {error}", hint=HINT) from error
     if array.dtype == object:  # What NumPy makes of anything.
         if isinstance(values, np.ndarray):
             ArraySpec(array.shape, array.dtype)  # refuses it, by the name of the dtype
-        raise ProgramError(f"a {type(values).__name__} is not an array of numbers", hint=HINT)
+        raise ProgramError(f"{a_kind(values)} is not an array of numbers", hint=HINT)
     return array

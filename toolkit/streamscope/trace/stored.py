@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeGuard
 import numpy as np
 
 from streamscope.errors import TraceError
+from streamscope.words import a_kind
 
 SCHEMA_VERSION = 3
 """Of traces, comparisons and captured code in files: the only one that is read."""
@@ -79,7 +80,7 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 def checked_content(content: Any) -> dict[str, Any]:
     """Return what `with_digest` returned, if nobody has changed it since."""
     if not isinstance(content, dict):
-        raise TypeError(f"it holds a {type(content).__name__} instead of names with values")
+        raise TypeError(f"it holds {a_kind(content)} instead of names with values")
     found: dict[str, Any] = content
     if "schema" not in found:
         raise ValueError("it does not say its schema, as ours do")

@@ -36,6 +36,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
+from streamscope.words import a_kind
 
 Call = Callable[[], None]
 
@@ -180,9 +181,9 @@ class CudaDevice:
         if isinstance(memory, CudaBuffer):
             return memory
         if place is Place.HOST:
-            raise DeviceError(f"a {type(memory).__name__} is not page-locked memory", hint="make a buffer with device.allocate")
+            raise DeviceError(f"{a_kind(memory)} is not page-locked memory", hint="make a buffer with device.allocate")
         if not hasattr(memory, "__cuda_array_interface__"):
-            raise DeviceError(f"a {type(memory).__name__} is not in device memory", hint="pass a CuPy array, or fill the input with load")
+            raise DeviceError(f"{a_kind(memory)} is not in device memory", hint="pass a CuPy array, or fill the input with load")
         cupy = libraries().cupy
         with cuda_errors("taking over an array"), self._device:
             array = cupy.asarray(memory)

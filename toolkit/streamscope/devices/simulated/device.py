@@ -25,6 +25,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
+from streamscope.words import a_kind
 
 
 class SimulatedDevice:
@@ -146,7 +147,7 @@ class SimulatedDevice:
             return memory
         if not isinstance(memory, np.ndarray) or not memory.flags.c_contiguous or not memory.flags.writeable:
             raise DeviceError(
-                f"a {type(memory).__name__} cannot be used as memory in place", hint="pass a NumPy array that is in one piece and writeable"
+                f"{a_kind(memory)} cannot be used as memory in place", hint="pass a NumPy array that is in one piece and writeable"
             )
         return SimulatedBuffer(
             SimulatedBlock(memory.nbytes, place, memory.reshape(-1).view(np.uint8)), ArraySpec(memory.shape, memory.dtype)

@@ -10,6 +10,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.variable import Place
+from streamscope.words import a_kind
 
 ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
 DEFAULT_ENGINE = "async"
@@ -56,14 +57,14 @@ def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVa
 def checked_name(name: object) -> str | None:
     """Return what errors are to call something, if it is given."""
     if name is not None and not isinstance(name, str):
-        raise ProgramError(f"name={name!r} is a {type(name).__name__}, not a string", hint="it is what errors say; it may be left out")
+        raise ProgramError(f"name={name!r} is {a_kind(name)}, not a string", hint="it is what errors say; it may be left out")
     return name
 
 
 def checked_function(function: Callable[..., Any], name: str | None, attributes: Mapping[str, Any], priority: int) -> str:
     """Return what errors are to call an operation."""
     if not callable(function):
-        raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
+        raise ProgramError(f"push wants a function or an operator, not {a_kind(function)}")
     title = checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
     check_hashable(function, attributes)
     if not isinstance(priority, int):
@@ -78,5 +79,5 @@ def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
             hash(value)
         except TypeError:
             raise ProgramError(
-                f"{what} is a {type(value).__name__}, which cannot be looked up", hint="pass a tuple, or fix it in a function"
+                f"{what} is {a_kind(value)}, which cannot be looked up", hint="pass a tuple, or fix it in a function"
             ) from None

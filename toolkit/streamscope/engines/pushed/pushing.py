@@ -26,6 +26,7 @@ from streamscope.interrupts import deferred
 from streamscope.program.tracer import is_operator
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
+from streamscope.words import a_kind
 
 Variables = tuple[tuple[PushedVariable, ...], tuple[PushedVariable, ...]]
 """The variables that an operation reads, and those that it writes."""
@@ -192,9 +193,7 @@ class Pusher:
     def state_of(self, variable: PushedVariable, what: str = "the variable") -> VariableState:
         """Return what the engine knows of a variable."""
         if not isinstance(variable, PushedVariable):
-            raise ProgramError(
-                f"{what} is a {type(variable).__name__}, not a variable of an engine", hint="make one with engine.variable(values)"
-            )
+            raise ProgramError(f"{what} is {a_kind(variable)}, not a variable of an engine", hint="make one with engine.variable(values)")
         state: VariableState = variable._state  # noqa: SLF001 — the handle hides it from users, not from the engine
         self._check_alive((state,))
         if self._lifetimes.live.get(state.id) is not state:
