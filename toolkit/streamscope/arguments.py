@@ -48,16 +48,8 @@ def whole_number(
 ) -> int:
     """Return a whole number, of Python's or of NumPy's.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument.
-    value : object
-        What the user gave.
-    least, most : int, optional
-        Its range; ``most`` only with ``least``.
-    error : type
-        What is raised.
+    ``least`` and ``most``: the range of the argument; ``most`` only with ``least``.
+    ``error``: what is raised.
 
     Raises
     ------
@@ -79,10 +71,8 @@ def whole_number(
 def memory_bytes(limit: int | str) -> int:
     """Return a memory limit in bytes.
 
-    Parameters
-    ----------
-    limit : int or str
-        Bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not matter.
+    ``limit``: bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not
+        matter.
     """
     hint = 'give bytes, or for example "512 MiB"'
     if isinstance(limit, str):

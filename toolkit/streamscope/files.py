@@ -118,14 +118,9 @@ def filled_whole(folder: Path, *, last: str, older: Callable[[Path], Collection[
     The folder is made, and found writable, before the body runs. On any failure it is left as it was. Of several processes that fill one
     folder, one after the other moves its files.
 
-    Parameters
-    ----------
-    folder : Path
-    last : str
-        The file that names the others. It gets its name last, by one rename, so that all that it names is there.
-    older : callable
-        Takes the folder; returns the names of the files that go as soon as the new ones are there, and raises an `OutputError` if the
-        folder has a file that must stay. It is called before the body runs, and again when the files move.
+    ``last``: the file that names the others. It gets its name last, by one rename, so that all that it names is there.
+    ``older``: takes the folder; returns the names of the files that go as soon as the new ones are there, and raises an `OutputError` if
+        the folder has a file that must stay. It is called before the body runs, and again when the files move.
 
     Raises
     ------

@@ -19,12 +19,8 @@ Progress = Callable[[str, int, int], None]
 def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
     """Give a function that says how far the block is, to the user's function or to a bar that goes away at the end.
 
-    Parameters
-    ----------
-    title : str
-        What the bar says at first.
-    progress : bool or callable
-        False shows nothing; a callable is given itself.
+    ``title``: what the bar says at first.
+    ``progress``: False shows nothing; a callable is given itself.
     """
     if callable(progress):
         yield progress
@@ -45,11 +41,7 @@ def silent(what: str, step: int, steps: int) -> None:
 class Steps:
     """Says which step of a piece of work begins, and of which phase.
 
-    Parameters
-    ----------
-    progress : callable
-    steps : int
-        How many there will be.
+    ``steps``: how many there will be.
     """
 
     def __init__(self, progress: Progress, steps: int) -> None:

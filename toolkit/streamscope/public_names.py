@@ -15,11 +15,7 @@ from typing import Any
 def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, which also answer for its ``__all__``.
 
-    Parameters
-    ----------
-    package : str
-    *defined : str
-        Public names that the package defines itself.
+    ``*defined``: public names that the package defines itself.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807 — becomes the package's

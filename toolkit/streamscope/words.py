@@ -37,12 +37,8 @@ def shortened(text: str, most: int) -> str:
 def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
     """Return the rows of a table as lines of text.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        The headings first.
-    numbers : bool
-        All columns but the first one hold numbers: they stand on the right, and a rule under the headings.
+    ``rows``: the headings first.
+    ``numbers``: all columns but the first one hold numbers: they stand on the right, and a rule under the headings.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if numbers:
@@ -82,11 +78,7 @@ def format_ms(time_ns: float) -> str:
 def time_text(time_ns: float, digits: int = 3) -> str:
     """Return a time with the unit that suits it, for sentences: ``"268 µs"``, ``"2.11 ms"``.
 
-    Parameters
-    ----------
-    time_ns : float
-    digits : int
-        Significant digits. An estimate has fewer: ``"0.3 µs"``.
+    ``digits``: significant digits. An estimate has fewer: ``"0.3 µs"``.
     """
     rounded = abs(time_ns) / (1 - 0.5 * 10**-digits)  # 999.5 µs is 1.00 ms, and 9.995 µs 10.0 µs.
     scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if rounded >= scale), (1e3, "µs"))

@@ -26,22 +26,14 @@ from streamscope.words import aligned, format_mib, format_us
 
 @dataclass(frozen=True)
 class Quantity:
-    """One metric as tables and charts name it.
-
-    Attributes
-    ----------
-    field : str
-        Its attribute of `EngineMetrics`.
-    label : str
-    unit : {"µs", "%", "×", "MiB", ""}
-    function : callable
-        What computes it, and so defines it.
-    """
+    """One metric as tables and charts name it."""
 
     field: str
+    """Its attribute of `EngineMetrics`."""
     label: str
     unit: str
     function: Callable[..., Any]
+    """What computes it, and so defines it."""
 
     @property
     def heading(self) -> str:

@@ -62,14 +62,9 @@ def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
 class Allocated:
     """The memory around addresses: what is known of it goes before what the driver says, which each piece is asked of once.
 
-    Parameters
-    ----------
-    made : sequence of Region
-        What was allocated during a capture, in that order. Pieces that overlap were handed out one after the other.
-    held : iterable of Region
-        What was in use when it began, or is in use now.
-    pools : iterable of Region
-        Memory that an allocator manages. The driver knows nothing of how it is divided.
+    ``made``: what was allocated during a capture, in that order. Pieces that overlap were handed out one after the other.
+    ``held``: what was in use when it began, or is in use now.
+    ``pools``: memory that an allocator manages. The driver knows nothing of how it is divided.
     """
 
     def __init__(self, made: Sequence[Region] = (), held: Iterable[Region] = (), pools: Iterable[Region] = ()) -> None:
@@ -133,27 +128,18 @@ class TorchCounts:
 
 @dataclass
 class TorchHistory:
-    """What PyTorch's allocator did in a block of code.
-
-    Attributes
-    ----------
-    made : list of Region
-        What it handed out, in that order.
-    held : list of Region
-        What was in use before or after.
-    pools : list of Region
-        What it manages.
-    counts : TorchCounts
-        Since the block began: a count of allocations is an index in ``made``.
-    most_bytes : int
-        The most that was in use at once, of what was handed out in the block.
-    """
+    """What PyTorch's allocator did in a block of code."""
 
     made: list[Region]
+    """What it handed out, in that order."""
     held: list[Region]
+    """What was in use before or after."""
     pools: list[Region]
+    """What it manages."""
     counts: TorchCounts
+    """Since the block began: a count of allocations is an index in ``made``."""
     most_bytes: int = 0
+    """The most that was in use at once, of what was handed out in the block."""
 
 
 @contextlib.contextmanager
@@ -187,10 +173,7 @@ def _made(events: Sequence[dict[str, Any]], count: int) -> list[Region]:
 def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
     """Return the most bytes that were in use at once, of what was handed out among events of PyTorch's allocator.
 
-    Parameters
-    ----------
-    events : iterable of (str, int, int)
-        What happened, at which address, to how many bytes.
+    ``events``: what happened, at which address, to how many bytes.
 
     Examples
     --------
@@ -256,16 +239,11 @@ def _allocate(own: list[Region], nbytes: int) -> Any:
 
 
 class PrivatePool:
-    """A memory pool of CuPy's.
-
-    Attributes
-    ----------
-    own : list of Region
-        All memory that it took from CUDA.
-    """
+    """A memory pool of CuPy's."""
 
     def __init__(self) -> None:
         self.own: list[Region] = []
+        """All memory that it took from CUDA."""
         # No method of this object: a pool in a circle would wait for the garbage collector, which may come while a capture goes on.
         self._pool = libraries().cupy.cuda.memory.MemoryPool(partial(_allocate, self.own))
 

@@ -22,18 +22,12 @@ _END, _BUFFER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel.
-
-    Attributes
-    ----------
-    offset : int
-        Where it begins among all of them, in bytes.
-    values : bytes
-        Its value: a number, an address, a structure that is passed whole. A packed buffer whose parts nobody knows is one parameter.
-    """
+    """One parameter of a kernel."""
 
     offset: int
+    """Where it begins among all of them, in bytes."""
     values: bytes
+    """Its value: a number, an address, a structure that is passed whole. A packed buffer whose parts nobody knows is one parameter."""
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -44,13 +38,8 @@ class Parameter:
 def parameters_of(function: Any, parameters: int, extra: int) -> tuple[Parameter, ...]:
     """Return the parameters of a kernel node.
 
-    Parameters
-    ----------
-    function : CUfunction
-    parameters : int
-        Address of an array of pointers to values; 0 where there is none.
-    extra : int
-        Address of a list of keys and values that names one packed buffer, as libraries hand it over; 0 where there is none.
+    ``parameters``: address of an array of pointers to values; 0 where there is none.
+    ``extra``: address of a list of keys and values that names one packed buffer, as libraries hand it over; 0 where there is none.
     """
     if parameters:
         pieces = enumerate(_described(function))

@@ -80,18 +80,10 @@ def upper_bound(
 ) -> UpperBound:
     """Return what another order of nodes can bring at most.
 
-    Parameters
-    ----------
-    durations_us : sequence of float
-        How long each node takes alone.
-    costs : sequence of Cost
-        Their blocks and threads say how much of the multiprocessors each fills.
-    capture, order : Edges
-        What the capture orders, and what memory asks for.
-    model : CostModel
-        Of the GPU.
-    measured_us : float, optional
-        What a replay of the capture takes.
+    ``durations_us``: how long each node takes alone.
+    ``costs``: their blocks and threads say how much of the multiprocessors each fills.
+    ``capture`` and ``order``: what the capture orders, and what memory asks for.
+    ``measured_us``: what a replay of the capture takes.
 
     Examples
     --------

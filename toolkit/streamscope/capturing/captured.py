@@ -185,20 +185,10 @@ def program_of(
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
 
-    Parameters
-    ----------
-    name : str
-    nodes : sequence of GraphNode
-        Each knows its operator, module and line.
-    memories : sequence of NodeMemory
-    launch : callable
-        ``launch(number, after)`` returns the launch of a node.
-    sources : sequence of str
-        Texts of the lines.
-    raw : RawGraph, optional
-        The captured graph, where it is in this process; the certificate checks each other order of it.
-    notes : sequence of str, optional
-        What the certificate says beside.
+    ``nodes``: each knows its operator, module and line.
+    ``launch``: ``launch(number, after)`` returns the launch of a node.
+    ``raw``: the captured graph, where it is in this process; the certificate checks each other order of it.
+    ``notes``: what the certificate says beside.
     """
     edges = tuple(node.after for node in nodes)
     order = true_order(memories, edges)

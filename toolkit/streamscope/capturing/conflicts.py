@@ -94,10 +94,7 @@ def words(count: int) -> int:
 def known_before(after: Sequence[Sequence[int]]) -> Bits:
     """Return for each node which nodes are done before it starts, itself not among them.
 
-    Parameters
-    ----------
-    after : sequence of sequence of int
-        For each node those that it waits for, in any order.
+    ``after``: for each node those that it waits for, in any order.
 
     Raises
     ------

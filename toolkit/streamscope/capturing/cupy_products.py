@@ -39,18 +39,13 @@ class CupyProducts:
     """Makes CuPy's matrix products in one thread, and notes what each of them touches that is captured.
 
     Let the function run `through` it once before the capture, so that cuBLAS has loaded its kernels.
-
-    Attributes
-    ----------
-    operators : list of Operator
-        The products that were captured.
-    workspaces : list of Region
-        Memory that cuBLAS may use; what is there does not outlive a product.
     """
 
     def __init__(self) -> None:
         self.operators: list[Operator] = []
+        """The products that were captured."""
         self.workspaces: list[Region] = []
+        """Memory that cuBLAS may use; what is there does not outlive a product."""
         self._handle, self._memory = ctypes.c_void_p(), list[Any]()
         self._calls, self._lines = 0, UserLines()
         when_gone(self, partial(CAPTURES.destroy, partial(_let_go, self._handle, self._memory)))

@@ -20,16 +20,11 @@ from streamscope.kernels.library.libraries import libraries
 
 
 class CupyUploads:
-    """Puts NumPy arrays on the device once; must live as long as the graph.
-
-    Attributes
-    ----------
-    arrays : list
-        What became of them.
-    """
+    """Puts NumPy arrays on the device once; must live as long as the graph."""
 
     def __init__(self) -> None:
         self.arrays: list[Any] = []
+        """What became of them."""
         # Not the pool of the capture, whose memory is cleared between runs.
         self._pool, self._stream = PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
 

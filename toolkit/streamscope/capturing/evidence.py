@@ -37,14 +37,8 @@ def node_memories(
     what any other address in their arguments leads to. Of other kernels, and of those of operators that are not PyTorch's own, their source
     text or prototype says it, or nothing does.
 
-    Parameters
-    ----------
-    nodes : sequence of LaunchableNode
-    operators : iterable of Operator
-        Those that launched nodes. A node that two of them claim is not understood.
-    allocated : Allocated
-    triton : TritonKernels
-        Triton's kernels of this process.
+    ``operators``: those that launched nodes. A node that two of them claim is not understood.
+    ``triton``: Triton's kernels of this process.
     """
     claims: dict[int, list[Operator]] = {}
     for operator in operators:

@@ -16,55 +16,36 @@ from streamscope.words import listed
 
 @dataclass(frozen=True)
 class CaptureOrigin:
-    """Where code was captured, and what that holds in memory.
-
-    Attributes
-    ----------
-    device : str
-        Name of the GPU.
-    date : str
-        In ISO format, UTC.
-    versions : mapping of str to str
-        Of Streamscope, the framework and the driver; empty in files of older versions.
-    memory : MemoryHeld, optional
-        None in files of older versions.
-    results : tuple of int
-        Addresses of what the function returned.
-    """
+    """Where code was captured, and what that holds in memory."""
 
     device: str
+    """Name of the GPU."""
     date: str
+    """In ISO format, UTC."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Of Streamscope, the framework and the driver; empty in files of older versions."""
     memory: MemoryHeld | None = None
+    """None in files of older versions."""
     results: tuple[int, ...] = ()
+    """Addresses of what the function returned."""
 
 
 @dataclass(frozen=True)
 class CaptureFacts:
-    """What a comparison and its report say of captured code.
-
-    Attributes
-    ----------
-    captured : str
-        Where, when and with what.
-    bound : str
-        How much faster another order can be at most.
-    certificate : str
-        What is certified, in one sentence.
-    evidence : tuple of str
-        What the certificate rests on, a sentence each.
-    memory : str
-        What the capture holds on the GPU; empty where that is not known.
-    curve : tuple of CurvePoint
-        What more and more memory buys; empty where that is not known.
-    """
+    """What a comparison and its report say of captured code."""
 
     captured: str
+    """Where, when and with what."""
     bound: str
+    """How much faster another order can be at most."""
     certificate: str
+    """What is certified, in one sentence."""
     evidence: tuple[str, ...] = ()
+    """What the certificate rests on, a sentence each."""
     memory: str = ""
+    """What the capture holds on the GPU; empty where that is not known."""
     curve: tuple[CurvePoint, ...] = ()
+    """What more and more memory buys; empty where that is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -11,10 +11,7 @@ from streamscope.kernels.library.libraries import checked, driver_call
 class GrowingGraph:
     """The graph that a stream captures into. CUDA allows to read it meanwhile, from any thread.
 
-    Parameters
-    ----------
-    stream : int
-        The pointer of a stream that captures.
+    ``stream``: the pointer of a stream that captures.
 
     Raises
     ------

@@ -15,18 +15,12 @@ LOOKED_AT = 64
 
 @dataclass(frozen=True, repr=False)
 class MemoryHeld:
-    """What a capture costs in device memory.
-
-    Attributes
-    ----------
-    plain_bytes : int
-        The most that a plain call has in use at once, of what it allocates.
-    pieces : tuple of Region
-        What the capture allocated. Pieces that overlapped since memory was used twice are one.
-    """
+    """What a capture costs in device memory."""
 
     plain_bytes: int
+    """The most that a plain call has in use at once, of what it allocates."""
     pieces: tuple[Region, ...]
+    """What the capture allocated. Pieces that overlapped since memory was used twice are one."""
 
     @property
     def held_bytes(self) -> int:
@@ -47,19 +41,8 @@ class Kept:
 
     What is used again orders the nodes that used it before those that use it next. The oldest were done long ago, so that costs least.
 
-    Parameters
-    ----------
-    budget_bytes : int
-        How much may be kept.
-    is_free : callable
-        ``is_free(piece)`` tells whether nobody else uses a piece, so that letting it go gives memory back.
-
-    Attributes
-    ----------
-    nbytes : int
-        How much is kept.
-    let_go : int
-        How many pieces were let go.
+    ``budget_bytes``: how much may be kept.
+    ``is_free``: ``is_free(piece)`` tells whether nobody else uses a piece, so that letting it go gives memory back.
 
     Examples
     --------
@@ -74,6 +57,7 @@ class Kept:
 
     def __init__(self, budget_bytes: int, is_free: Callable[[Any], bool]) -> None:
         self.nbytes = self.let_go = 0
+        """How much is kept, and how many pieces were let go."""
         self._budget_bytes, self._is_free = budget_bytes, is_free
         self._pieces: dict[int, tuple[Any, int]] = {}
 

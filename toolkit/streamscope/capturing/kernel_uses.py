@@ -27,30 +27,18 @@ class PointerUse:
 
 @dataclass(frozen=True)
 class KernelUses:
-    """What a kernel does with the memory that its parameters lead to.
-
-    Attributes
-    ----------
-    pointers : tuple of PointerUse
-    why_unknown : str
-        Why the kernel may touch more than that; empty where it does not.
-    """
+    """What a kernel does with the memory that its parameters lead to."""
 
     pointers: tuple[PointerUse, ...]
     why_unknown: str = ""
+    """Why the kernel may touch more than that; empty where it does not."""
 
 
 def kernel_uses(node: LaunchableNode, where: Around, triton: TritonKernels) -> KernelUses:
     """Return what a kernel does with the memory that its parameters lead to.
 
-    Parameters
-    ----------
-    node : LaunchableNode
-        A kernel.
-    where : callable
-        ``where(address)`` returns the piece of memory around an address.
-    triton : TritonKernels
-        Triton's kernels of this process, looked up once for all nodes of a capture.
+    ``where``: ``where(address)`` returns the piece of memory around an address.
+    ``triton``: Triton's kernels of this process, looked up once for all nodes of a capture.
     """
     if node.node.symbol.startswith(_NUMBA):
         return _unknown(node, where, "")

@@ -26,38 +26,25 @@ class Evidence(Enum):
 
 @dataclass(frozen=True)
 class Access:
-    """A piece of memory that a node reads, writes, or both.
-
-    Attributes
-    ----------
-    start, end : int
-        Addresses of device memory; the end is the first that does not belong to it.
-    reads, writes : bool
-        Both where only the address is known.
-    evidence : Evidence
-    """
+    """A piece of memory that a node reads, writes, or both."""
 
     start: int
     end: int
+    """Addresses of device memory; the end is the first that does not belong to it."""
     reads: bool
     writes: bool
+    """Both where only the address is known."""
     evidence: Evidence
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """All that a node touches.
-
-    Attributes
-    ----------
-    accesses : tuple of Access
-        They may overlap; what one of them writes is written.
-    why_unknown : str
-        Why the node may touch more than that, so that it is ordered against all others; empty where the accesses are all.
-    """
+    """All that a node touches."""
 
     accesses: tuple[Access, ...] = ()
+    """They may overlap; what one of them writes is written."""
     why_unknown: str = ""
+    """Why the node may touch more than that, so that it is ordered against all others; empty where the accesses are all."""
 
     @property
     def understood(self) -> bool:

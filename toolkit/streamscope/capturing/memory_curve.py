@@ -66,19 +66,10 @@ def memory_curve(
 ) -> MemoryCurve:
     """Return what more and more memory buys.
 
-    Parameters
-    ----------
-    memories : sequence of NodeMemory
-    capture : Edges
-        The edges of the capture.
-    pieces : iterable of Region
-        What the capture allocated, apart from each other.
-    results : iterable of int
-        Addresses of results: what they lie in is not used again.
-    speedup : callable
-        ``speedup(order)`` predicts how many times as fast as the capture an order is.
-    plain_bytes : int
-        What a plain call has in use at once.
+    ``pieces``: what the capture allocated, apart from each other.
+    ``results``: addresses of results: what they lie in is not used again.
+    ``speedup``: ``speedup(order)`` predicts how many times as fast as the capture an order is.
+    ``plain_bytes``: what a plain call has in use at once.
 
     Examples
     --------

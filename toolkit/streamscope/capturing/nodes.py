@@ -26,37 +26,24 @@ _HOST, _DEVICE, _ARRAY = 1, 2, 3  # CUmemorytype
 
 @dataclass(frozen=True)
 class LaunchableNode:
-    """A node that can be launched by itself.
-
-    Attributes
-    ----------
-    node : GraphNode
-    kind : LaunchKind
-        Copies between host and device are copies; a copy within the device is a kernel here, and so is a set.
-    bind : callable
-    parameters : tuple of Parameter
-        Those of a kernel.
-    function : int
-        The ``CUfunction`` of a kernel, 0 elsewhere.
-    memory : NodeMemory, optional
-        What a copy or set touches, on the host too; None for a kernel.
-    handle : int
-        Address of the captured node.
-    alone_ns : float, optional
-        How long it takes alone, where that was measured.
-    per_multiprocessor : int
-        Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say.
-    """
+    """A node that can be launched by itself."""
 
     node: GraphNode
     kind: LaunchKind
+    """Copies between host and device are copies; a copy within the device is a kernel here, and so is a set."""
     bind: Bind
     parameters: tuple[Parameter, ...] = ()
+    """Those of a kernel."""
     function: int = 0
+    """The ``CUfunction`` of a kernel, 0 elsewhere."""
     memory: NodeMemory | None = None
+    """What a copy or set touches, on the host too; None for a kernel."""
     handle: int = 0
+    """Address of the captured node."""
     alone_ns: float | None = None
+    """How long it takes alone, where that was measured."""
     per_multiprocessor: int = 0
+    """Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say."""
 
     @property
     def words(self) -> tuple[int, ...]:

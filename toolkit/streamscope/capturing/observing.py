@@ -47,15 +47,9 @@ def observed_writes(
     A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
     the nodes run again, and these nodes' writes are searched for everywhere.
 
-    Parameters
-    ----------
-    nodes : sequence of LaunchableNode
-    regions : sequence of Region
-        Sorted and apart from each other.
-    own : sequence of Region
-        Memory whose contents do not outlive a run. It is cleared before: the same values as in the run before would not show.
-    put_back : callable
-        Puts back what other memory held; called before each run and at the end.
+    ``regions``: sorted and apart from each other.
+    ``own``: memory whose contents do not outlive a run. It is cleared before: the same values as in the run before would not show.
+    ``put_back``: puts back what other memory held; called before each run and at the end.
     """
     lib = libraries()
     pool = lib.cupy.cuda.MemoryPool()  # Its memory is none of the regions', which may be CuPy's.
@@ -189,10 +183,7 @@ NOBODY = 2**32 - 1
 class _Lines:
     """A hash of each line of some regions, on the device, and what looks have found changed.
 
-    Parameters
-    ----------
-    regions : sequence of Region
-        Sorted and apart from each other.
+    ``regions``: sorted and apart from each other.
     """
 
     def __init__(self, regions: Sequence[Region]) -> None:
@@ -243,12 +234,8 @@ class _Lines:
 def rows_of_pieces(rows: npt.NDArray[np.uint32], starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32]) -> Found:
     """Return rows of changed lines, each with the number of the look that found it.
 
-    Parameters
-    ----------
-    rows : (n, 6) array
-        Number of the look, number of the piece, and a bit for each of its lines; sorted.
-    starts, sizes : array
-        Of each piece, in bytes.
+    ``rows``: of shape (n, 6): number of the look, number of the piece, and a bit for each of its lines; sorted.
+    ``starts`` and ``sizes``: of each piece, in bytes.
     """
     found: Found = []
     for part in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):

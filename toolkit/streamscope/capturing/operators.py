@@ -29,56 +29,35 @@ _WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
 
 @dataclass(frozen=True)
 class Operator:
-    """A PyTorch operator that launched something.
-
-    Attributes
-    ----------
-    name : str
-        As PyTorch writes it: ``"aten.addmm.default"``.
-    module : str
-        The path of the module that called it in the outermost one, as ``layer3.0.conv1``; of a backward pass, that of the forward pass,
-        or ``backward`` where it is not known. Empty outside modules.
-    line : UserLine
-        The user's.
-    nodes : tuple of int
-        Handles of what it launched.
-    reads, writes : tuple of Region
-        The extents of its tensors; one that is written counts as read, too.
-    allocated : range
-        Which of the allocations since the capture began were made while it ran: the first is 0.
-    why_unknown : str
-        Why its tensors are not all that it touches; empty where they are.
-    call : int
-        Its number among all calls of operators, those that launch nothing too.
-    trusted : bool
-        Whether its schema says all that it touches; the code of another one may use what no argument shows.
-    """
+    """A PyTorch operator that launched something."""
 
     name: str
+    """As PyTorch writes it: ``"aten.addmm.default"``."""
     module: str
+    """The path of the module that called it in the outermost one, as ``layer3.0.conv1``; of a backward pass, that of the forward pass, or
+    ``backward`` where it is not known. Empty outside modules."""
     line: UserLine
+    """The user's."""
     nodes: tuple[int, ...]
+    """Handles of what it launched."""
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
+    """The extents of its tensors; one that is written counts as read, too."""
     allocated: range
+    """Which of the allocations since the capture began were made while it ran: the first is 0."""
     why_unknown: str = ""
+    """Why its tensors are not all that it touches; empty where they are."""
     call: int = 0
+    """Its number among all calls of operators, those that launch nothing too."""
     trusted: bool = True
+    """Whether its schema says all that it touches; the code of another one may use what no argument shows."""
 
 
 class OperatorLog:
     """Lists the operators of a capture while it goes on, and keeps their tensors' memory, so that none is used twice.
 
-    Parameters
-    ----------
-    graph : GrowingGraph
-    counts : TorchCounts
-    workspaces : Workspaces
-    budget_bytes : int
-        How much may be kept of what the capture allocates.
-    apart : collection of int
-        Calls that go through ``threads``, by their number.
-    threads : ProductThreads, optional
+    ``budget_bytes``: how much may be kept of what the capture allocates.
+    ``apart``: calls that go through ``threads``, by their number.
     """
 
     def __init__(

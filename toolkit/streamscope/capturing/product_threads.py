@@ -20,11 +20,7 @@ WORKSPACES_BYTES = COUNT * 33 * 2**20
 class ProductThreads:
     """Calls operators in the next thread each time, on one stream.
 
-    Parameters
-    ----------
-    executors : sequence of ThreadPoolExecutor
-        Each with one thread.
-    stream : torch.cuda.Stream
+    ``executors``: each with one thread.
     """
 
     def __init__(self, executors: list[ThreadPoolExecutor], stream: Any) -> None:

@@ -19,12 +19,7 @@ from streamscope.kernels.library.libraries import libraries
 
 
 class SideStream:
-    """A stream, and the memory that libraries need on it; the next capture takes both over when this has gone.
-
-    Attributes
-    ----------
-    stream : torch.cuda.Stream
-    """
+    """A stream, and the memory that libraries need on it; the next capture takes both over when this has gone."""
 
     def __init__(self) -> None:
         torch = sys.modules["torch"]

@@ -42,25 +42,17 @@ ALIGNED = 256
 
 @dataclass(frozen=True)
 class State:
-    """Pieces of device memory with what they held.
-
-    Attributes
-    ----------
-    saved : list of (Region, array)
-        The array is in device memory or, where that was full, on the host.
-        Those come first that the captured code itself changes.
-    pool : object
-        Where the arrays' memory comes from, which goes when its pool goes.
-    changing : int
-        How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning rate.
-    overwritten : list of Region
-        Memory of others in which results lie that a run writes whole, whatever was there before, as with ``out=``.
-    """
+    """Pieces of device memory with what they held."""
 
     saved: list[tuple[Region, Any]]
+    """The array is in device memory or, where that was full, on the host. Those come first that the captured code itself changes."""
     pool: Any
+    """Where the arrays' memory comes from, which goes when its pool goes."""
     changing: int = 0
+    """How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning
+    rate."""
     overwritten: list[Region] = field(default_factory=list)
+    """Memory of others in which results lie that a run writes whole, whatever was there before, as with ``out=``."""
     _all: Moves = field(init=False, repr=False)
     _changes: Moves = field(init=False, repr=False)
 
@@ -123,21 +115,14 @@ def found_state(
 ) -> State:
     """Return the state of captured code; it is as before afterwards.
 
-    Parameters
-    ----------
-    addresses : iterable of int
-        What may be addresses of device memory: all words of the nodes' arguments.
-    accesses : iterable of Access
-        What the nodes are known to touch.
-    own : iterable of Region
-        Memory that the capture allocated, whose contents do not outlive a run.
-    results : sequence of Region
-        Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are not state.
-        In memory of others, which may be a weight that is returned, each element also has to be written with something else than 0.
-    outcome : callable
-        Returns these results, on the host.
-    run : callable
-        Runs the nodes once, until the device is done.
+    ``addresses``: what may be addresses of device memory: all words of the nodes' arguments.
+    ``accesses``: what the nodes are known to touch.
+    ``own``: memory that the capture allocated, whose contents do not outlive a run.
+    ``results``: where results of the function lie. Those that come out the same whatever was there before are written whole, so they are
+        not state. In memory of others, which may be a weight that is returned, each element also has to be written with something else than
+        0.
+    ``outcome``: returns these results, on the host.
+    ``run``: runs the nodes once, until the device is done.
     """
     # Copies come from a pool of their own: elsewhere they may lie beside what is looked at, and count as changed.
     pool = libraries().cupy.cuda.MemoryPool()
@@ -251,10 +236,7 @@ def bytes_at(start: int, end: int) -> Any:
 class Moves:
     """Copies between pieces of device memory, all in one launch on the current stream.
 
-    Parameters
-    ----------
-    moves : iterable of (int, Region)
-        Where each source begins, and its target; the target of source 0 is filled with zeros.
+    ``moves``: where each source begins, and its target; the target of source 0 is filled with zeros.
     """
 
     def __init__(self, moves: Iterable[tuple[int, Region]]) -> None:
@@ -276,13 +258,7 @@ def _moves_back(saved: Iterable[tuple[Region, Any]]) -> Moves:
 
 
 class Copies:
-    """Copies of pieces of device memory: in one array or, where device memory is almost full, on the host.
-
-    Attributes
-    ----------
-    values : list of array
-        Of each piece, in bytes.
-    """
+    """Copies of pieces of device memory: in one array or, where device memory is almost full, on the host."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
         cupy, sizes = libraries().cupy, [end - start for start, end in regions]
@@ -295,6 +271,7 @@ class Copies:
         self._whole = whole = cupy.zeros(nbytes, np.uint8)
         starts = [end - -(-size // ALIGNED) * ALIGNED for end, size in zip(ends, sizes, strict=True)]
         self.values = [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        """Of each piece, in bytes."""
         first = int(whole.data.ptr)
         Moves(
             (source, (first + start, first + start + size)) for (source, _), start, size in zip(regions, starts, sizes, strict=True)

@@ -44,34 +44,22 @@ CAPTURES_AT_MOST = 3
 
 @dataclass(frozen=True)
 class Taken:
-    """A captured graph, and what was learnt while the function ran.
-
-    Attributes
-    ----------
-    graph : int
-        Its address.
-    result : object
-        What the function returned.
-    kept : list
-        What must live as long as the graph.
-    own : list of Region
-        Memory that is the capture's own: what is there does not outlive a run.
-    allocated : Allocated
-    operators : list of Operator
-        Those of PyTorch that launched something, and CuPy's matrix products.
-    memory : MemoryHeld
-    constants : int
-        NumPy arrays that the function has put on the device.
-    """
+    """A captured graph, and what was learnt while the function ran."""
 
     graph: int
+    """Its address."""
     result: Any
+    """What the function returned."""
     kept: list[Any]
+    """What must live as long as the graph."""
     own: list[Region]
+    """Memory that is the capture's own: what is there does not outlive a run."""
     allocated: Allocated
     operators: list[Operator]
+    """Those of PyTorch that launched something, and CuPy's matrix products."""
     memory: MemoryHeld
     constants: int = 0
+    """NumPy arrays that the function has put on the device."""
 
 
 def take(
@@ -79,15 +67,9 @@ def take(
 ) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
     """Capture a function, and return its nodes with what each reads and writes.
 
-    Parameters
-    ----------
-    function : callable
-    inputs, results : sequence
-        What it is called with, and what it returned before.
-    extra_bytes : int, optional
-        What the capture may keep beyond what a plain call has in use.
-    restore : callable
-        Puts back what the inputs held, before the function is called again.
+    ``inputs`` and ``results``: what it is called with, and what it returned before.
+    ``extra_bytes``: what the capture may keep beyond what a plain call has in use.
+    ``restore``: puts back what the inputs held, before the function is called again.
     """
     through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 

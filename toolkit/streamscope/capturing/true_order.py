@@ -11,21 +11,10 @@ from streamscope.order.graph import Edges
 
 
 def true_order(memories: Sequence[NodeMemory], capture: Edges) -> Edges:
-    """Return the fewest edges that keep every order which memory asks for.
+    """Return the fewest edges that keep every order which memory asks for; none of them follows from others.
 
     Two nodes keep their order if the capture has one for them, and they touch the same memory, one of them writing. A node that is not
     understood keeps its order against all. So a capture that forks streams itself loses nothing.
-
-    Parameters
-    ----------
-    memories : sequence of NodeMemory
-    capture : Edges
-        The edges of the capture.
-
-    Returns
-    -------
-    Edges
-        None of them follows from others.
 
     Examples
     --------

@@ -46,20 +46,14 @@ _MADE_OF = {
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """What the arguments of a kernel lead to.
-
-    Attributes
-    ----------
-    types : tuple of str
-        Type of each argument, as the text has it.
-    read, written : frozenset of int
-        The arguments that lead to memory which is read, and which is written; `ANYWHERE` among them stands for memory that no argument
-        leads to.
-    """
+    """What the arguments of a kernel lead to."""
 
     types: tuple[str, ...]
+    """Type of each argument, as the text has it."""
     read: frozenset[int]
     written: frozenset[int]
+    """The arguments that lead to memory which is read, and which is written; `ANYWHERE` among them stands for memory that no argument leads
+    to."""
 
     @property
     def complete(self) -> bool:
@@ -174,19 +168,13 @@ def _effects(function: _Function, functions: dict[str, _Function], callers: tupl
 
 
 class _Flow:
-    """What each value of a function is made of.
-
-    Attributes
-    ----------
-    touching : list of (str, list of str, str)
-        The operations that may touch memory: name, operands, line.
-    lost : bool
-        Whether a line is none that can be followed.
-    """
+    """What each value of a function is made of."""
 
     def __init__(self, function: _Function) -> None:
         self.lost = False
+        """Whether a line is none that can be followed."""
         self.touching: list[tuple[str, list[str], str]] = []
+        """The operations that may touch memory: name, operands, line."""
         self._into: defaultdict[str, set[str]] = defaultdict(set)
         self._origins: defaultdict[str, set[int]] = defaultdict(set)
         self._blocks = dict(_blocks(function.lines))

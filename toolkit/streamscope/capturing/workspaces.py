@@ -12,16 +12,11 @@ from streamscope.capturing.memory import Region
 
 
 class Workspaces:
-    """Notes what each operator of a plain call allocates besides its results, and which generators of the user's operators draw from.
-
-    Attributes
-    ----------
-    generators : list of torch.Generator
-        Each once; PyTorch's own is not among them.
-    """
+    """Notes what each operator of a plain call allocates besides its results, and which generators of the user's operators draw from."""
 
     def __init__(self, counts: TorchCounts) -> None:
         self.generators: list[Any] = []
+        """Each once; PyTorch's own is not among them."""
         self._counts = counts
         self._calls: list[tuple[range, tuple[int, ...]]] = []
         self._sizes: list[tuple[int, ...]] = []

@@ -28,18 +28,12 @@ MakePlan = Callable[[Sequence[Operation], StreamOf], Plan]
 
 @dataclass(frozen=True)
 class Schedule:
-    """In which order operations are issued, and where.
-
-    Attributes
-    ----------
-    order : tuple of int
-        Positions of operations in the program.
-    streams : mapping of (operation, part) to int
-        The compute stream of each launch; that of a copy does not count.
-    """
+    """In which order operations are issued, and where."""
 
     order: tuple[int, ...]
+    """Positions of operations in the program."""
     streams: Mapping[tuple[int, int], int]
+    """The compute stream of each launch; that of a copy does not count."""
 
     def stream_of(self, launch: Launch) -> int:
         """Return the compute stream of a launch."""
@@ -56,17 +50,12 @@ class OrderingCosts:
     """Times that ordering costs beside the kernels themselves, in ns.
 
     The host's calls do not count, or short kernels would never be spread.
-
-    Attributes
-    ----------
-    gap_ns : float
-        From the end of the work before a kernel to its start.
-    crossing_ns : float
-        On top of that, where that work is on another stream.
     """
 
     gap_ns: float
+    """From the end of the work before a kernel to its start."""
     crossing_ns: float
+    """On top of that, where that work is on another stream."""
 
 
 def on_streams(model: CostModel) -> OrderingCosts:

@@ -31,41 +31,26 @@ Launch = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Slot:
-    """The memory that an argument is in while captured code runs.
-
-    Attributes
-    ----------
-    path : str
-        The argument, as errors name it.
-    memory : array
-    own : bool
-        Whether the memory is ours. Else it is the array that was given when the function was captured.
-    changed : bool
-        Whether the function writes to it, so that a plain call would have changed the argument.
-    shared : bool
-        Whether it overlaps with another argument, and one of the two is changed: neither can be copied into then.
-    """
+    """The memory that an argument is in while captured code runs."""
 
     path: str
+    """The argument, as errors name it."""
     memory: Any
     own: bool
+    """Whether the memory is ours. Else it is the array that was given when the function was captured."""
     changed: bool
+    """Whether the function writes to it, so that a plain call would have changed the argument."""
     shared: bool = False
+    """Whether it overlaps with another argument, and one of the two is changed: neither can be copied into then."""
 
 
 @dataclass(frozen=True)
 class Returned:
-    """What the function returns.
-
-    Attributes
-    ----------
-    tree : Tree
-    given : mapping of int to int
-        Results that are arguments: for the number of the result, that of the argument.
-    """
+    """What the function returns."""
 
     tree: Tree
     given: Mapping[int, int]
+    """Results that are arguments: for the number of the result, that of the argument."""
 
     @classmethod
     def of(cls, value: object, arguments: Sequence[Any]) -> tuple[list[Any], Returned]:
@@ -77,39 +62,25 @@ class Returned:
 
 @dataclass
 class CapturedCall:
-    """Captured code that is called like the function.
-
-    Attributes
-    ----------
-    name : str
-    tree : Tree
-        Of the arguments.
-    slots : sequence of Slot
-    returned : Returned
-    results : sequence of array
-        Where the captured code leaves what it returns.
-    launch : callable
-        ``launch(stream)`` puts one run on a stream.
-    fresh : bool
-        Whether results are copied, so that the next call does not change them.
-    random : sequence of Philox
-        Where the function reads what its random numbers begin with, for each generator that it draws from.
-    mode : Mode
-        In which it was captured.
-    given : sequence of Given
-        The numbers that kernels were given of the optimisers that step.
-    """
+    """Captured code that is called like the function."""
 
     name: str
     tree: Tree
+    """Of the arguments."""
     slots: Sequence[Slot]
     returned: Returned
     results: Sequence[Any]
+    """Where the captured code leaves what it returns."""
     launch: Launch
+    """``launch(stream)`` puts one run on a stream."""
     fresh: bool = True
+    """Whether results are copied, so that the next call does not change them."""
     random: Sequence[Philox] = ()
+    """Where the function reads what its random numbers begin with, for each generator that it draws from."""
     mode: Mode = PLAIN_MODE
+    """In which it was captured."""
     given: Sequence[Given] = ()
+    """The numbers that kernels were given of the optimisers that step."""
     _last: int | None = None
     _done: CudaEvent | None = None
     _lock: RLock = field(default_factory=RLock)

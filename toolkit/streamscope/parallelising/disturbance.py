@@ -76,18 +76,8 @@ extern "C" __global__ void neighbour(unsigned int duration_ns)
 class Disturbed:
     """The order of captured code as a graph with kernels of ours around each node.
 
-    Parameters
-    ----------
-    program : Program
-        Captured; the order is the one that its operations ask for.
-    device : CudaDevice
-    random : Generator
-        Draws the priorities of streams.
-
-    Attributes
-    ----------
-    prepared : Prepared
-        Its runs are disturbed as `hold_back` said last.
+    ``program``: captured; the order is the one that its operations ask for.
+    ``random``: draws the priorities of streams.
     """
 
     def __init__(self, program: Program, device: Any, random: np.random.Generator) -> None:
@@ -98,6 +88,7 @@ class Disturbed:
         plan = self._plan(program)
         streams = {lane: device.stream(name, priority=int(random.integers(PRIORITIES))) for lane, name in enumerate(plan.lanes)}
         self.prepared = Prepared(plan, device, streams=streams)
+        """Its runs are disturbed as `hold_back` said last."""
         # Never issued one by one: if something hangs, the host would wait for room to launch the rest.
         self.prepared.capture()
 

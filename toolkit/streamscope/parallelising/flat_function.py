@@ -22,31 +22,20 @@ from streamscope.words import listed
 
 @dataclass
 class FlatFunction:
-    """A function of arrays alone, which returns arrays alone, made of one of trees.
-
-    Attributes
-    ----------
-    function : callable
-    calls : Calls
-    tree : Tree
-        Of the arguments.
-    returned : Returned, optional
-        What the last call returned.
-    failed : Exception, optional
-        What the function raised while it was captured.
-    optimisers : list
-        Those of PyTorch's that there are; none but while the function is captured.
-    given : list of Given
-        The same with the numbers that they had when the function was captured.
-    """
+    """A function of arrays alone, which returns arrays alone, made of one of trees."""
 
     function: Callable[..., Any]
     calls: Calls
     tree: Tree
+    """Of the arguments."""
     returned: Returned | None = None
+    """What the last call returned."""
     failed: Exception | None = field(default=None, repr=False)
+    """What the function raised while it was captured."""
     optimisers: list[Any] = field(default_factory=list, repr=False)
+    """Those of PyTorch's that there are; none but while the function is captured."""
     given: list[Given] = field(default_factory=list, repr=False)
+    """The same with the numbers that they had when the function was captured."""
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Call the function; whatever it returns beside arrays must be the same each time."""

@@ -39,10 +39,7 @@ MOST_NUMBERS = 10_000
 class KeptState:
     """Saves what there is when it is made; `called` tells it that the function was called for the first time.
 
-    Parameters
-    ----------
-    arguments : object
-        What the function is called with, which may hold generators of random numbers that nothing else does.
+    ``arguments``: what the function is called with, which may hold generators of random numbers that nothing else does.
     """
 
     def __init__(self, arguments: object = None) -> None:

@@ -40,25 +40,17 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class ProvedOutput:
-    """How equal one output was.
-
-    Attributes
-    ----------
-    name : str
-        ``"output 0"``, or ``"state"``: what the function changes besides.
-    self_difference : float
-        How far the capture was from itself at most, as an absolute difference; 0 where it was equal in each bit. Of state, which has no
-        dtype, the number of bytes.
-    difference : float
-        How far the new order was from the capture at most, likewise.
-    holds : bool
-        It was equal in each bit or, where the capture is not equal to itself, within what results of other code may be off.
-    """
+    """How equal one output was."""
 
     name: str
+    """``"output 0"``, or ``"state"``: what the function changes besides."""
     self_difference: float
+    """How far the capture was from itself at most, as an absolute difference; 0 where it was equal in each bit. Of state, which has no
+    dtype, the number of bytes."""
     difference: float
+    """How far the new order was from the capture at most, likewise."""
     holds: bool
+    """It was equal in each bit or, where the capture is not equal to itself, within what results of other code may be off."""
 
 
 @dataclass(frozen=True)
@@ -136,19 +128,11 @@ def prove(
     Each input is run by the capture, and by the new order, with neighbours that fill the GPU and copy; most also by the true order with
     nodes held back at random and streams of random priorities. The first input is the given one, the others are made like it.
 
-    Parameters
-    ----------
-    captured : CapturedFunction
-    prepared : Prepared
-        The new order.
-    inputs : int
-        How many inputs are tried.
-    sequential : Prepared, optional
-        The capture as it was; prepared here where it is not given.
-    sequential_us : float
-        How long a run of the capture takes, in µs, from which the time limit of runs follows.
-    seed : int
-        Of all that is drawn.
+    ``prepared``: the new order.
+    ``inputs``: how many inputs are tried.
+    ``sequential``: the capture as it was; prepared here where it is not given.
+    ``sequential_us``: how long a run of the capture takes, in µs, from which the time limit of runs follows.
+    ``seed``: of all that is drawn.
 
     Raises
     ------

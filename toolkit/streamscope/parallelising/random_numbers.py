@@ -27,21 +27,14 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Philox:
-    """Where captured code reads seed and offset.
-
-    Attributes
-    ----------
-    generator : torch.Generator
-    seed, offset : torch.Tensor
-        The two words, as tensors of one int64 element.
-    increment : int
-        By how much a run moves the offset on.
-    """
+    """Where captured code reads seed and offset."""
 
     generator: Any
     seed: Any
     offset: Any
+    """The two words, as tensors of one int64 element."""
     increment: int
+    """By how much a run moves the offset on."""
 
     def draw(self) -> None:
         """Fill the words from the generator, on PyTorch's current stream, and move the generator on, as a plain call does."""

@@ -57,22 +57,14 @@ class Held(Constant):
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A container.
-
-    Attributes
-    ----------
-    kind : type
-    names : tuple
-        The key, index or field of each part; of a set, the number in its order.
-    parts : tuple of Tree
-    shell : MutableMapping, optional
-        A copy of a mapping that knows more than its parts, such as a ``defaultdict``, with None for each.
-    """
+    """A container."""
 
     kind: type
     names: tuple[Any, ...]
+    """The key, index or field of each part; of a set, the number in its order."""
     parts: tuple[Tree, ...]
     shell: MutableMapping[Any, Any] | None = None
+    """A copy of a mapping that knows more than its parts, such as a ``defaultdict``, with None for each."""
 
 
 Tree = Array | Constant | Branch

@@ -263,17 +263,11 @@ class Symbol:
 
 
 class SymbolView(Symbol):
-    """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable.
-
-    Attributes
-    ----------
-    base : Symbol
-        The variable.
-    view : View
-    """
+    """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable."""
 
     def __init__(self, base: Symbol, view: View) -> None:
         self.base = base
+        """The variable."""
         self.view = view
         self.tracer = base.tracer
         self.id = base.id

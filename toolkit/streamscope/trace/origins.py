@@ -124,10 +124,7 @@ class Origins:
     def wait_rows(self, spans: SpanTable) -> tuple[IntArray, IntArray]:
         """Return the waits as rows of a table of spans: what was waited for, and what waited; those whose spans are missing are left out.
 
-        Parameters
-        ----------
-        spans : SpanTable
-            Of the same run. Kernels, copies and host functions are looked at.
+        ``spans``: of the same run. Kernels, copies and host functions are looked at.
         """
         by_operation = self._rows_of_pairs(self.waits, spans)
         known = (self.row_waits < len(spans)).all(axis=1)

@@ -98,17 +98,12 @@ class KeptPrograms:
 
 
 class PreparedPrograms:
-    """Runs the programs of one engine.
-
-    Attributes
-    ----------
-    runs, prepared : int
-        Runs that were asked for, and programs that were prepared for them.
-    """
+    """Runs the programs of one engine."""
 
     def __init__(self, issuer: Issuer, engine: str, streams: int | None) -> None:
         self.kept = KeptPrograms(issuer.device)
         self.runs = self.prepared = 0
+        """Runs that were asked for, and programs that were prepared for them."""
         self._issuer = issuer
         self._engine = engine
         """How programs run."""

@@ -75,16 +75,9 @@ def bind(
 ) -> CudaCall:
     """Prepare the launch of an element-wise kernel.
 
-    Parameters
-    ----------
-    bench : CudaBench
-    signature : Signature
-    arrays : sequence of CuPy array
-        The operands that are arrays, in order, and the result.
-    scalars : mapping of str to number
-        The other operands, by name.
-    variant : Variant, optional
-        By default the one that tuning has chosen on the bench's device, where it has.
+    ``arrays``: the operands that are arrays, in order, and the result.
+    ``scalars``: the other operands, by name.
+    ``variant``: by default the one that tuning has chosen on the bench's device, where it has.
     """
     shapes, addresses = [array.shape for array in arrays], [array.data.ptr for array in arrays]
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
