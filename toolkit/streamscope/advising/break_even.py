@@ -184,7 +184,7 @@ class _Line:
         return self.length_ns + (other.at(self.length_ns) - self.makespan_ns) / (self.kernels - other.kernels)
 
 
-def corners(makespan_ns: Callable[[float], float], low_ns: float = 1.0, high_ns: float = 10 * LONGEST_NS) -> tuple[Array, Array]:
+def corners(makespan_ns: Callable[[float], float]) -> tuple[Array, Array]:
     """Return the corners of a makespan over kernel length, the ends among them: lengths and makespans, between which it is straight.
 
     A makespan is that of the longest of many paths, and the length of a path grows by the number of its kernels. So lines with ever more
@@ -203,7 +203,7 @@ def corners(makespan_ns: Callable[[float], float], low_ns: float = 1.0, high_ns:
             return [middle]
         return [*between(left, middle, depth - 1), middle, *between(middle, right, depth - 1)]
 
-    first, last = line(low_ns), line(high_ns, -STEP_NS)
+    first, last = line(1.0), line(10 * LONGEST_NS, -STEP_NS)
     found = [first, *between(first, last), last]
     return np.array([one.length_ns for one in found]), np.array([one.makespan_ns for one in found])
 

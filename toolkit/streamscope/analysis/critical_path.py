@@ -106,12 +106,10 @@ def critical_path(trace: Trace) -> CriticalPath:
 
     Examples
     --------
-    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, operation=0, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
-    >>> builder.add(SpanKind.SYNC, "wait", "host", 3_000, 27_000)
-    >>> path = ss.analysis.critical_path(Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200"))))
+    >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0),
+    ...                      ("sync", "wait", "host", 3_000, 27_000))
+    >>> path = ss.analysis.critical_path(Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200"))))
     >>> [(int(start), int(end), ss.analysis.Bound(bound).name) for start, end, bound in zip(path.start_ns, path.end_ns, path.bound)]
     [(0, 5000, 'LAUNCH'), (5000, 25000, 'KERNEL'), (25000, 27000, 'HOST')]
     """

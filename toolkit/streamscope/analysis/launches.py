@@ -164,11 +164,9 @@ def call_times_ns(spans: SpanTable) -> IntArray:
 
     Examples
     --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
-    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 9, correlation=1)
-    >>> ss.analysis.call_times_ns(builder.build()).tolist()
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 9, 1))
+    >>> ss.analysis.call_times_ns(spans).tolist()
     [3, 5]
     """
     return spans.duration_ns[spans.is_kind(CALL_KINDS)]

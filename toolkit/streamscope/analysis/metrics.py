@@ -136,11 +136,9 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
 
     Examples
     --------
-    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
-    >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+    >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+    >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
     >>> metrics = ss.analysis.measure(trace, [40_000, 41_000, 39_000])
     >>> metrics.makespan_us, metrics.gpu_busy_us, metrics.busy_fraction, metrics.launch_latency_us
     (40.0, 20.0, 0.5, 5.0)

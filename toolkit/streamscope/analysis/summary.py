@@ -195,10 +195,9 @@ class Summary:
 
         Examples
         --------
-        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-        >>> builder = SpanBuilder(["host", "main"])
-        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000)
-        >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("kernel", "a", "main", 5_000, 25_000))
+        >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200")))
         >>> found = ss.analysis.summary(trace).to_dict()
         >>> found["span_us"], found["overlap"], found["launch_latency_us"]
         (20.0, 0.0, {'median': None, 'p95': None})

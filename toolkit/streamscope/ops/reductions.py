@@ -33,18 +33,10 @@ class Reduction:
     Apply it, inside a program, to a variable: ``operator(x)``, ``operator(x, axis=1)``, ``operator(x, axis=(0, 2), keepdims=True)``; with
     ``out=c, request="add"`` the result is added to what is in ``c``.
 
-    Parameters
-    ----------
-    name : str
-    summary : str
-        One sentence, for its documentation.
-    reducer : Reducer
-    reference : callable
-        NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
-    order : float
-        Of a norm.
-    exact : bool
-        The result of half is float32, for what goes on computing with it.
+    ``summary``: one sentence, for its documentation.
+    ``reference``: NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
+    ``order``: of a norm.
+    ``exact``: the result of half is float32, for what goes on computing with it.
     """
 
     def __init__(

@@ -49,16 +49,10 @@ class Softmax:
     Apply it, inside a program, to a variable: ``operator(x)`` along the last axis, ``operator(x, axis=0)`` along another; with
     ``out=c, request="add"`` the result is added to what is in ``c``.
 
-    Parameters
-    ----------
-    name : str
-        Of the kernel; that of its gradient's is ``name_gradient``.
-    summary : str
-        One sentence, for its documentation.
-    function : callable
-        NumPy function ``function(x, axis)`` that means the same.
-    gradient : callable
-        NumPy function ``gradient(dy, y, axis)`` of its gradient, from its result ``y``.
+    ``name``: of the kernel; that of its gradient's is ``name_gradient``.
+    ``summary``: one sentence, for its documentation.
+    ``function``: NumPy function ``function(x, axis)`` that means the same.
+    ``gradient``: NumPy function ``gradient(dy, y, axis)`` of its gradient, from its result ``y``.
     """
 
     def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:

@@ -121,11 +121,9 @@ class Trace(display.Shown):
 
         Examples
         --------
-        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-        >>> builder = SpanBuilder(["host", "main"])
-        >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, operation=0, correlation=0)
-        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
-        >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
         >>> trace.to_pandas()[["kind", "name", "lane", "start_ns", "end_ns"]]
              kind name  lane  start_ns  end_ns
         0  launch    a  host         0    3000
@@ -336,11 +334,9 @@ class Trace(display.Shown):
 
         Examples
         --------
-        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-        >>> builder = SpanBuilder(["host", "main"])
-        >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, operation=0, correlation=0)
-        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
-        >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
         >>> read = ss.Trace.from_parquet(trace.to_parquet("step.parquet"))
         >>> read.info == trace.info
         True

@@ -20,7 +20,7 @@ from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
 from streamscope.interrupts import Alive, Finaliser, when_gone
 from streamscope.kernels.compile.cubin import FORMAT, Cubin
-from streamscope.kernels.compile.cubin_folder import LOCK, MOST_BYTES, CubinFolder
+from streamscope.kernels.compile.cubin_folder import LOCK, CubinFolder
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
 from streamscope.kernels.source import KernelSource
 
@@ -116,8 +116,8 @@ class KernelCache:
     No lock is held while anything is compiled: who compiles a kernel has a claim on its key, others look again until it is there.
     """
 
-    def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
-        self.folder = CubinFolder(path, most_bytes, why_none)
+    def __init__(self, path: Path | None, why_none: str = "") -> None:
+        self.folder = CubinFolder(path, why_none=why_none)
         self.claims = Claims(None if path is None else path / LOCK)
         self._memory: OrderedDict[str, Cubin] = OrderedDict()
         self._mutex = threading.Lock()
