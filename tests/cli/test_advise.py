@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.test_cli import check_refused
 
 import streamscope
 from streamscope.advising import advice as advising
@@ -86,12 +87,7 @@ def test_advise_takes_captured_code(capsys):
 )
 def test_wrong_usage_exits_with_2(arguments, message, hint, capsys):
     assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith("error: ")
-    assert message in first
-    assert hint in second
+    check_refused(capsys, message, hint)
 
 
 def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, capsys):

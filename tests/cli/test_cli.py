@@ -72,6 +72,17 @@ FAILURES = {
 }  # fmt: skip
 
 
+def check_refused(capsys, message, hint=""):
+    """Check that a command printed an error and a hint, and nothing else."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
 def check_failure(code, out, err, expected):
     _, expected_code, message, hint = expected
     assert code == expected_code, err

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.cli.test_cli import check_refused
 
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
@@ -32,12 +33,7 @@ def refused(folder, capsys, message, code=1):
     with suppress(OSError):
         before = files_in(folder)
     assert main((*CHAIN, "--out", str(folder))) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith("error: ")
-    assert message in first
-    assert second.startswith("hint: ")
+    check_refused(capsys, message)
     assert before is None or files_in(folder) == before
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.cli.test_cli import check_refused
 
 import streamscope as ss
 from streamscope import display
@@ -109,12 +110,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path, capsys, command, content, mes
         source.write_bytes(content)
     target = [str(tmp_path / "out.md")] if command == ("convert",) else []
     assert main([*command, str(source), *target]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith("error: ")
-    assert message in first
-    assert second.startswith("hint: ")
+    check_refused(capsys, message)
     assert not (tmp_path / "out.md").exists()
 
 
@@ -258,12 +254,7 @@ def test_a_prediction_is_that_of_python(run_path, options, capsys):
 )
 def test_what_cannot_be_supposed_is_one_line(run_path, options, code, message, capsys):
     assert main(["what-if", str(run_path), *options]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith("error: ")
-    assert message in first
-    assert second.startswith("hint: ")
+    check_refused(capsys, message)
 
 
 def test_kernels_of_one_short_name_are_told_apart_and_numbers_are_whole_at_80_columns(tmp_path, capsys, monkeypatch):

@@ -30,9 +30,9 @@ SMALL = {
 }
 
 
-def prepared_workload(name: str, engine: str) -> Prepared:
+def prepared_workload(name: str, engine: str, kind: type[SimulatedDevice] = SimulatedDevice) -> Prepared:
     function, inputs = WORKLOADS[name].build(**SMALL[name])
-    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice())
+    prepared = prepare_traced(function.trace(*inputs), engine, kind())
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()
@@ -48,15 +48,23 @@ def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
     start = device.now_ns()
     prepared.run()
     prepared.wait()
-    return {(record.operation, record.part): (record.start_ns - start, record.end_ns - start) for record in device.log}
+    return of_launches(((record.operation, record.part), record.start_ns - start, record.end_ns - start) for record in device.log)
 
 
-def device_spans(trace):
+def of_launches(kernels):
+    """Return from when to when the kernels of each launch ran."""
+    found = {}
+    for key, start, end in kernels:
+        first, last = found.get(key, (start, end))
+        found[key] = (min(first, start), max(last, end))
+    return found
+
+
+def device_spans(trace, basis=None):
     spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
-    return {
-        (int(operation), int(part)): (int(start), int(end))
-        for operation, part, start, end in zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
-    }
+    spans = spans if basis is None else spans.select(spans.basis == basis)
+    columns = zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
+    return of_launches(((int(operation), int(part)), int(start), int(end)) for operation, part, start, end in columns)
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recording.test_events import SMALL
+from tests.recording.test_events import SMALL, device_spans, truth
+from tests.recording.test_events import prepared_workload as prepared_on
 
 from streamscope.devices.cuda.stamps import Slots
 from streamscope.devices.cuda.timer import TimerClock
@@ -19,7 +20,7 @@ from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue
-from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import events, passes, stamps
@@ -30,7 +31,6 @@ from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
 from streamscope.recording.stamps import StampRecorder, stamp_excess_ns, stamping_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.words import time_text
-from streamscope.workloads import WORKLOADS
 
 EPOCH_NS = 1_790_000_000_000_000_000
 """What the device's timer counts from; no float holds such a number and its nanoseconds."""
@@ -108,40 +108,7 @@ def stamping(monkeypatch):
 
 
 def prepared_workload(name: str, engine: str) -> Prepared:
-    function, inputs = WORKLOADS[name].build(**SMALL[name])
-    prepared = prepare_traced(function.trace(*inputs), engine, StampingDevice())
-    for _ in range(3):
-        prepared.load(inputs)
-        prepared.run()
-        prepared.wait()
-    return prepared
-
-
-def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
-    """Return start and end of each launch of an unrecorded run, since its first call."""
-    device = prepared.device
-    device.log.clear()
-    device.log.enabled = True
-    start = device.now_ns()
-    prepared.run()
-    prepared.wait()
-    return of_launches(((record.operation, record.part), record.start_ns - start, record.end_ns - start) for record in device.log)
-
-
-def of_launches(kernels):
-    """Return from when to when the kernels of each launch ran."""
-    found = {}
-    for key, start, end in kernels:
-        first, last = found.get(key, (start, end))
-        found[key] = (min(first, start), max(last, end))
-    return found
-
-
-def device_spans(trace, basis=None):
-    spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
-    spans = spans if basis is None else spans.select(spans.basis == basis)
-    columns = zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
-    return of_launches(((int(operation), int(part)), int(start), int(end)) for operation, part, start, end in columns)
+    return prepared_on(name, engine, StampingDevice)
 
 
 @pytest.mark.usefixtures("stamping")
