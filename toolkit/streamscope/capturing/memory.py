@@ -20,7 +20,6 @@ class Evidence(Enum):
     ALLOCATED = "allocated while its operator ran"
     PROTOTYPE = "the kernel's prototype"
     TRITON = "Triton's analysis of the kernel"
-    OBSERVED = "seen when the nodes ran one by one"
     POINTER = "a pointer in the arguments, used in an unknown way"
 
 
