@@ -50,7 +50,6 @@ from streamscope.ops.binary import not_equal as not_equal
 from streamscope.ops.binary import power as power
 from streamscope.ops.binary import right_shift as right_shift
 from streamscope.ops.binary import subtract as subtract
-from streamscope.ops.conversion import astype as astype
 from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.cumulative import cumsum as cumsum
@@ -77,6 +76,7 @@ from streamscope.ops.reductions import nansum as nansum
 from streamscope.ops.reductions import norm as norm
 from streamscope.ops.reductions import prod as prod
 from streamscope.ops.reductions import sum as sum
+from streamscope.ops.selection import astype as astype
 from streamscope.ops.selection import clip as clip
 from streamscope.ops.selection import where as where
 from streamscope.ops.softmaxes import log_softmax as log_softmax

@@ -15,7 +15,7 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, Rows, joined, rows_of
 from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.ops.application import require, specs_of
-from streamscope.ops.conversion import astype
+from streamscope.ops.selection import astype
 from streamscope.ops.views import expand_dims, ravel
 from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol

@@ -14,11 +14,11 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops import activations, binary, indexing, reductions, selection, unary, views
 from streamscope.ops.application import require
-from streamscope.ops.conversion import astype
 from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.joining import concatenate, stack
 from streamscope.ops.linear import matmul
+from streamscope.ops.selection import astype
 from streamscope.ops.takes import take
 from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
