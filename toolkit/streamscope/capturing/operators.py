@@ -15,7 +15,7 @@ from streamscope.capturing.dispatching import OtherThreads, listening, storages_
 from streamscope.capturing.growing_graph import GrowingGraph
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
-from streamscope.capturing.product_threads import ProductThreads
+from streamscope.capturing.side_streams import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.frames import is_ours
 from streamscope.program.user_line import UserLine, UserLines

@@ -1,4 +1,4 @@
-"""Streams that PyTorch code is captured on, each with memory of its own for the workspaces of cuBLAS.
+"""Streams that PyTorch code is captured on, and threads that call its matrix products, with workspaces of cuBLAS that nobody shares.
 
 PyTorch keeps a workspace for each thread and stream. It gives all of them back when somebody clears them, as torch.compile does with
 ``mode="reduce-overhead"``; captured products would then write to memory that others got. In a pool of its own, nobody else gets it. The
@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from itertools import cycle
 from typing import Any
 
 from streamscope.interrupts import deferred, when_gone
 from streamscope.kernels.library.libraries import libraries
+
+THREADS = 4
+WORKSPACES_BYTES = THREADS * 33 * 2**20
+"""What the threads' workspaces take at most on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
 
 
 class SideStream:
@@ -92,3 +99,41 @@ def _in_autograds_thread() -> Any:
             return gradient, None
 
     return InBackward
+
+
+class ProductThreads:
+    """Calls operators in the next thread each time, on one stream: matrix products of one thread share a workspace.
+
+    ``executors``: each with one thread.
+    """
+
+    def __init__(self, executors: list[ThreadPoolExecutor], stream: Any) -> None:
+        self._executors, self._stream = cycle(executors), stream
+        self.numbers: set[int] = set()
+        """Of the threads, as the system has them; each is known from its first call on."""
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator, as it would be called in this thread."""
+        inner = sys.modules["torch"]._C  # noqa: SLF001 — no public way, here and below
+        keys = inner._dispatch_tls_local_include_set(), inner._dispatch_tls_local_exclude_set()  # noqa: SLF001 — as above
+        return next(self._executors).submit(self._called, keys, function, args, kwargs).result()
+
+    def _called(self, keys: tuple[Any, Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        torch = sys.modules["torch"]
+        self.numbers.add(threading.get_native_id())
+        # A dispatch mode hears of an operator when autograd is done with it. A new thread does not know that.
+        with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._ForceDispatchKeyGuard(*keys):  # noqa: SLF001 — no public way
+            return function(*args, **kwargs)
+
+
+@contextmanager
+def product_threads(lent: SideStream) -> Iterator[ProductThreads]:
+    """Start the threads, whose workspaces on the stream are there when the block begins."""
+    torch = sys.modules["torch"]
+    with ExitStack() as stack:
+        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(THREADS)]
+        threads = ProductThreads(executors, lent.stream)
+        lent.stream.wait_stream(torch.cuda.current_stream())
+        for _ in executors:
+            threads.call(lent.products, (), {})
+        yield threads

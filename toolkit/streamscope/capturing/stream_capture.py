@@ -29,8 +29,7 @@ from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region, united
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
-from streamscope.capturing.product_threads import WORKSPACES_BYTES, product_threads
-from streamscope.capturing.side_streams import SideStream
+from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
