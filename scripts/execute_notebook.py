@@ -89,7 +89,7 @@ class _Words(HTMLParser):
                 self.words += _Words(base64.b64decode((value or "")[len(DATA_URI) :]).decode()).words
 
     def handle_data(self, data: str) -> None:
-        if self.cdata_elem is None:  # A style sheet has no words.
+        if self.cdata_elem != "style":  # A style sheet has no words. Newer versions of Python have titles here, too.
             self.words.append(data)
 
 

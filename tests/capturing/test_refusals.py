@@ -100,6 +100,7 @@ LEGACY = "CUDA error: operation would make the legacy stream depend on a capturi
     ("file", "name", "text", "said"),
     [
         ("torch/autograd/graph.py", "_engine_run_backward", LEGACY, "del loss"),
+        ("torch/autograd/graph.py", "_engine_run_backward", "The AccumulateGrad node's stream does not match the stream", "del loss"),
         ("torch/autograd/graph.py", "another", LEGACY, "default stream; launch it on the current one"),
         ("torch/_inductor/cudagraph_trees.py", "run", REFUSED, "captures a CUDA graph itself"),
         ("torch/cuda/graphs.py", "capture_begin", REFUSED, "captures a CUDA graph itself"),

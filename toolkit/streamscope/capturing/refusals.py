@@ -28,6 +28,7 @@ _HINTS = {
     "unjoined": "wait for your own streams before you return: torch.cuda.current_stream().wait_stream(stream)",
     "D2H transfers are disallowed": "leave out what asks for values on the host: .get(), int(x), if of an array, x[mask], nonzero",
     "H2D transfers are disallowed": "leave out .set(), or write cupy.asarray(values), which the capture keeps as a constant",
+    "AccumulateGrad": GRAPH_HINT,
     "createOrIncrefPool": "start Python without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF",
 }
 """What to do, by words of an error of PyTorch's, CuPy's or CUDA's."""
