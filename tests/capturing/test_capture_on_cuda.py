@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.capturing.test_orders_on_cuda import runs_right
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
@@ -29,12 +30,7 @@ def fifty_calls(x):
 def test_a_cupy_function_gives_what_a_plain_call_gives(cupy, engine):
     captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
     prepared = ss.prepare(captured.trace(), engine=engine, device=ss.open_device("cuda"))
-    for _ in range(4):
-        captured.clear_outputs()
-        prepared.run()
-        prepared.wait()
-        for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
-            np.testing.assert_array_equal(found, expected)
+    runs_right(captured, prepared)
     assert prepared.notes == [prepared.plan.chosen] * bool(prepared.plan.chosen)
     assert not prepared.plan.chosen or engine == "graph-dual"
 

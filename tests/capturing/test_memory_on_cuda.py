@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
+from tests.capturing.test_orders_on_cuda import runs_right
 
 import streamscope as ss
 from streamscope.capturing.memory import Evidence
@@ -25,12 +25,7 @@ def before(captured):
 def assert_equal_under_all_engines(captured):
     for name in ("async", "dual", "graph", "graph-dual"):
         prepared = ss.prepare(captured.trace(), engine=name, device=ss.open_device("cuda"))
-        for _ in range(3):
-            captured.clear_outputs()
-            prepared.run()
-            prepared.wait()
-            for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
-                np.testing.assert_array_equal(found, expected)
+        runs_right(captured, prepared)
 
 
 def branches(torch, count, *, layers=1, compiled=False):
@@ -197,10 +192,5 @@ def test_workspaces_of_products_stay_the_captures_own_when_pytorch_clears_its(to
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     others = [torch.full((size,), 7.0, device="cuda") for size in [1 << 18] * 100 + [1 << 20] * 40 + [1 << 23] * 8]
-    for _ in range(3):
-        captured.clear_outputs()
-        prepared.run()
-        prepared.wait()
-        for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
-            np.testing.assert_array_equal(found, expected)
+    runs_right(captured, prepared)
     assert all(bool((one == 7).all()) for one in others)

@@ -53,6 +53,7 @@ def branch_edges(count):
 
 
 def runs_right(captured, prepared):
+    """Check that runs of captured code give what a plain call gives, each time."""
     for _ in range(4):
         captured.clear_outputs()
         prepared.run()
