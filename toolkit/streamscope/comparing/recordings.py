@@ -51,12 +51,11 @@ def recorded_traces(
     ``prepared``: by engine.
     ``begin``: told of each engine before it is recorded.
     """
-    stayed = cupti_stayed()
     if asked.runs(device) == 1:
         recorder = recorder_of(device, asked.recorder)
         for engine, each in prepared.items():
             begin(engine)
-            yield engine, _noted(_record(recorder, case, each), [STAYED] * stayed)
+            yield engine, _record(recorder, case, each)
         return
     chosen = "events" if asked.recorder == "auto" else asked.recorder
     traces: dict[str, dict[str, Trace]] = {engine: {} for engine in prepared}
@@ -75,13 +74,14 @@ def recorded_traces(
         costs = {f"{name}_ns": trace.info.ledger["recorded_ns"] for name, trace in found.items()}
         trace = found[chosen]
         info = replace(trace.info, ledger={**trace.info.ledger, **costs})
-        yield engine, _noted(replace(trace, info=info), [STAYED] * stayed + reasons)
+        yield engine, _noted(replace(trace, info=info), reasons)
 
 
 def _record(recorder: Recorder, case: Case, prepared: Prepared) -> Trace:
+    stayed = cupti_stayed()  # Since the last engine, too: the stamp recorder asks CUPTI.
     reload = partial(case.reload, prepared)
     reload()
-    return recorder.record(prepared, reload)
+    return _noted(recorder.record(prepared, reload), [STAYED] * stayed)
 
 
 def _noted(trace: Trace, notes: list[str]) -> Trace:
