@@ -231,6 +231,20 @@ def test_cupti_is_believed_where_it_can_be_had(name, engine, monkeypatch):
 
 @pytest.mark.usefixtures("stamping")
 @pytest.mark.parametrize("engine", ["async", "graph"])
+def test_each_kernel_gets_what_cupti_says_of_it(engine, monkeypatch):
+    prepared = prepared_workload("branches", engine)
+    before = device_spans(StampRecorder(prepared.device, 1).record(prepared), Basis.MEASURED)
+    slots = prepared.device.stamp_memory(prepared.program).slots
+    more_ns = {kernel: 40 * number for number, kernel in enumerate(dict.fromkeys(map(kernel_of, slots)))}
+    assert len(more_ns) > 1
+    monkeypatch.setattr(stamps, "left_out_ns", lambda *_: {kernel: stamp_excess_ns(kernel[1]) + each for kernel, each in more_ns.items()})
+    after = device_spans(StampRecorder(prepared.device, 1).record(prepared), Basis.MEASURED)
+    found = {key: (end - start) - (before[key][1] - before[key][0]) for key, (start, end) in after.items()}
+    assert found == pytest.approx({one.owner: more_ns[kernel_of(one)] for one in slots}, abs=2)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", ["async", "graph"])
 def test_on_an_h200_stamps_are_believed_and_events_corrected_by_them(engine, monkeypatch):
     """Here all that events say is 260 ns too short, as it is where the reference kernel takes so much longer than it did."""
     prepared = prepared_workload("cnn", engine)

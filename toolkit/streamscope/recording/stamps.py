@@ -1,4 +1,4 @@
-"""The stamp recorder: when first and last blocks of generated kernels ran, beside their neighbours and inside graphs, without CUPTI."""
+"""The stamp recorder: when first and last blocks of generated kernels ran, beside neighbours and inside graphs, while no profiler runs."""
 
 from __future__ import annotations
 
@@ -115,9 +115,8 @@ class Recording:
 
     ``twin`` is the same as ``prepared``, with stamped kernels, which write to ``memory``. ``own`` has the slots of each launch's kernels,
     by operation and part, where all its kernels have some; ``missing`` names launches, one for each kernel of theirs that left no stamps.
-    ``excess_ns`` is how much longer each kernel takes on an H200 than from its first stamp to its last, by its slot; ``corrections_ns``,
-    by slot, how much more that is here, by CUPTI; and ``correction_ns`` how much more in the median, by CUPTI or by events: 0 where they
-    agree.
+    ``excess_ns`` is how much longer each kernel takes on an H200 than from its first stamp to its last, by its slot. ``corrections_ns`` is
+    how much more that is here, by slot, where CUPTI tells. ``correction_ns`` is the same in the median, by CUPTI or by events.
     """
 
     def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
@@ -262,7 +261,7 @@ class Recording:
         return {index: max(0.0, each - off_ns) if index in kernels else each for index, each in durations.items()}
 
     def _corrected_ns(self, excess_ns: float, slot: int | None = None) -> float:
-        """Return what stamps leave out here, from what they leave out on an H200: of one kernel, or as of most."""
+        """Return what stamps leave out here, from what they leave out on an H200: of one kernel, or corrected by the median."""
         return max(0.0, excess_ns + (self.correction_ns if slot is None else self.corrections_ns.get(slot, self.correction_ns)))
 
     @property
