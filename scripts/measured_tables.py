@@ -498,14 +498,17 @@ def common_code() -> str:
     found = data("common_code")
     results = found["results"]
     faster = [one["speedup"] for one in results.values() if one.get("speedup")]
-    refused = [name for name, one in results.items() if "refused" in one]
+    refused = [f"*{name}*" for name, one in results.items() if "refused" in one]
+    of_cupy = [name.replace("CuPy: ", "") for name in refused if "CuPy: " in name]
+    others = [name for name in refused if "CuPy: " not in name]
     proven = [one["proven"] for one in results.values() if one.get("speedup")]
     assert all(proven)
     assert not any("failed" in one for one in results.values())
     return (
         f"Of {len(results)} functions, {len(faster)} run faster than captured: {statistics.median(faster):.2f}× in the median and "
         f"{max(faster):.2f}× at most. {len(results) - len(faster) - len(refused)} gain nothing, and run as captured. "
-        f"{len(refused)} are refused, with the line and the reason: {'; '.join(f'*{name}*' for name in refused)}.\n{measured_on(found)}"
+        f"{len(refused)} are refused, with the line and the reason: {'; '.join(others)}; and of CuPy's functions {'; '.join(of_cupy)}.\n"
+        f"{measured_on(found)}"
     )
 
 
