@@ -151,6 +151,8 @@ def test_sparse_gradients_and_modules_without_weights_yet_may_be_about(torch, x)
         assert torch.equal(fast(x), lazy(x))
 
 
+# PyTorch warns of it once in a process; as an error that would hide what a user gets.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad")
 def test_a_loss_that_is_alive_is_named(torch, x, model):
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     loss = model(x).square().mean()
