@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from streamscope.words import a_kind, aligned, capitalised, counted, exact_time_text, format_ms, listed, percent, shortened, time_text
+from streamscope.words import (
+    a_kind,
+    aligned,
+    capitalised,
+    counted,
+    exact_time_text,
+    format_ms,
+    listed,
+    percent,
+    shortened,
+    time_text,
+    wrapped,
+)
 
 
 def test_kinds():
@@ -19,6 +31,11 @@ def test_counts():
 @pytest.mark.parametrize(("parts", "words"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_lists(parts, words):
     assert listed(parts) == words
+
+
+def test_lines_keep_numbers_with_their_units_and_names_whole():
+    assert wrapped("the same within 1 %, for 0.27 µs", 17, then="  ") == ["the same within", "  1 %, for", "  0.27 µs"]
+    assert wrapped("fastest: graph and graph-dual", 25) == ["fastest: graph and", "graph-dual"]
 
 
 @pytest.mark.parametrize(("fraction", "words"), [(0, "0 %"), (0.004, "0.4 %"), (0.01, "1 %"), (0.694, "69 %"), (1.2, "120 %")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Sequence
 
 _MIB = 1 << 20
@@ -32,6 +34,16 @@ def capitalised(sentence: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Return at most so many characters of a text; an ellipsis stands for the rest."""
     return text if len(text) <= most else text[: max(1, most - 1)].rstrip() + "…"
+
+
+def wrapped(text: str, width: int, *, first: str = "", then: str = "") -> list[str]:
+    """Return a text in lines of at most so many characters, which begin with ``first`` and ``then``.
+
+    A number stays with its unit, as in ``"1 %"``, and what has hyphens stays whole, as ``graph-dual``.
+    """
+    kept = re.sub(r"(?<=\d) (?=%|[nµm]?s\b|[KMG]iB\b)", "\xa0", text)
+    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:

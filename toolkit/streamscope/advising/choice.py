@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -16,7 +15,7 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
-from streamscope.words import aligned, format_mib, format_us
+from streamscope.words import aligned, format_mib, format_us, wrapped
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
@@ -131,7 +130,7 @@ class Choice(display.Shown):
 
     def __str__(self) -> str:
         rows = [row[:-1] for row in self.rows()]
-        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
+        return "\n".join([self.headline, *wrapped(self.reason, WIDTH), "", *aligned(rows)])
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return headings and a row for each candidate; simulated times have no intervals, so that column is left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from math import isfinite
 
 from streamscope.advising.break_even import (
@@ -19,13 +18,13 @@ from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
 from streamscope.analysis.traits import STREAM
-from streamscope.words import format_us
+from streamscope.words import format_us, wrapped
 
 ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
 BRANCH = 4
 """Kernels in each of the branches that the verdict speaks of."""
-_WIDTH = 120
+WIDTH = 120
 
 
 def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
@@ -73,13 +72,13 @@ def device_sentences(costs: DeviceCosts) -> str:
     return f"{host} {graph}{enough}{paid}. {streams}"
 
 
-def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    """Return advice as plain text."""
+def advice_text(costs: DeviceCosts, forecast: Forecast | None, most: int = WIDTH) -> str:
+    """Return advice as plain text, its sentences in lines of at most so many characters."""
     rows = [(words, *fitted_words(costs.fitted[name])) for name, words in COSTS.items()]
     width = max(len(words) for words, *_ in rows)
     lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
     own = [] if forecast is None else ["", *_forecast_lines(forecast, measured_word(costs))]
-    first, last = (textwrap.wrap(words, _WIDTH) for words in (verdict(costs, forecast), basis(costs)))
+    first, last = (wrapped(words, most) for words in (verdict(costs, forecast), basis(costs)))
     return "\n".join([device_words(costs.device), *first, *own, "", *lines, *last])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
-from streamscope.words import counted, time_text
+from streamscope.words import counted, time_text, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,12 +169,12 @@ class Audit(display.Shown):
         lines = [self.headline, self.circumstances]
         for finding in self.findings[:SHOWN]:
             lines.append("")
-            lines += textwrap.wrap(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, subsequent_indent="    ")
+            lines += wrapped(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, then="    ")
             lines += [f"    {source}" for source in finding.sources[:MOST_LINES]]
-            lines += textwrap.wrap(f"→ {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="      ")
+            lines += wrapped(f"→ {finding.advice}", WIDTH, first="    ", then="      ")
         if len(self.findings) > SHOWN:
             lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
-        return "\n".join([*lines, "", *textwrap.wrap(self.not_seen, WIDTH)])
+        return "\n".join([*lines, "", *wrapped(self.not_seen, WIDTH)])
 
     __repr__ = __str__
 

@@ -42,6 +42,7 @@ def advise(
     Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
     """
     from streamscope.advising import advice
+    from streamscope.advising.sentences import WIDTH, advice_text
 
     values = setting_values(settings, WRONG_SETTING)
     if workload is None and values:
@@ -53,7 +54,8 @@ def advise(
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
-        output().print(str(found), soft_wrap=True)
+        console = output()
+        console.print(advice_text(found.costs, found.forecast, min(WIDTH, console.width)), soft_wrap=True)
     if file is not None:
         (notes() if as_json else output()).print(f"With a picture, for a browser: {found.save_html(file)}", soft_wrap=True)
 
