@@ -19,7 +19,7 @@ from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
-from streamscope.program.user_line import UserLine
+from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import Place, spec_of
 from streamscope.words import a_kind
 
@@ -105,7 +105,13 @@ class ProgramFunction:
         names = self._argument_names(arguments, attributes)
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
         with users_lines_shown(), tracing(tracer):
-            result = self.function(*inputs, **attributes)
+            try:
+                result = self.function(*inputs, **attributes)
+            except ProgramError as error:
+                line = line_of_error(error)
+                if line is not None and line.where not in error.message:
+                    error.message += f" at {line.where}"
+                raise
             tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
