@@ -167,7 +167,14 @@ def test_unknown_names():
 
 
 @pytest.mark.parametrize(
-    ("package", "wrong", "meant"), [(ss, "parallelize", "parallelise"), (ss, "comapre", "compare"), (ss.ops, "soft_max", "softmax")]
+    ("package", "wrong", "meant"),
+    [
+        (ss, "parallelize", "parallelise"),
+        (ss, "comapre", "compare"),
+        (ss.ops, "soft_max", "softmax"),
+        (ss.ops, "conv2d", "convolution"),
+        (ss.ops, "silu", r"x \* ss.ops.sigmoid\(x\)"),
+    ],
 )
 def test_a_misspelt_name_is_told_the_right_one_once(package, wrong, meant):
     """Python adds its own guess to an `AttributeError` that names the object; IPython, where most people mistype, adds none."""

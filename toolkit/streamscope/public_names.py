@@ -11,6 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+ELSEWHERE = {
+    "cat": "concatenate", "conv2d": "convolution", "div": "divide", "gelu": "x * (1 + ss.ops.erf(x / 2**0.5)) / 2", "linear": "x @ w + b",
+    "mul": "multiply", "silu": "x * ss.ops.sigmoid(x)", "sub": "subtract",
+}  # fmt: skip
+"""What PyTorch's names are here."""
+
 
 def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, which also answer for its ``__all__``.
@@ -45,7 +51,8 @@ def _unknown(homes: Mapping[str, str], package: str, name: str) -> AttributeErro
     if package == "streamscope" and "ops" in homes and name in _modules_of_names("streamscope.ops"):
         hint = f": ss.{name} is ss.ops.{name} now"
     else:
-        near = get_close_matches(name, [known for known in homes if not known.startswith("_")], 1)
+        known = [each for each in homes if not each.startswith("_")]
+        near = [ELSEWHERE[name]] if package.endswith(".ops") and name in ELSEWHERE else get_close_matches(name, known, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
     # With the name, and without the object, Python has no guess of its own to add.
     return AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
