@@ -17,7 +17,7 @@ from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import Comparison, load_comparison
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
-from streamscope.errors import NoDeviceError, ProgramError
+from streamscope.errors import NoDeviceError, OutputError, ProgramError
 from streamscope_widgets.expectations import METRICS
 from streamscope_widgets.magic_options import FLAGS
 from streamscope_widgets.magics import Session, run_assert
@@ -175,6 +175,14 @@ def test_a_name_a_fused_cell_and_files(shell, tmp_path, monkeypatch):
     assert load_comparison("kept").program == "first layer"
     assert "first layer" in (tmp_path / "step.html").read_text()
     assert captured.stdout == "Saved in kept\nReport: step.html\n"
+
+
+@pytest.mark.parametrize("file", ["step.docx", "/proc/step.html"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(shell, file):
+    result, captured = run(shell, f"%%streamscope {SIMULATED} --report {file}\nss.ops.relu(x)")
+    with pytest.raises(OutputError, match="cannot write"):
+        result.raise_error()
+    assert not captured.outputs
 
 
 def test_a_workload_with_its_settings(shell):

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from streamscope.arguments import given_path
 from streamscope.comparing.compare import compare, compared_engines
 from streamscope.comparing.comparison import Comparison
-from streamscope.errors import EngineError, ProgramError, StreamscopeError, WorkloadError
+from streamscope.errors import EngineError, OutputError, ProgramError, StreamscopeError, WorkloadError
+from streamscope.files import writable_file
 from streamscope.options import SET, Option, hint_on_a_line, setting_values
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
 from streamscope_widgets.cell_program import CellProgram, cell_program
 from streamscope_widgets.comparison_view import show_with_timeline
+from streamscope_widgets.exports import kind_of_report
 from streamscope_widgets.magic_options import parsed, parser
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
         print(parser().format_help())  # noqa: T201 — as every magic's help
         return None
     _check_engines(chosen.engines, chosen.memory_limit)
+    if chosen.report is not None:  # Before the work that it is to hold.
+        kind_of_report(writable_file(given_path(chosen.report, error=OutputError)))
     function, inputs, settings = _subject(shell, chosen, line, cell)
     try:
         comparison = compare(

@@ -83,9 +83,14 @@ def write_prediction(prediction: Prediction, path: Path) -> Path:
     return _write(path, lambda page: trace_report(prediction, groups, finding, page), lambda: summary(prediction).to_markdown())
 
 
+def kind_of_report(path: Path) -> str:
+    """Return the ending that says the format of a report; one without an ending is HTML."""
+    return suffix_of(path, ".html", ".pdf", ".md", other=".html")
+
+
 def _write(path: Path, page: Callable[[Path], Path], markdown: Callable[[], str]) -> Path:
     """Write a report as HTML, PDF or Markdown."""
-    kind = suffix_of(path, ".html", ".pdf", ".md", other=".html")
+    kind = kind_of_report(path)
     if kind == ".html":
         return page(path)
     with written_whole(path) as unfinished:
