@@ -34,7 +34,7 @@ TEXTS = {
     "spaces": (" " * 1000, "none of the formats"),
     "words": ("hello", "none of the formats"),
     "a number": ("17", "none of the formats"),
-    "an empty object": ("{}", "without 'traceEvents'"),
+    "an empty object": ("{}", "cannot read '.*': it is JSON without 'traceEvents'"),
     "an empty list": ("[]", "none of Kineto's categories"),
     "no events": ('{"traceEvents": []}', "none of Kineto's categories"),
     "events that are none": ('{"traceEvents": [1, 2]}', "not as PyTorch's profiler writes it"),

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.errors import TraceError
 from streamscope.trace.activities import FAR_NS
 from streamscope.trace.stored import without_doubles
 
@@ -159,11 +160,11 @@ class EventsReader:
         if self._text.startswith(b"["):
             return False
         if self._text and not self._text.startswith(b"{"):
-            raise ValueError("it is not JSON")
+            raise TraceError("it is not JSON")
         while (found := _BEGIN.search(self._text)) is None:
             if self._ended:
                 self._look_beside(self._text)
-                raise ValueError("it is JSON without 'traceEvents', and so no file of PyTorch's profiler (Kineto)")
+                raise TraceError("it is JSON without 'traceEvents', and so no file of PyTorch's profiler (Kineto)")
             self._fill()
         self._look_beside(self._text[: found.end()] + b"]}")
         del self._text[: found.end() - 1]
