@@ -30,7 +30,8 @@ class Gpu:
         return [np.array([(7_000, 7_000 + 1_000 * slots.blocks, 0)] * slots.blocks) for slots in self.slots]
 
     @contextmanager
-    def recording(self, kinds):
+    def recording(self, kinds, *, beside_others):
+        assert not beside_others  # Nobody asked for CUPTI: the records of another profiler are not taken.
         if self.refused:
             raise RecordingError("CUPTI is held by another")
         assert kinds == ["CONCURRENT_KERNEL"]

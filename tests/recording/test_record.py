@@ -311,6 +311,22 @@ def test_beside_another_subscriber_cupti_stays(library):
     assert library.left_out == set()  # The other profiler goes on with all calls.
 
 
+def test_records_of_another_subscriber_are_taken_only_if_asked_for(library):
+    library._subscriber = another = object()
+    library._callbacks = theirs = (object(), object())
+    with (
+        pytest.raises(RecordingError, match="another subscriber"),
+        library.subscription.recording(["CONCURRENT_KERNEL"], beside_others=False),
+    ):
+        pass
+    assert (library._subscriber, library._callbacks, library.enabled) == (another, theirs, [])
+    assert not library.subscription.attached
+    library._subscriber = None
+    with library.subscription.recording(["CONCURRENT_KERNEL"], beside_others=False) as found:
+        pass
+    assert len(found) == 1
+
+
 def test_cupti_that_cannot_leave_is_at_least_unsubscribed(library):
     library.refusals["cuptiEnableCallback"] = 1
     for _ in range(2):

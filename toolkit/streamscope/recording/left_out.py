@@ -48,7 +48,7 @@ def left_out_ns(device: CudaDevice, memory: StampMemory, launches: Launches) -> 
 def _measured(device: CudaDevice, memory: StampMemory, launches: Launches) -> dict[Kernel, float]:
     own = [slot for _, slots in launches for slot in slots]
     extents = []
-    with subscription().recording(["CONCURRENT_KERNEL"]) as found:
+    with subscription().recording(["CONCURRENT_KERNEL"], beside_others=False) as found:
         for _ in range(ROUNDS):
             for call, _ in launches:
                 call()

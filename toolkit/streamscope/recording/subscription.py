@@ -100,14 +100,15 @@ class Subscription:
         return re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name)
 
     @contextmanager
-    def recording(self, kinds: Sequence[str]) -> Iterator[list[ActivityRecords]]:
+    def recording(self, kinds: Sequence[str], *, beside_others: bool = True) -> Iterator[list[ActivityRecords]]:
         """Record what the process does on its GPUs in the block; the list then holds the records, whatever the block raised.
 
-        ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``.
+        ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``. CUPTI hands out a record once: where another
+        profiler has subscribed, this takes its records, or refuses unless ``beside_others``.
         """
         chosen = [int(self.cupti.ActivityKind[kind]) for kind in kinds]
         found: list[ActivityRecords] = []
-        self._begin(chosen)
+        self._begin(chosen, beside_others=beside_others)
         try:
             yield found
         finally:
@@ -118,7 +119,7 @@ class Subscription:
                     self._recording.release()
                     self._ctrl_c.end()
 
-    def _begin(self, kinds: Sequence[int]) -> None:
+    def _begin(self, kinds: Sequence[int], *, beside_others: bool) -> None:
         _refuse_beside_torch()
         if not self._recording.acquire(blocking=False):
             raise RecordingError("a recording by CUPTI is under way in this process", hint="end it first; recordings cannot be nested")
@@ -128,7 +129,7 @@ class Subscription:
             try:
                 while len(self._spare) < SPARE_BUFFERS:
                     self._spare.append(_buffer(touched=True))
-                self._attach()
+                self._attach(beside_others=beside_others)
                 flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
                 self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
                 self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
@@ -172,12 +173,14 @@ class Subscription:
             getattr(self._library, switch)(call, int(enable))
         self._queries_off = not enable
 
-    def _attach(self) -> None:
+    def _attach(self, *, beside_others: bool) -> None:
         """Become CUPTI's subscriber, which only one can be; where another is, its activities can be had all the same."""
-        self.attached = True
         subscriber = ctypes.c_void_p()
         if not self._library.cuptiSubscribe(ctypes.byref(subscriber), self._told, None):
             self._subscriber = subscriber
+        elif not beside_others:
+            raise RecordingError("CUPTI has another subscriber", hint=OTHER_PROFILER_HINT)
+        self.attached = True
         # Each time: another profiler may have put its own in their place.
         self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
 
