@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.docs.running import needs_notebook_packages, run_examples
 
+from streamscope.cli.main import main
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = [
+    found for page in TEXTS for found in re.findall(r"\$ streamscope (.+)\n((?:.*\n)+?)\.\.\.\n```", page.read_text(encoding="utf-8"))
+]
 PAGES = [page for page in TEXTS if ">>> " in page.read_text(encoding="utf-8")]
 
 
@@ -26,6 +32,13 @@ def code_of(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_give_what_they_show(page, tmp_path, monkeypatch):
     run_examples(code_of(page), page.name, str(page), {}, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS)
+def test_commands_print_what_pages_show(command, shown, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out.startswith(shown)
 
 
 def test_every_page_with_python_is_run():
