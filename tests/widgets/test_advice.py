@@ -140,6 +140,15 @@ def test_a_program_whose_graph_never_pays_has_no_point(chain):
     assert chart.panels[0].spot is None
 
 
+def test_the_words_of_the_program_hide_no_name_of_an_engine(chain):
+    root = ET.fromstring(picture(chain.costs, replace(chain.forecast, kernels=309, kernel_ns=1560)))
+    card = next(element for element in root.iter() if element.get("rx") == "3")
+    left, top, width, height = (float(card.get(key)) for key in ("x", "y", "width", "height"))
+    for name in (element for element in root.iter() if element.get("class") == "name mid halo"):
+        x, y = float(name.get("x")), float(name.get("y"))
+        assert not (left < x < left + width and top < y < top + height), name.text
+
+
 def test_the_picture_is_small_and_whole(branches):
     svg = picture(branches.costs, branches.forecast)
     assert len(svg) < 60_000

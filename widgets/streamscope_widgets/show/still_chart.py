@@ -198,7 +198,7 @@ class _Plane:
         for line in panel.lines:
             yield from self.line(line)
         for x, y, label in panel.labels:
-            yield text(self.x(x), self.y(y) + 4, label, class_="name mid halo")
+            yield text(self.x(x), min(self.y(y) + 4, self.bottom - 6), label, class_="name mid halo")
         yield text(self.left, PANEL_TOP - 12, panel.title, class_="name")
         yield from self.legend()
         for place, label in panel.x.ticks:
@@ -239,7 +239,7 @@ class _Plane:
         yield shape("polyline", points=points, class_="dual" if line.dashed else "line")
         x, y = self.x(line.x[line.at]), self.y(line.y[line.at])
         if line.dashed:
-            yield text(x + 6, y - 8, line.words, class_="halo")
+            yield text(min(x + 6, self.right - 4 - len(line.words) * SMALL_CHARACTER), y - 8, line.words, class_="halo")
         else:
             yield text(x, y + 13, line.words, class_="mid halo")
 
@@ -249,12 +249,15 @@ class _Plane:
             yield text(self.left + x + 15, PANEL_TOP - 12, name)
 
     def spot(self, spot: Spot) -> Iterator[str]:
-        """Yield the point, and a card with its words to the right, on the side of the middle."""
+        """Yield the point, and a card with its words to the right, on the side of the middle, that hides no name."""
         x, y = self.x(spot.x), self.y(spot.y)
         width, height = max(map(len, spot.words)) * SMALL_CHARACTER + 14, 16 * len(spot.words) + 8
         left = min(x + 26, self.right - width)
         top = y + 22 if y < PANEL_TOP + PANEL_HEIGHT / 2 else y - 22 - height
-        yield shape("line", x1=x, y1=y, x2=left, y2=top if y < top else top + height, stroke=palette.ON_LIGHT)
+        for across, down, name in ((self.x(x), self.y(y), name) for x, y, name in self.panel.labels):
+            if abs(across - left - width / 2) < width / 2 + 4 * len(name) and top - 12 < down < top + height + 12:
+                top = down - 12 - height if down > top + height / 2 else down + 12
+        yield shape("line", x1=x, y1=y, x2=left, y2=min(max(y, top), top + height), stroke=palette.ON_LIGHT)
         yield shape("rect", rx=3, fill=palette.CARD, stroke=palette.FAINT_INK, x=left, y=top, width=width, height=height)
         for number, line in enumerate(spot.words):
             yield text(left + 7, top + 17 + 16 * number, line, class_=None if number else "name")
