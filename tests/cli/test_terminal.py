@@ -48,3 +48,12 @@ def test_our_colours_are_sent_and_those_of_names_are_not(console, monkeypatch):
     assert "\x1b[31mours\x1b[0m" in said
     assert said.count("\x1b[31m") == 1
     assert not set(said) & set("\x07\x08\r")
+
+
+@pytest.mark.parametrize(("forced", "lines"), [("1", ["it takes", "12 µs"]), ("0", ["it takes 12 µs"])])
+def test_sentences_fit_a_terminal_and_stay_whole_elsewhere(forced, lines, monkeypatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", forced)
+    screen, written = terminal.output(), io.StringIO()
+    screen.file, screen.width = written, 12
+    terminal.print_sentences(screen, "it takes 12 µs", whole=True)
+    assert written.getvalue().splitlines() == lines

@@ -11,9 +11,8 @@ import typer
 
 from streamscope import options
 from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, Settings, WrongUsageError, built, out, shared
-from streamscope.cli.terminal import complain, notes, output
+from streamscope.cli.terminal import complain, notes, output, print_sentences
 from streamscope.options import setting_values
-from streamscope.words import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +88,7 @@ def compare(
     else:
         _print(output(), comparison)
         if comparison.choice is not None:
-            _print_sentences(output(), f"Chosen: {comparison.choice.reason}")
+            print_sentences(output(), f"Chosen: {comparison.choice.reason}")
             output().print()
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
@@ -146,19 +145,15 @@ def _print(console: Console, comparison: Comparison) -> None:
     table = metrics_table(comparison.metrics)
     console.print(Text.assemble((comparison.program, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
     console.print()
-    _print_sentences(console, comparison.verdict)
+    print_sentences(console, comparison.verdict)
     console.print()
     console.print(_bars(comparison.metrics, table, min(LONGEST_BAR, console.width - 40)))
     console.print(_legend(comparison.metrics, table, "simulated times" if simulated else "measured times"))
     console.print()
     console.print(_metrics(table))
     for number, note in enumerate(table.notes, 1):
-        _print_sentences(console, f"[{number}] {note}", MUTED)
+        print_sentences(console, f"[{number}] {note}", MUTED)
     console.print()
-
-
-def _print_sentences(console: Console, text: str, style: str = "") -> None:
-    console.print("\n".join(wrapped(text, console.width)), style=style)
 
 
 def _bars(metrics: Mapping[str, EngineMetrics], table: MetricsTable, width: int) -> Table:

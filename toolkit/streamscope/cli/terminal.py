@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from streamscope.display import console
-from streamscope.errors import readable
+from streamscope.errors import printable, readable
+from streamscope.words import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,13 @@ def output() -> Console:
 def notes() -> Console:
     """Return the console for what accompanies it."""
     return console(stderr=True)
+
+
+def print_sentences(console: Console, text: str, style: str = "", *, whole: bool = False) -> None:
+    """Print a text in lines that fit; ``whole``: in one line where no terminal says how much room there is."""
+    text = printable(text)
+    lines = [text] if whole and not console.is_terminal else wrapped(text, console.width)
+    console.print("\n".join(lines), style=style, soft_wrap=True)
 
 
 def complain(message: str, hint: str | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope.cli.parameters import WrongUsageError, given_path
-from streamscope.cli.terminal import notes, output
+from streamscope.cli.terminal import notes, output, print_sentences
 from streamscope.errors import EngineError, OutputError, printable
 from streamscope.files import suffix_of, writable_file, written_whole
 from streamscope.progress import Progress, showing
@@ -159,7 +159,7 @@ def what_if(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
-        _print_title(output(), str(found).partition("\n")[0])
+        print_sentences(output(), str(found).partition("\n")[0], "bold", whole=True)
         _print_warnings(output(), found.told)
 
 
@@ -212,7 +212,7 @@ def _print(console: Console, found: Summary) -> None:
     """Print the numbers, the streams and the warnings."""
     from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS
 
-    _print_title(console, found.title)
+    print_sentences(console, found.title, "bold", whole=True)
     _print_table(console, _table(None, ((label, value) for label, value, _ in found.rows())))
     if found.streams:
         console.print()
@@ -227,8 +227,8 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     """Print the answer, what the difference is made of, what changed most, and the warnings."""
     from streamscope.analysis.diff_rows import HEADINGS
 
-    _print_title(console, found.title)
-    console.print(found.answer, soft_wrap=True, markup=False, highlight=False)
+    print_sentences(console, found.title, "bold", whole=True)
+    print_sentences(console, found.answer, whole=True)
     console.print()
     _print_table(console, _table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
     if found.changed:
@@ -239,20 +239,12 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     _print_warnings(console, found.warnings)
 
 
-def _print_title(console: Console, title: str) -> None:
-    from rich.text import Text
-
-    console.print(Text(printable(title), style="bold"), soft_wrap=True)
-
-
 def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
     """Print what to know before believing the numbers, numbered."""
-    from rich.text import Text
-
     for number, warning in enumerate(warnings, 1):
         if number == 1:
             console.print()
-        console.print(Text(printable(f"[{number}] {warning}"), style="yellow"), soft_wrap=True)
+        print_sentences(console, f"[{number}] {warning}", "yellow", whole=True)
 
 
 def _print_table(console: Console, table: Table) -> None:
