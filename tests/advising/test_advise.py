@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("costs")
 
 BRANCHES = WORKLOADS["branches"]
 CHAIN = WORKLOADS["elementwise-chain"]
+MIXTURE = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
 
 
 def advice_on(workload, **settings):
@@ -44,10 +46,11 @@ def test_chains_of_any_length_and_kernel_are_predicted(length, size):
     assert forecast.predicted_speedup("graph") == pytest.approx(forecast.speedups["graph"].median, rel=0.1)
 
 
-def test_the_speedup_is_the_one_that_compare_finds():
-    function, inputs = BRANCHES.build()
+@pytest.mark.parametrize("captured", [False, True], ids=["workload", "captured"])  # captured code is spread over more than two streams
+def test_the_speedup_is_the_one_that_compare_finds(captured):
+    function, inputs = (ss.load_captured(MIXTURE), ()) if captured else BRANCHES.build()
     compared = ss.compare(function, *inputs, device="simulated", progress=False)
-    forecast = advice_on(BRANCHES).forecast
+    forecast = ss.advise(function, *inputs, device="simulated", progress=False).forecast
     for engine in BRANCHED:
         assert forecast.makespans_ns[engine].median == pytest.approx(compared[engine].metrics.makespan_us * 1e3, abs=2)
 

@@ -64,7 +64,7 @@ def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Fo
     prepared, parts = {}, case.parts(device)
     for engine in BRANCHED:
         steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
-        prepared[engine] = case.prepare(engine, device, 2).prepared
+        prepared[engine] = case.prepare(engine, device, None).prepared
     steps.begin("recording async", parts)
     case.reload(prepared["async"])
     trace = recorder_of(device).record(prepared["async"], lambda: case.reload(prepared["async"]))
