@@ -399,6 +399,7 @@ def open_page(browser: Browser, context: BrowserContext, idle_pages: list[Page])
             page = noting(browser.new_context(reduced_motion="reduce", **options).new_page())
         else:
             page = idle_pages.pop() if idle_pages else noting(context.new_page())
+            page.bring_to_front()  # Behind another page, it would be drawn once a second.
         opened.append(page)
         page.mouse.move(0, 0)
         page.set_viewport_size(viewport)
