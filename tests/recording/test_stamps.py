@@ -244,6 +244,18 @@ def test_each_kernel_gets_what_cupti_says_of_it(engine, monkeypatch):
 
 
 @pytest.mark.usefixtures("stamping")
+def test_kernels_that_cupti_did_not_measure_are_counted(monkeypatch):
+    prepared = prepared_workload("branches", "async")
+    slots = prepared.device.stamp_memory(prepared.program).slots
+    known = kernel_of(slots[0])
+    others = sum(kernel_of(slot) != known for slot in slots)
+    assert 1 < others < len(slots)
+    monkeypatch.setattr(stamps, "left_out_ns", lambda *_: {known: stamp_excess_ns(known[1])})
+    notes = StampRecorder(prepared.device, 1).record(prepared).info.notes
+    assert any(f"as CUPTI measured here; {others} kernels that it did not measure got the median of the others" in note for note in notes)
+
+
+@pytest.mark.usefixtures("stamping")
 @pytest.mark.parametrize("engine", ["async", "graph"])
 def test_on_an_h200_stamps_are_believed_and_events_corrected_by_them(engine, monkeypatch):
     """Here all that events say is 260 ns too short, as it is where the reference kernel takes so much longer than it did."""

@@ -392,7 +392,9 @@ class Recording:
         """Say where what is added around stamps differs from an H200's, or was not measured on this GPU."""
         added = f"{time_text(self._around_ns, 2)} are added around the first and last block of a kernel"
         if self.corrections_ns:
-            return [f"{added}, as CUPTI measured here"]
+            others = len(self.excess_ns) - len(self.corrections_ns)
+            unknown = f"; {counted(others, 'kernel')} that it did not measure got the median of the others" if others else ""
+            return [f"{added}, as CUPTI measured here{unknown}"]
         if self.correction_ns:
             than = f"{time_text(abs(self.correction_ns), 2)} {'more' if self.correction_ns > 0 else 'less'} than on an {MEASURED_ON}"
             return [f"{added}, {than}: events around kernels alone say so"]
