@@ -74,6 +74,7 @@ def test_branches_of_a_chain_run_side_by_side_with_the_same_results(cupy, device
     if engine == "graph-dual":
         assert prepared.notes == [prepared.plan.chosen]
         assert prepared.plan.chosen.startswith("taken of ")
+        assert edges in [order for order, _ in program.raw._times_us]  # The fewest edges were measured, however they did.
         assert len(prepared.graphs[0].nodes) == len(captured.nodes)
         assert sorted(node.operation for node in prepared.graphs[0].nodes) == list(range(len(captured.nodes)))
 
