@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -53,6 +55,24 @@ def test_a_colon_at_the_end_of_the_line_is_not_said_twice():
     error = module.not_captured("step", raised(branching))
     assert "::" not in error.message
     assert error.message.endswith(": a stream that captures does not wait")
+
+
+def test_an_error_keeps_nothing_alive_that_the_function_had_computed():
+    class Loss:
+        pass
+
+    losses = []
+
+    def step():
+        loss = Loss()
+        losses.append(weakref.ref(loss))
+        raise RuntimeError(REFUSED)
+
+    follows = raised(step)
+    follows.__context__ = raised(step)
+    module.let_variables_go(follows)
+    gc.collect()
+    assert [one() for one in losses] == [None, None]
 
 
 def test_memory_that_ran_out_is_told_as_that():

@@ -14,25 +14,18 @@ from typing import Any, NamedTuple
 from streamscope.capturing.arrays import plainly
 from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region, around, united
-from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 
 _LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.
 
 
 def known_objects() -> list[Any]:
-    """Return all objects that Python's garbage collector knows; it lists none of those that `gc.freeze` has set aside.
+    """Return all objects that Python's garbage collector knows, also those that `gc.freeze` has set aside.
 
-    Those are set aside again, with all that has come since.
+    They are not set aside again: garbage that has come since would be, too, and the memory that it holds would never be free.
     """
-    if not gc.get_freeze_count():
-        return gc.get_objects()
-    with deferred():
-        gc.unfreeze()
-        try:
-            return gc.get_objects()
-        finally:
-            gc.freeze()
+    gc.unfreeze()
+    return gc.get_objects()
 
 
 def torch_segments() -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from streamscope.capturing.memory import NodeMemory, Region, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
-from streamscope.capturing.refusals import not_captured
+from streamscope.capturing.refusals import let_variables_go, not_captured
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take
 from streamscope.devices.cuda.raw_graph import RawGraph
@@ -203,9 +203,10 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
         libraries().runtime.deviceSynchronize()
     try:
         taken, nodes, memories = take(casting, inputs, results, extra_bytes, partial(restore, before))
-    except StreamscopeError:
-        raise
     except Exception as error:
+        let_variables_go(error)
+        if isinstance(error, StreamscopeError):
+            raise
         raise not_captured(title, error) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")

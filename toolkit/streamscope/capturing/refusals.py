@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceback import walk_tb
+from traceback import clear_frames, walk_tb
 
 from streamscope.capturing.cupy_products import what_was_refused
 from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
@@ -47,6 +47,16 @@ def not_captured(title: str, error: Exception) -> StreamscopeError:
         return EngineError(f"{title} cannot be captured: {refused}", hint=hint)
     failed = _first_of(error)
     return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=_hint_for(failed))
+
+
+def let_variables_go(error: BaseException | None) -> None:
+    """Forget the variables of functions that an error has left, and those of the errors that it followed.
+
+    IPython keeps the last error, and with it a loss that the function computed: an earlier call's, of which the next capture would fail.
+    """
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _hint_for(failed: BaseException) -> str:

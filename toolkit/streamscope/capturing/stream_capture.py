@@ -73,7 +73,12 @@ def take(
     through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 
     def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
-        taken = undisturbed(lambda: through(function, inputs, extra_bytes, apart), restore)
+        def captured() -> Taken:
+            # The streams of captures wait for no other, and what was called before may still run on the user's.
+            libraries().runtime.deviceSynchronize()
+            return through(function, inputs, extra_bytes, apart)
+
+        taken = undisturbed(captured, restore)
         nodes = read_nodes(taken.graph, {node: f"{one.name} at {one.line.where}" for one in taken.operators for node in one.nodes})
         return taken, nodes, node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
 
@@ -185,6 +190,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             stack.enter_context(_nothing_collected())
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
+            stack.enter_context(torch.cuda.stream(side))  # PyTorch leaves the stream current if a capture cannot be ended.
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
