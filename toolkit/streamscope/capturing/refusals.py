@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from traceback import clear_frames, walk_tb
 
 from streamscope.capturing.cupy_products import what_was_refused
@@ -57,6 +58,7 @@ def let_variables_go(error: BaseException | None) -> None:
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__context__
+    gc.collect()  # Some of what a capture had begun refers to itself in circles.
 
 
 def _hint_for(failed: BaseException) -> str:
