@@ -156,7 +156,7 @@ def test_threads_share_what_they_get(load, more):
 
 
 def test_copies():
-    model = replace(H200, copy_latency_ns=100, bus_in_gb_s=2, bus_out_gb_s=4)
+    model = replace(H200, copy_in_latency_ns=100, copy_out_latency_ns=100, bus_in_gb_s=2, bus_out_gb_s=4)
     assert model.copy_ns(Cost(bytes=1000), LaunchKind.COPY_IN) == 600
     assert model.copy_ns(Cost(bytes=1000), LaunchKind.COPY_OUT) == 350
     with pytest.raises(DeviceError, match="kernel was priced as a copy"):

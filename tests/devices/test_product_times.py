@@ -75,17 +75,23 @@ def test_small_matrices_take_parts_of_a_tile():
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "inner", "columns", "name"),
+    ("kind", "dtype", "sizes", "name"),
     [
-        ("matmul", "float16", 64, 64, "matmul float16"),
-        ("matmul", "float16", 63, 64, "matmul float16 odd"),
-        ("matmul", "float16", 64, 10, "matmul float16 odd"),
-        ("matmul", "float32", 63, 63, "matmul float32"),
-        ("pointwise", "float16", 63, 64, "pointwise float16"),
+        ("matmul", "float16", (1, 64, 64, 64), "matmul float16"),
+        ("matmul", "float16", (1, 64, 63, 64), "matmul float16 odd"),
+        ("matmul", "float16", (1, 64, 64, 10), "matmul float16 odd"),
+        ("matmul", "float32", (1, 64, 63, 65), "matmul float32"),
+        ("matmul", "float32", (1, 64, 64, 63), "matmul float32 narrow"),
+        ("matmul", "float64", (1, 8, 64, 4096), "matmul float64 narrow"),
+        ("matmul", "float32", (1, 1, 64, 4096), "matmul float32 vector"),
+        ("matmul", "float32", (1, 4096, 64, 1), "matmul float32 vector"),
+        ("matmul", "float32", (9, 63, 64, 63), "matmul float32 small"),
+        ("matmul", "float32", (9, 63, 64, 64), "matmul float32"),
+        ("pointwise", "float16", (1, 64, 63, 1), "pointwise float16"),
     ],
 )
-def test_the_table_of_a_product(kind, dtype, inner, columns, name):
-    assert table_of(Product(kind, dtype, 1, 64, inner, columns)) == name
+def test_the_table_of_a_product(kind, dtype, sizes, name):
+    assert table_of(Product(kind, dtype, *sizes)) == name
 
 
 def test_a_table_survives_its_file():

@@ -44,8 +44,9 @@ def test_single_kernels_that_are_slow_for_a_reason_of_their_own_move_nothing():
 def test_kernels_take_on_the_simulated_device_what_its_model_says(monkeypatch):
     monkeypatch.setattr(kernel_sweep, "SIZES", (256, 65_536))
     monkeypatch.setattr(kernel_sweep, "ROWS", ((8, 64), (392, 256)))
+    monkeypatch.setattr(kernel_sweep, "IMAGES", ((2, 8, 8, 16),))
     steps = kernel_steps(SimulatedDevice(MODEL))
-    assert len(steps) == 2 * 2 + 2 * 5
+    assert len(steps) == 2 * (2 * 3 + 2 * 8 + 1)
     for cost, ns in steps:
         expected = sum(MODEL.graph_node_gap_ns + MODEL.kernel_ns(kernel) for kernel in cost.kernels)
         assert ns == pytest.approx(expected, abs=1)
@@ -54,6 +55,10 @@ def test_kernels_take_on_the_simulated_device_what_its_model_says(monkeypatch):
 def test_products_take_on_the_simulated_device_what_its_tables_say(monkeypatch):
     monkeypatch.setattr(product_sweep, "RESULTS", ((1, 1), (2, 2)))
     monkeypatch.setattr(product_sweep, "SUMS", (32, 128))
+    monkeypatch.setattr(product_sweep, "MATMUL_SUMS", (32, 128))
+    monkeypatch.setattr(product_sweep, "VECTORS", (128, 512))
+    monkeypatch.setattr(product_sweep, "LONG", (64, 256))
+    monkeypatch.setattr(product_sweep, "COUNTS", (4, 32))
     monkeypatch.setattr(product_sweep, "IMAGES", ((1, 8), (1, 16)))
     monkeypatch.setattr(product_sweep, "CHANNELS", (8, 32))
     monkeypatch.setattr(product_sweep, "WEIGHTS", ((16, 8), (64, 64)))
@@ -61,14 +66,25 @@ def test_products_take_on_the_simulated_device_what_its_tables_say(monkeypatch):
     assert set(measured) >= set(H200.product_times)
     for name in H200.product_times:
         found = measured[name]
-        kind, dtype, *_ = name.split()
         for tiles, curve in found.curves:
             for inner, ns in curve:
-                product = Product(kind, dtype, int(tiles), 64, int(inner), 64 - ("odd" in name))
-                assert ns <= H200.product_times[name].of(product) * 1.001 + 1
-        last_tiles, ((_, _), (inner, ns)) = found.curves[-1]
-        longest = Product(kind, dtype, int(last_tiles), 64, int(inner), 64 - ("odd" in name))
-        assert ns == pytest.approx(H200.product_times[name].of(longest), rel=0.01)
+                assert ns <= H200.product_times[name].of(product_of(name, tiles, inner)) * 1.001 + 1
+        last_tiles, (_, (inner, ns)) = found.curves[-1][0], found.curves[-1][1][-2:]
+        assert ns == pytest.approx(H200.product_times[name].of(product_of(name, last_tiles, inner)), rel=0.01)
+
+
+def product_of(name, tiles, inner):
+    """Return a product of a table's, of so many tiles."""
+    kind, dtype, *special = name.split()
+    count, rows, columns = {
+        "vector": (1, 1, tiles * 256),
+        "narrow": (1, 16, tiles * 256),
+        "small": (tiles * 16, 16, 16),
+        "odd": (tiles, 64, 63),
+    }.get("".join(special), (tiles, 64, 64))
+    found = Product(kind, dtype, int(count), rows, int(inner), int(columns))
+    assert (table_of(found), tiles_of(found)) == (name, tiles)
+    return found
 
 
 def test_each_table_has_a_grid_of_its_own_kind():
@@ -79,9 +95,9 @@ def test_each_table_has_a_grid_of_its_own_kind():
             product = next(each for each in (one.cost.product for one in traced.launches()) if each.kind == sweep.kind)
             assert max(np.prod(shape) for shape in shapes) <= product_sweep.MOST_ELEMENTS + product_sweep.SUMS[-1]
             found.add((table_of(product), tiles_of(product), product.inner))
-        assert len(found) == len(sweep.cases)
+        assert len(found) >= len(sweep.cases) / 6  # Matrices that lie three ways; long ones, and as high ones.
         assert len({name for name, _, _ in found}) == 1
-        assert len({tiles for _, tiles, _ in found}) >= 5
+        assert len({tiles for _, tiles, _ in found}) >= 4
         assert len({inner for _, _, inner in found}) >= 4
 
 
@@ -93,11 +109,17 @@ def test_what_takes_no_longer_for_more_work_makes_less_work_as_fast():
     assert found == ProductTimes(((1.0, ((16.0, 150.0), (32.0, 200.0), (64.0, 200.0))),))
 
 
+def test_products_that_a_table_does_not_tell_apart_have_their_geometric_mean():
+    one, other = Product("matmul", "float32", 1, 64, 32, 256), Product("matmul", "float32", 1, 256, 32, 64)
+    longer = Product("matmul", "float32", 1, 64, 64, 256)
+    assert table([(one, 300.0), (other, 900.0), (longer, 900.0)], 100.0) == ProductTimes(((4.0, ((32.0, 400.0), (64.0, 800.0))),))
+
+
 def test_a_launch_that_takes_long_is_timed_alone():
     device = SimulatedDevice(replace(H200, memory_gb_s=0.01, cache_gb_s=0.01))
     traced, launches = traced_kernels()
     timer = LaunchTimer(device)
-    (launch,) = [one for one in launches if one.name == "add" and one.cost.bytes == 4096 * 12]
+    (launch,) = [one for one in launches if one.name == "add" and one.cost.bytes == 5000 * 12]
     alone = timer.step_ns(timer.bound(traced, launch))
     assert alone == pytest.approx(device.model.kernel_ns(launch.cost) + device.model.event_pair_gated_excess_ns, abs=1000)
 

@@ -65,7 +65,7 @@ class CostModel:
         Tables of matrix products and convolutions, by `table_of`. Without one, flops count.
     memory_gb : float
         Device memory.
-    bus_in_gb_s, bus_out_gb_s, copy_latency_ns : float
+    bus_in_gb_s, bus_out_gb_s, copy_in_latency_ns, copy_out_latency_ns : float
         Bus to and from the device, and what a copy takes beside its bytes.
     null_kernel_ns, working_kernel_ns : float
         An empty kernel of one block, and the shortest kernel that reads and writes memory.
@@ -122,7 +122,8 @@ class CostModel:
     memory_gb: float
     bus_in_gb_s: float
     bus_out_gb_s: float
-    copy_latency_ns: float
+    copy_in_latency_ns: float
+    copy_out_latency_ns: float
     null_kernel_ns: float
     working_kernel_ns: float
     kernel_gap_ns: float
@@ -255,8 +256,9 @@ class CostModel:
             raise DeviceError("a kernel was priced as a copy", hint="use kernel_ns for kernels")
         if cost.alone_ns is not None:
             return cost.alone_ns
-        rate_gb_s = self.bus_in_gb_s if kind is LaunchKind.COPY_IN else self.bus_out_gb_s
-        return self.copy_latency_ns + cost.bytes / rate_gb_s
+        if kind is LaunchKind.COPY_IN:
+            return self.copy_in_latency_ns + cost.bytes / self.bus_in_gb_s
+        return self.copy_out_latency_ns + cost.bytes / self.bus_out_gb_s
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch takes alone, in ns, all its kernels or its copy, without gaps between."""

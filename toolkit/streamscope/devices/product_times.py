@@ -41,9 +41,20 @@ def _tiles(extent: int) -> float:
 
 
 def table_of(product: Product) -> str:
-    """Return the name of a product's table: ``"matmul float16"``, or ``"matmul float16 odd"`` where rows are not aligned."""
-    odd = product.dtype == "float16" and product.kind == "matmul" and (product.inner % ALIGNED or product.columns % ALIGNED)
-    return f"{product.kind} {product.dtype}{' odd' if odd else ''}"
+    """Return the name of a product's table: ``"matmul float16"``, or ``"matmul float16 vector"`` where libraries have other kernels."""
+    return f"{product.kind} {product.dtype} {_special(product)}".rstrip()
+
+
+def _special(product: Product) -> str:
+    """Return what a matrix product is of, if that is special: rows that are not aligned, a vector, few rows or columns, small matrices."""
+    if product.kind != "matmul":
+        return ""
+    if product.dtype == "float16" and (product.inner % ALIGNED or product.columns % ALIGNED):
+        return "odd"
+    short, long = sorted((product.rows, product.columns))
+    if product.count > 1:
+        return "small" if long < TILE else ""
+    return "vector" if short == 1 else "narrow" if short < TILE else ""
 
 
 def as_launched(cost: Cost) -> Cost:

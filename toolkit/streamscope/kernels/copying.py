@@ -17,6 +17,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.kernels.source import PLACE_OF_NAME, VECTORS, KernelSource, named_source
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import View, row_major
 
 _CUDA = pieces("transpose")
 
@@ -70,6 +71,11 @@ def tiled(layout: StridedLayout) -> Tiled | None:
     found = Tiled(layout, read.index(1))
     long = min(layout.extents[found.source_axis], layout.extents[-1]) >= LEAST
     return found if long and found.blocks <= MOST_BLOCKS else None
+
+
+def tiled_view(view: View) -> Tiled | None:
+    """Return how a view is copied to memory without gaps, if that is a transpose."""
+    return tiled(compact(view.spec.shape, [view.strides, row_major(view.spec.shape)]))
 
 
 @lru_cache(maxsize=256)

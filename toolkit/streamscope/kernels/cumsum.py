@@ -18,6 +18,8 @@ MANY_LINES = 16 * 1024
 BLOCKS = 4 * MULTIPROCESSORS
 LEAST_TILES = 4
 """Of a part: to begin with what is before it takes about as long as a tile."""
+TILE_STAGES = 3
+"""Of a tile: its elements are read, the threads' sums are joined, and what they come to is written."""
 
 
 def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, *, reverse: bool) -> tuple[PlannedKernel, ...]:
@@ -25,15 +27,17 @@ def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, 
     lines, tile = outer * inner, THREADS * ITEMS
     source = partial(_source, dtype=dtype, result=result, reverse=reverse)
     if inner > 1 and lines >= MANY_LINES:
-        return (PlannedKernel(partial(source, "lines"), -(-lines // THREADS), THREADS, (lines, count, inner)),)
+        blocks = -(-lines // THREADS)
+        return (PlannedKernel(partial(source, "lines"), blocks, THREADS, (lines, count, inner), stages=max(1, count // 2)),)
     tiles = max(1, -(-count // tile))
     parts = max(1, min(tiles // LEAST_TILES, BLOCKS // max(1, lines)))
     of_part = -(-tiles // parts) * tile
     parts = max(1, -(-count // of_part))
-    numbers = (parts, of_part, count, inner)
+    numbers, stages = (parts, of_part, count, inner), TILE_STAGES * -(-min(of_part, count) // tile)
     if parts == 1:
-        return (PlannedKernel(partial(source, "scan"), lines, THREADS, numbers),)
-    return tuple(PlannedKernel(partial(source, kind), lines * parts, THREADS, numbers) for kind in ("totals", "scan_of_parts"))
+        return (PlannedKernel(partial(source, "scan"), lines, THREADS, numbers, stages=stages),)
+    totals = PlannedKernel(partial(source, "totals"), lines * parts, THREADS, numbers)
+    return totals, PlannedKernel(partial(source, "scan_of_parts"), lines * parts, THREADS, numbers, stages=stages)
 
 
 @lru_cache(maxsize=256)

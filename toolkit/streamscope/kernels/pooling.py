@@ -56,7 +56,8 @@ def planned_pooling(name: str, shape: ConvolutionShape, dtype: str, *, aligned: 
     wide = max(images * height * width, images * rows * columns) * channels >= INDEX32_LIMIT - THREADS
     form = PoolingForm(vector, shape.w[1], shape.stride, shape.padding, wide)
     numbers = (size, channels // vector, height, width, rows, columns)
-    return PlannedKernel(partial(pooling_source, name, dtype, form), -(-size // THREADS), THREADS, numbers, c_longlong if wide else c_int)
+    source, number = partial(pooling_source, name, dtype, form), c_longlong if wide else c_int
+    return PlannedKernel(source, -(-size // THREADS), THREADS, numbers, number, stages=1 + name.endswith("_gradient"))
 
 
 @lru_cache(maxsize=256)

@@ -29,6 +29,7 @@ class RowForm:
         return max(THREADS, self.lanes)
 
 
+WARP = 32
 MOST_THREADS = 1024
 MOST_KEPT = {THREADS: 16, 512: 32, MOST_THREADS: 32}
 """Registers that a thread has for elements of a row, over all inputs, by the threads that share it. Few keep more threads busy, so a row
@@ -39,7 +40,7 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     """Return a good form for rows of so many elements."""
     width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
     loads = -(-columns // width)
-    lanes = min(32, 1 << (loads - 1).bit_length())
+    lanes = min(WARP, 1 << (loads - 1).bit_length())
 
     def kept() -> int:
         return -(-loads // lanes) * width * inputs * max(1, itemsize // 4)

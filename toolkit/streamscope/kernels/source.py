@@ -60,6 +60,8 @@ class PlannedKernel:
     """Its arguments behind the pointers."""
     number: type[c_int | c_longlong] = c_longlong
     """What each of ``numbers`` is passed as."""
+    stages: int = 1
+    """What its threads wait for; see `Cost`."""
 
     @cached_property
     def source(self) -> KernelSource:

@@ -93,7 +93,6 @@ def planned_launch(
     planned: Callable[..., PlannedKernel],
     function: Callable[..., Array],
     flops: int,
-    stages: int,
     *,
     pointers: slice = slice(None),
     scalars: Sequence[Any] = (),
@@ -116,7 +115,7 @@ def planned_launch(
 
     fresh = planned(aligned=True)
     nbytes = application.nbytes if moved_bytes is None else moved_bytes
-    cost = Cost(nbytes, flops, max(1, fresh.blocks), fresh.threads, stages)
+    cost = Cost(nbytes, flops, max(1, fresh.blocks), fresh.threads, fresh.stages)
     return application.kernel(name, cost, reference, cuda, exact=exact)
 
 

@@ -18,17 +18,13 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import one_piece
+from streamscope.program.view import SECTOR_BYTES, one_piece
 
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
     (x,) = specs
     shape = (x.size,) if attributes["axis"] is None else x.shape
     return [ArraySpec(shape, sum_of.result_dtype(x.dtype))]
-
-
-SCAN_STAGES = 3
-"""Sums of threads, of warps and of the block, each on what the last has left."""
 
 
 def _plan(x: ArraySpec, result: ArraySpec, attributes: Attributes) -> tuple[PlannedKernel, ...]:
@@ -58,10 +54,24 @@ def _build(application: Application) -> tuple[Launch, ...]:
             places = [[reads[0], totals], [reads[0], totals, writes[0]]]
         return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
-    cost = Cost(application.nbytes, x.size, max(1, kernels[-1].blocks), kernels[-1].threads, SCAN_STAGES)
+    last = kernels[-1]
+    cost = Cost(_moved_bytes(application, kernels), x.size, max(1, last.blocks), last.threads, last.stages)
     if len(kernels) > 1:
-        cost = Cost(x.nbytes, x.size, kernels[0].blocks, kernels[0].threads, 1, then=cost)
+        cost = Cost(x.nbytes, x.size, kernels[0].blocks, kernels[0].threads, kernels[0].stages, then=cost)
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
+
+
+def _moved_bytes(application: Application, kernels: Sequence[PlannedKernel]) -> int:
+    """Return the bytes of all sectors that the last kernel's threads touch at a time.
+
+    Where threads have lines of their own, neighbours lie beside each other. Elsewhere a thread takes elements that follow each other along
+    the axis: each touches a sector of its own, of which the cache keeps half for the next elements, or none if they lie apart.
+    """
+    (x,), inner = application.read_specs, kernels[-1].numbers[-1]
+    if len(kernels[-1].numbers) < 4:
+        return application.nbytes
+    sectors = SECTOR_BYTES // x.dtype.itemsize
+    return application.nbytes * (sectors * 2 if inner > 1 else max(1, sectors // 2))
 
 
 _operator = Operator("cumsum", _infer, _build, in_place=True, reads_view=one_piece)

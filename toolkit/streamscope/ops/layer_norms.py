@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
-from streamscope.kernels.rows import row_form
+from streamscope.kernels.rows import WARP, row_form
 from streamscope.kernels.signature import CTYPES
 from streamscope.kernels.source import COMPUTE, PlannedKernel
 from streamscope.ops.application import planned_launch, require, require_float, specs_of
@@ -82,7 +82,7 @@ def _operator(name: str) -> Operator:
             return _REFERENCES[name](exact, shared, eps)
 
         planned, scalars = partial(_kernel, name, spec, shared), [CTYPES[COMPUTE[spec.dtype.name]](eps)]
-        return planned_launch(application, name, planned, reference, 8 * spec.size * len(inputs), 2, scalars=scalars)
+        return planned_launch(application, name, planned, reference, 8 * spec.size * len(inputs), scalars=scalars)
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 
@@ -92,7 +92,8 @@ def _kernel(name: str, spec: ArraySpec, shared: tuple[str, ...], *, aligned: boo
     rows = spec.size // columns
     form = row_form(columns, spec.dtype.itemsize, len(INPUTS[name]), aligned=aligned)
     source = partial(layer_norm_source, name, spec.dtype.name, form, shared)
-    return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns))
+    stages = 1 if form.lanes <= WARP else 2  # Mean and variance; threads of a warp hardly wait for each other.
+    return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns), stages=stages)
 
 
 _scaling = Elementwise(

@@ -94,7 +94,8 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
         (result,), attributes = application.write_specs, application.attributes
         shape = _shape(name, result.shape if backward else application.read_specs[0].shape, attributes)
         planned = partial(planned_pooling, name, shape, result.dtype.name)
-        return planned_launch(application, name, planned, partial(reference, shape), shape.w[1] * shape.w[2] * int(np.prod(shape.y)), 2)
+        flops = shape.w[1] * shape.w[2] * int(np.prod(shape.y))
+        return planned_launch(application, name, planned, partial(reference, shape), flops)
 
     return Operator(name, infer, build, reads_view=one_piece)
 

@@ -42,6 +42,10 @@ def _log_softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
     return np.asarray(dy - np.exp(y) * dy.sum(axis=axis, keepdims=True))
 
 
+JOINED = 2.5
+"""Elements with their exponentials that a thread joins in the time of a stage, on an H200."""
+
+
 @applies_operators
 class Softmax:
     """An operator that maps the elements along one axis by what they are together: softmax or log-softmax.
@@ -133,7 +137,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
             return exact[-1] + value if add else value
 
         planned = partial(_kernel, name, spec, axis, inputs, add=add)
-        return planned_launch(application, name, planned, reference, 5 * spec.size, 1, pointers=slice(inputs))
+        return planned_launch(application, name, planned, reference, 5 * spec.size, pointers=slice(inputs))
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 
@@ -144,10 +148,16 @@ def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool
     rows = spec.size // columns // inner if spec.size else 0
     if inner != 1:
         source = partial(softmax_columns_source, name, spec.dtype.name, accumulate=add)
-        return PlannedKernel(source, -(-rows * inner // THREADS), THREADS, (rows, columns, inner))
+        return PlannedKernel(source, -(-rows * inner // THREADS), THREADS, (rows, columns, inner), stages=_stages(name, columns))
     form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
     source = partial(softmax_source, name, spec.dtype.name, form, accumulate=add)
-    return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns))
+    stages = _stages(name, 0 if form.items else columns // form.lanes)
+    return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns), stages=stages)
+
+
+def _stages(name: str, joined: int) -> int:
+    """Return what a thread waits for: others of its row, and exponentials of so many elements, which it joins one after the other."""
+    return 1 if name.endswith("_gradient") else 1 + int(joined / JOINED)
 
 
 def _documentation(name: str, summary: str) -> str:

@@ -68,7 +68,9 @@ def _operator(name: str) -> Operator:
         (x, indices), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, x.shape, x.dtype, indices, application.attributes["along"])
         planned, function = partial(planned_take, shape), partial(_taken, shape)
-        return planned_launch(application, name, planned, function, 0, 1, moved_bytes=2 * result.nbytes + indices.nbytes, exact=True)
+        # Rows that are taken again come from the cache.
+        moved_bytes = min(x.nbytes, result.nbytes) + result.nbytes + indices.nbytes
+        return planned_launch(application, name, planned, function, 0, moved_bytes=moved_bytes, exact=True)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -87,7 +89,7 @@ def _gradient_operator(name: str) -> Operator:
         shape = _shape(name, result.shape, dy.dtype, indices, application.attributes["along"])
         planned, function = partial(planned_take_gradient, shape), partial(_taken_gradient, shape)
         looked_through = planned(aligned=True).blocks * shape.places
-        return planned_launch(application, name, planned, function, dy.size + looked_through, 1)
+        return planned_launch(application, name, planned, function, dy.size + looked_through)
 
     return Operator(name, infer, build, reads_view=one_piece)
 

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.kernels.copying import CopyCall, copy_blocks
+from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
@@ -23,6 +23,8 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View, any_view
 
+TRANSPOSE_STAGES = 2
+"""Of a tile: it is written to shared memory, and read there across."""
 Axes = int | Sequence[int] | None
 Made = TypeVar("Made")
 
@@ -33,7 +35,10 @@ def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[
 
 def _build_copy(application: Application) -> tuple[Launch, ...]:
     (source,), (target,) = application.read_specs, application.write_specs
-    cost = Cost(application.nbytes, 0, max(1, copy_blocks(source)), THREADS, 1)
+    view = application.views[0]
+    turned = tiled_view(view) if view is not None else None
+    blocks, stages = (copy_blocks(source), 0) if turned is None else (turned.blocks, TRANSPOSE_STAGES)
+    cost = Cost(application.nbytes, 0, max(1, blocks), THREADS, stages)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         return [np.array(arrays[0], order="C").reshape(target.shape)]

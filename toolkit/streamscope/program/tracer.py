@@ -53,11 +53,14 @@ class Application:
     read_specs: Sequence[ArraySpec]
     write_specs: Sequence[ArraySpec]
     attributes: Attributes
+    views: Sequence[View | None] = ()
+    """How each argument is seen."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arguments and results."""
-        return sum(spec.nbytes for spec in (*self.read_specs, *self.write_specs))
+        """Bytes of all arguments, each counted once, and of all results."""
+        read = dict(zip(self.reads, self.read_specs, strict=True))
+        return sum(spec.nbytes for spec in (*read.values(), *self.write_specs))
 
     def kernel(self, name: str, cost: Cost, reference: Reference | None, cuda: CudaBuilder, **others: Any) -> tuple[Launch, ...]:
         """Return the work of an operation that launches one kernel; ``others`` are further attributes of `Launch`."""
@@ -135,7 +138,8 @@ class Tracer:
         # What an operator's work reads through a view has a number of its own until that is known.
         arguments = tuple(-1 - place if isinstance(source, SymbolView) else source.id for place, source in enumerate(sources))
         writes = tuple(target.id for target in targets)
-        work = operator.build(Application(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes))
+        read, seen = [source.spec for source in sources], [source.seen for source in sources]
+        work = operator.build(Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen))
         reads, views, placed = *_operands(sources), self._placed(work, sources, where)
         self.operations.append(
             Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views)

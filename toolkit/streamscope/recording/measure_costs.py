@@ -244,11 +244,10 @@ def _derived_rates(r: Readings, excess: float) -> Iterator[tuple[Values, str]]:
         {"bus_in_gb_s": round(1 / per_byte, 1), "bus_out_gb_s": round(1 / back, 1)},
         "measured: page-locked copies of 256 KiB and 8 MiB in a graph, slope",
     )
-    small = r["copies_in"][0] - COPY_BYTES[0] * per_byte - max(0.0, r["graph_each"] - r["working"])
-    yield (
-        {"copy_latency_ns": _whole(max(1.0, small))},
-        "measured: page-locked copies of 4 KiB to the device in a graph, less their bytes and gaps",
-    )
+    gap_ns = max(0.0, r["graph_each"] - r["working"])
+    for name, ns, each in (("copy_in_latency_ns", r["copies_in"][0], per_byte), ("copy_out_latency_ns", r["copies_out"][0], back)):
+        latency_ns = _whole(max(1.0, ns - COPY_BYTES[0] * each - gap_ns))
+        yield {name: latency_ns}, "measured: page-locked copies of 4 KiB in a graph, less their bytes and gaps"
 
 
 def _concave(points: list[list[float]]) -> list[list[float]]:

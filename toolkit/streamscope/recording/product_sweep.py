@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,18 @@ from streamscope.tracing import program
 RESULTS = ((1, 1), (2, 2), (4, 4), (8, 8), (11, 12), (16, 16), (32, 32), (64, 64))
 """Tiles of the results of products, down and across."""
 SUMS = (32, 128, 512, 2048, 8192, 65_536)
+"""Lengths of the sums behind each number."""
+MATMUL_SUMS = (16, 64, 256, *SUMS)
+VECTORS = (128, 512, 2048, 8192)
+"""Length of a vector, and rows or columns of the matrix that it is multiplied with."""
+NARROW = (16, 32)
+"""Rows, or columns, of narrow matrices; and extents of small ones."""
+LONG = (16, 64, 256, 1024, 4096)
+COUNTS = (4, 32, 128, 512, 2048)
+"""Small matrices that are multiplied in one call."""
+LONGEST_SMALL = 256
+PIXELS = 32
+"""Height and width of images, where their number counts."""
 MOST_ELEMENTS = 1 << 23
 """Of an operand: what is longer takes longer in proportion, as a table goes on."""
 IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
@@ -48,7 +63,8 @@ class Sweep:
 def sweeps() -> Iterator[Sweep]:
     """Yield what is timed for each table. Libraries do not convolve float64 on GPUs (see `kernels.library.cudnn`)."""
     for dtype in ("float16", "float32", "float64"):
-        yield Sweep("matmul", dtype, tuple(_products()))
+        for cases in (_products(), _vectors(), _narrow(), _small()):
+            yield Sweep("matmul", dtype, tuple(turned for case in cases for turned in _turned(case)))
     yield Sweep("matmul", "float16", tuple(_products(odd=1)))
     for dtype in ("float16", "float32"):
         yield Sweep("pointwise", dtype, tuple(_pointwise()))
@@ -57,24 +73,53 @@ def sweeps() -> Iterator[Sweep]:
         yield Sweep("weight_gradient", dtype, tuple(_weight_gradients()))
 
 
-def _sizes() -> Iterator[tuple[int, int, int]]:
+def _sizes(sums: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     for down, across in RESULTS:
-        for inner in SUMS:
+        for inner in sums:
             if max(down, across) * TILE * inner <= MOST_ELEMENTS:
                 yield down * TILE, inner, across * TILE
 
 
 def _products(odd: int = 0) -> Iterator[Case]:
-    for rows, inner, columns in _sizes():
+    for rows, inner, columns in _sizes(MATMUL_SUMS):
         yield matmul, ((rows, inner + odd), (inner + odd, columns - odd))
 
 
+def _vectors() -> Iterator[Case]:
+    for inner, columns in product(VECTORS, VECTORS):
+        if inner * columns <= MOST_ELEMENTS:
+            yield matmul, ((1, inner), (inner, columns))
+
+
+def _narrow() -> Iterator[Case]:
+    for rows, inner, columns in product(NARROW, MATMUL_SUMS, LONG):
+        if inner * columns <= MOST_ELEMENTS:
+            yield matmul, ((rows, inner), (inner, columns))
+            if columns not in NARROW:
+                yield matmul, ((columns, inner), (inner, rows))
+
+
+def _small() -> Iterator[Case]:
+    for count, extent, inner in product(COUNTS, NARROW, MATMUL_SUMS):
+        if inner <= LONGEST_SMALL and count * extent * inner <= MOST_ELEMENTS:
+            yield matmul, ((count, extent, inner), (count, inner, extent))
+
+
+def _turned(case: Case) -> Iterator[Case]:
+    """Yield a product, and the same of matrices that lie the other way in memory; a column is never one of half precision."""
+    function, (a, b) = case
+    yield case
+    yield partial(function, transpose_b=True), (a, (*b[:-2], b[-1], b[-2]))
+    yield partial(function, transpose_a=True), ((*a[:-2], a[-1], a[-2]), b)
+
+
 def _pointwise() -> Iterator[Case]:
-    for rows, inner, columns in _sizes():
+    for rows, inner, columns in _sizes(SUMS):
         if inner <= MOST_CHANNELS:
             yield convolution, ((1, rows // 8, 8, inner), (columns, 1, 1, inner))
         elif rows <= 8 * TILE:  # Pixels: of the gradient of weights.
-            yield convolution_backward, ((1, inner // 8, 8, columns), (rows, 1, 1, columns), (1, inner // 8, 8, rows))
+            images = inner // PIXELS**2, PIXELS, PIXELS
+            yield convolution_backward, ((*images, columns), (rows, 1, 1, columns), (*images, rows))
 
 
 def _images(channels: int) -> list[tuple[int, int, int]]:
@@ -120,14 +165,18 @@ def _timed(timer: LaunchTimer, sweep: Sweep, case: Case) -> tuple[Product, float
 
 
 def table(steps: Sequence[tuple[Product, float]], gap_ns: float) -> ProductTimes:
-    """Return the table of what was timed; where longer sums were faster, shorter ones are as fast: libraries could take that kernel."""
-    curves: dict[float, dict[int, float]] = {}
-    for product, ns in steps:
-        curves.setdefault(tiles_of(product), {})[product.inner] = max(1.0, float(round(ns - gap_ns)))
-    return ProductTimes(tuple((float(tiles), _rising(curve)) for tiles, curve in sorted(curves.items())))
+    """Return the table of what was timed: geometric means of products that differ in neither tiles nor the length of their sums.
+
+    Where longer sums were faster, shorter ones are as fast: libraries could take that kernel.
+    """
+    curves: dict[float, dict[int, list[float]]] = {}
+    for timed, ns in steps:
+        curves.setdefault(tiles_of(timed), {}).setdefault(timed.inner, []).append(max(1.0, ns - gap_ns))
+    means = {tiles: {inner: round(geometric_mean(each)) for inner, each in curve.items()} for tiles, curve in curves.items()}
+    return ProductTimes(tuple((float(tiles), _rising(curve)) for tiles, curve in sorted(means.items()) if len(curve) > 1))
 
 
-def _rising(curve: dict[int, float]) -> Points:
+def _rising(curve: Mapping[int, float]) -> Points:
     inner = sorted(curve)
     least = np.minimum.accumulate([curve[at] for at in reversed(inner)])[::-1]
     return tuple((float(at), float(ns)) for at, ns in zip(inner, least.tolist(), strict=True))

@@ -85,8 +85,8 @@ class SimulatedDevice:
         return self.model.working_kernel_ns
 
     def estimate_ns(self, launch: Launch) -> float:
-        """Return how long a launch runs alone, in ns, by the cost model."""
-        return self.model.estimate_ns(launch)
+        """Return how long a launch runs alone, in ns: its pieces, in whole ns each, by the cost model."""
+        return sum(_whole(piece.alone_ns) for piece in self._prices.pieces(launch))
 
     def use(self) -> None:
         """Do nothing: a simulated device belongs to no thread."""
