@@ -3,7 +3,8 @@
 On a GPU, measure:      python benchmarks/cost_model_accuracy.py measure [MEASURED.json] [SECONDS]
 Anywhere, compare:      python benchmarks/cost_model_accuracy.py score KERNEL_TIMES.json MEASURED.json ...
 
-The cost model is of `streamscope calibrate`; these programs and the launches of `kernel_times.py` take no part in it. Hosts of one GPU
+The cost model is of `streamscope calibrate`; these programs take no part in it, and launches of `kernel_times.py` that do are left out. What
+was measured last is in results/kernel_times_h200.json and results/program_times_h200.json. Hosts of one GPU
 differ by a factor of two, and one host does so from minute to minute. So what calls cost the host is measured beside each program, by
 small programs that are none of these, and stands in the place of what the model has of the host that it was made on.
 """
