@@ -3,8 +3,8 @@
 On a GPU, measure:      python benchmarks/cost_model_accuracy.py measure [MEASURED.json] [SECONDS]
 Anywhere, compare:      python benchmarks/cost_model_accuracy.py score KERNEL_TIMES.json MEASURED.json ...
 
-The cost model is of `streamscope calibrate`; these programs take no part in it, and launches of `kernel_times.py` that do are left out. What
-was measured last is in results/kernel_times_h200.json and results/program_times_h200.json. Hosts of one GPU
+The cost model is of `streamscope calibrate`; these programs take no part in it, and launches of `kernel_times.py` that do are left out.
+What was measured last is in results/kernel_times_h200.json and results/program_times_h200.json. Hosts of one GPU
 differ by a factor of two, and one host does so from minute to minute. So what calls cost the host is measured beside each program, by
 small programs that are none of these, and stands in the place of what the model has of the host that it was made on.
 """
@@ -36,10 +36,11 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.case import run_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
-from streamscope.program.launch import Launch, Product
+from streamscope.program.launch import Cost, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
-from streamscope.recording.product_sweep import sweeps
+from streamscope.recording.measure_costs import ADDITION_SIZES, COPY_BYTES, SMALL_ELEMENTS
+from streamscope.recording.product_sweep import sweeps, traced_case
 from streamscope.recording.program_times import HostPrograms
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
@@ -334,12 +335,15 @@ def of_programs(source: Path) -> dict[str, Any]:
     }
 
 
-def timed_to_calibrate() -> Iterator[Product]:
-    """Yield the products that `streamscope calibrate` times itself, which cannot tell how good its model is."""
+def timed_to_calibrate() -> Iterator[Cost]:
+    """Yield what `streamscope calibrate` times itself, which cannot tell how good its model is; generated kernels are others there."""
     for sweep in sweeps():
-        for function, shapes in sweep.cases:
-            launches = program(function).trace(*(spec(sweep.dtype, *shape) for shape in shapes)).launches()
-            yield from (one.cost.product for one in launches if one.cost.product is not None)
+        for case in sweep.cases:
+            yield traced_case(sweep, case)[1].cost
+    for size in (SMALL_ELEMENTS, *ADDITION_SIZES):
+        yield next(iter(program(ops.add).trace(spec(F32, size), spec(F32, size)).launches())).cost
+    for nbytes in COPY_BYTES:
+        yield next(iter(program(ops.to_device).trace(spec(F32, nbytes // 4)).launches())).cost
 
 
 def of_launches(source: Path) -> dict[str, Any]:
@@ -347,7 +351,7 @@ def of_launches(source: Path) -> dict[str, Any]:
     read = json.loads(source.read_text(encoding="utf-8"))
     model, found, calibrated = CostModel.load(), dict[str, list[float]](), set(timed_to_calibrate())
     for row, launch in matched(read["rows"]):
-        if launch.cost.product in calibrated:
+        if launch.cost in calibrated:
             continue
         gaps_ns = len(launch.cost.kernels) * model.graph_node_gap_ns
         taken_ns = row["in_graph"] - gaps_ns if "in_graph" in row else row["alone"]

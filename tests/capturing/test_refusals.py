@@ -68,10 +68,11 @@ def test_an_error_keeps_nothing_alive_that_the_function_had_computed():
         losses.append(weakref.ref(loss))
         raise RuntimeError(REFUSED)
 
-    follows = raised(step)
-    follows.__context__ = raised(step)
-    module.let_variables_go(follows)
-    assert [one() for one in losses] == [None, None]
+    errors = [raised(step) for _ in range(4)]
+    errors[0].__context__, errors[0].__cause__ = errors[1], errors[2]
+    errors[1].__context__ = errors[3]  # The caller handles this one, whose variables it may look at.
+    module.let_variables_go(errors[0], errors[3])
+    assert [one() is None for one in losses] == [True, True, True, False]
 
 
 def test_memory_that_ran_out_is_told_as_that():

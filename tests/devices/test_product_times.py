@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.product_times import ProductTimes, as_launched, table_of, tiles_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Product
@@ -81,12 +82,13 @@ def test_small_matrices_take_parts_of_a_tile():
         ("matmul", "float16", (1, 64, 63, 64), "matmul float16 odd"),
         ("matmul", "float16", (1, 64, 64, 10), "matmul float16 odd"),
         ("matmul", "float32", (1, 64, 63, 65), "matmul float32"),
-        ("matmul", "float32", (1, 64, 64, 63), "matmul float32 narrow"),
+        ("matmul", "float32", (1, 64, 64, 33), "matmul float32"),
+        ("matmul", "float32", (1, 64, 64, 32), "matmul float32 narrow"),
         ("matmul", "float64", (1, 8, 64, 4096), "matmul float64 narrow"),
         ("matmul", "float32", (1, 1, 64, 4096), "matmul float32 vector"),
         ("matmul", "float32", (1, 4096, 64, 1), "matmul float32 vector"),
-        ("matmul", "float32", (9, 63, 64, 63), "matmul float32 small"),
-        ("matmul", "float32", (9, 63, 64, 64), "matmul float32"),
+        ("matmul", "float32", (9, 32, 64, 32), "matmul float32 small"),
+        ("matmul", "float32", (9, 32, 64, 33), "matmul float32"),
         ("pointwise", "float16", (1, 64, 63, 1), "pointwise float16"),
     ],
 )
@@ -133,3 +135,18 @@ def test_half_precision_is_launched_in_small_tiles_that_fill_the_chip(product, b
     launched = as_launched(Cost(8, 8, blocks=7, threads=128, product=product))
     assert launched.blocks == blocks
     assert (launched.per_multiprocessor == 1) == (blocks != 7)
+
+
+@pytest.mark.parametrize("count", [1, 512])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_less_work_takes_no_longer_on_an_h200_but_where_libraries_have_kernels_of_their_own(dtype, count):
+    tables = CostModel.load().product_times
+
+    def ns(rows, inner, columns):
+        product = Product("matmul", dtype, count, rows, inner, columns)
+        return tables[table_of(product)].of(product)
+
+    for inner, columns in ((64, 64), (64, 1024), (1024, 512), (8192, 4096)):
+        whole = ns(64, inner, columns)
+        assert all(ns(rows, inner, columns) <= 1.3 * whole for rows in (33, 40, 56, 63))
+        assert all(ns(rows, inner, min(columns, 32) if count > 1 else columns) <= 2.5 * whole for rows in (1, 8, 16, 32))

@@ -57,3 +57,22 @@ def test_long_lines_are_shared_by_blocks_and_many_lines_by_threads():
 def test_what_does_not_fit(use, said):
     with pytest.raises(ProgramError, match=said):
         ss.program(use).trace(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "cost"),
+    [
+        # A tile has 2,048 elements. Of eight that follow each other, half find their sectors of 32 bytes in the cache.
+        ((300, 2048), 1, (300, 3, 300 * 2048 * 2 * 16)),
+        ((300, 4097), 1, (300, 9, 300 * 4097 * 2 * 16)),
+        # Apart, each has a sector of its own, and what is written in part is read before.
+        ((2048, 300), 0, (300, 3, 300 * 2048 * 2 * 64)),
+        # A thread for each line; neighbours share sectors.
+        ((10, 1 << 15), 0, ((1 << 15) // 256, 5, 0)),
+    ],
+)
+def test_cost(launches, shape, axis, cost):
+    x = np.zeros(shape, np.float32)
+    (launch,) = launches(lambda x: ss.ops.cumsum(x, axis), x)
+    assert launch.cost.bytes == 2 * x.nbytes
+    assert (launch.cost.blocks, launch.cost.stages, launch.cost.touched_bytes) == cost

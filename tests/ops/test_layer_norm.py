@@ -76,3 +76,10 @@ def test_what_does_not_fit(use, said):
 def test_no_last_axis(shape):
     with pytest.raises(ProgramError, match="has no last axis with elements"):
         ss.program(ss.ops.layer_norm).trace(np.ones(shape))
+
+
+@pytest.mark.parametrize(("columns", "stages"), [(512, 1), (513, 2)])
+def test_more_threads_than_a_warp_wait_for_each_other_twice(launches, columns, stages):
+    x = np.zeros((8, columns), np.float32)
+    (launch,) = launches(ss.ops.layer_norm, x)
+    assert launch.cost.stages == stages

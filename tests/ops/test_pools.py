@@ -69,7 +69,9 @@ def test_cost(launches):
     # x and y are moved once; 9 comparisons an element of y; three channels are no vector of doubles, so a thread for each element.
     (launch,) = launches(lambda x: ss.ops.max_pool(x, 3, stride=2, padding=1), X)
     size = 2 * 4 * 3 * 3
-    assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks) == (8 * (X.size + size), 9 * size, 1)
+    assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks, launch.cost.stages) == (8 * (X.size + size), 9 * size, 1, 1)
+    (backward,) = launches(lambda x, dy: ss.ops.avg_pool_backward(x, dy, 2), X, X[:, :3, :3])
+    assert backward.cost.stages == 2
 
 
 @pytest.mark.parametrize(("images", "index", "number"), [(1, "int", c_int), (2**20, "long long", c_longlong)])

@@ -121,3 +121,19 @@ def test_source_is_what_a_program_compiles():
 def test_source_of_what_has_none(arguments):
     with pytest.raises(ProgramError, match="softmax: "):
         ss.ops.softmax.source(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "stages"),
+    [
+        ((4, 256), 1, 1),  # A row fits registers.
+        ((4, 100_000), 1, 1 + 156),  # Each of 256 threads joins 390 elements.
+        ((1000, 64), 0, 1 + 400),  # A thread joins a line.
+    ],
+)
+def test_threads_wait_for_exponentials_of_long_rows(launches, shape, axis, stages):
+    x = np.zeros(shape, np.float32)
+    (launch,) = launches(lambda x: ss.ops.softmax(x, axis=axis), x)
+    assert launch.cost.stages == stages
+    (launch,) = launches(lambda x, dy: ss.ops.softmax.gradient(dy, x, axis=axis), x, x)
+    assert launch.cost.stages == 1

@@ -402,6 +402,23 @@ def test_a_cost_counts_what_memory_hands_out():
     assert read(lambda x: np.broadcast_to(x[0], (1000, 64))) == 64 * 4
 
 
+def test_a_transpose_has_a_block_for_each_tile_and_other_copies_wait_for_nothing():
+    def cost(function, *shape):
+        (launch,) = traced(lambda x: ss.ops.copy(function(x)), np.zeros(shape, np.float32)).launches()
+        return launch.cost.blocks, launch.cost.stages
+
+    assert cost(lambda x: x.T, 100, 70) == (4 * 3, 2)  # of 32 by 32, the last ones in part
+    assert cost(lambda x: x[::2], 4096, 64) == (2048 * 64 // 4 // 256, 0)  # four elements a thread
+    assert cost(lambda x: x.T, 8, 4096)[1] == 0  # too few rows for tiles
+
+
+def test_what_is_read_twice_is_moved_once():
+    x = np.zeros((64, 64), np.float32)
+    for function in (lambda x: x + x, lambda x: x.T + x.T):
+        assert traced(function, x).operations[-1].launches[0].cost.bytes == 2 * x.nbytes
+    assert traced(lambda x: x.T + x, x).operations[-1].launches[0].cost.bytes == 3 * x.nbytes
+
+
 class TestFusion:
     def test_views_of_inputs_are_operands_of_a_fused_kernel(self):
         square = X[0, :, :3].copy()

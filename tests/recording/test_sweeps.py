@@ -95,9 +95,13 @@ def test_each_table_has_a_grid_of_its_own_kind():
             product = next(each for each in (one.cost.product for one in traced.launches()) if each.kind == sweep.kind)
             assert max(np.prod(shape) for shape in shapes) <= product_sweep.MOST_ELEMENTS + product_sweep.SUMS[-1]
             found.add((table_of(product), tiles_of(product), product.inner))
-        assert len(found) >= len(sweep.cases) / 6  # Matrices that lie three ways; long ones, and as high ones.
-        assert len({name for name, _, _ in found}) == 1
-        assert len({tiles for _, tiles, _ in found}) >= 4
+        (name,) = {name for name, _, _ in found}
+        ways = 1 if "odd" in name or "matmul" not in name else 3  # Matrices lie three ways.
+        if "narrow" in name or "small" in name:  # As many tiles of one long matrix as of a higher one, or of many small ones.
+            assert len(found) * ways < len(sweep.cases)
+        else:
+            assert len(found) * ways == len(sweep.cases)
+        assert len({tiles for _, tiles, _ in found}) >= (4 if "vector" in name else 5)
         assert len({inner for _, _, inner in found}) >= 4
 
 

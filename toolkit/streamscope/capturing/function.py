@@ -189,7 +189,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 
 
 def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str, extra_bytes: int | None) -> CapturedFunction:
-    where = user_line()
+    where, handled = user_line(), sys.exc_info()[1]
     for one in inputs:
         if is_tensor(one) and (why := unsupported(one)) is not None:
             raise ProgramError(f"{title} was given {why[0]}", hint=f"give it {why[1]}")
@@ -204,7 +204,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     try:
         taken, nodes, memories = take(casting, inputs, results, extra_bytes, partial(restore, before))
     except Exception as error:
-        let_variables_go(error)
+        let_variables_go(error, handled)
         if isinstance(error, StreamscopeError):
             raise
         raise not_captured(title, error) from error

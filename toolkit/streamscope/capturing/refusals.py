@@ -50,14 +50,18 @@ def not_captured(title: str, error: Exception) -> StreamscopeError:
     return EngineError(f"{title} cannot be captured{line_and_reason(failed)}", hint=_hint_for(failed))
 
 
-def let_variables_go(error: BaseException | None) -> None:
-    """Forget the variables of functions that an error has left, and those of the errors that it followed.
+def let_variables_go(error: BaseException, handled: BaseException | None) -> None:
+    """Forget the variables of functions that an error has left, and those of the errors that it followed, up to one handled already.
 
     IPython keeps the last error, and with it a loss that the function computed: an earlier call's, of which the next capture would fail.
     """
-    while error is not None:
-        clear_frames(error.__traceback__)
-        error = error.__context__
+    left, seen = [error], {id(handled)}
+    while left:
+        one = left.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            clear_frames(one.__traceback__)
+            left += filter(None, (one.__cause__, one.__context__))
     gc.collect()  # Some of what a capture had begun refers to itself in circles.
 
 

@@ -59,7 +59,7 @@ class CostModel:
     thread_gb_s : float
         What one thread moves, which waits for its loads: its bytes under way over the latency of memory.
     stage_ns, stage_block_ns : float
-        What it takes the threads of a block to wait for each other, or for loads whose place earlier ones tell; and by how much a
+        What a stage of a kernel takes, such as the threads of a block waiting for each other (see `Cost`); and by how much a
         multiprocessor is held up by each further block that does.
     product_times : mapping of str to ProductTimes
         Tables of matrix products and convolutions, by `table_of`. Without one, flops count.
@@ -357,15 +357,15 @@ class CostModel:
 
     def _moving_ns(self, cost: Cost) -> float:
         """Return how long the bytes of a kernel take: at the rate of memory or cache, and of the threads that wait for them."""
-        held = self._resident_blocks(cost)
-        threads_ns = cost.bytes / (held.threads * self.thread_gb_s)
+        held, touched = self._resident_blocks(cost), max(cost.bytes, cost.touched_bytes)
+        threads_ns = touched / (held.threads * self.thread_gb_s)
         waiting_ns = (cost.blocks / self.multiprocessors - 1) * cost.stages * self.stage_block_ns
         # Near where they are equal, both limits show.
-        return max(math.hypot(cost.bytes / self._rate_gb_s(cost), threads_ns), waiting_ns)
+        return max(math.hypot(touched / self._rate_gb_s(cost), threads_ns), waiting_ns)
 
     def _rate_gb_s(self, cost: Cost) -> float:
         """Return the rate of memory or, for what stays there, of the cache."""
-        return self.cache_gb_s if cost.bytes <= self.cache_mb * 1e6 else self.memory_gb_s
+        return self.cache_gb_s if max(cost.bytes, cost.touched_bytes) <= self.cache_mb * 1e6 else self.memory_gb_s
 
     def _computing_ns(self, cost: Cost) -> float:
         held = self._resident_blocks(cost)

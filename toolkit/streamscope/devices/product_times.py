@@ -25,6 +25,8 @@ ALIGNED = 8
 """Libraries have their fast kernels of half precision for rows of whole 16 bytes only."""
 
 
+NARROW = 32
+"""Up to so many rows or columns, libraries have kernels of their own."""
 NARROWEST = 16
 """Results of fewer rows or columns than a tile take a smaller one, of whole such parts: as the matrix units take them."""
 
@@ -53,8 +55,8 @@ def _special(product: Product) -> str:
         return "odd"
     short, long = sorted((product.rows, product.columns))
     if product.count > 1:
-        return "small" if long < TILE else ""
-    return "vector" if short == 1 else "narrow" if short < TILE else ""
+        return "small" if long <= NARROW else ""
+    return "vector" if short == 1 else "narrow" if short <= NARROW else ""
 
 
 def as_launched(cost: Cost) -> Cost:

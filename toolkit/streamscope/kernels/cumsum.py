@@ -21,6 +21,10 @@ LEAST_TILES = 4
 TILE_STAGES = 3
 """Of a tile: its elements are read, the threads' sums are joined, and what they come to is written."""
 
+SECTORS, SECTORS_APART = 0.5, 2.0
+"""Where a thread's elements follow each other, half find their sectors in the cache. Where they lie apart, none does, and a sector of which
+a part is written is read before."""
+
 
 def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, *, reverse: bool) -> tuple[PlannedKernel, ...]:
     """Return the kernel ``(x, out, ...)``, or two: ``(x, totals, ...)`` and ``(x, totals, out, ...)``."""
@@ -34,10 +38,11 @@ def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, 
     of_part = -(-tiles // parts) * tile
     parts = max(1, -(-count // of_part))
     numbers, stages = (parts, of_part, count, inner), TILE_STAGES * -(-min(of_part, count) // tile)
-    if parts == 1:
-        return (PlannedKernel(partial(source, "scan"), lines, THREADS, numbers, stages=stages),)
-    totals = PlannedKernel(partial(source, "totals"), lines * parts, THREADS, numbers)
-    return totals, PlannedKernel(partial(source, "scan_of_parts"), lines * parts, THREADS, numbers, stages=stages)
+    sectors = SECTORS_APART if inner > 1 else SECTORS
+    last = PlannedKernel(
+        partial(source, "scan" if parts == 1 else "scan_of_parts"), lines * parts, THREADS, numbers, stages=stages, sectors=sectors
+    )
+    return (last,) if parts == 1 else (PlannedKernel(partial(source, "totals"), last.blocks, THREADS, numbers), last)
 
 
 @lru_cache(maxsize=256)

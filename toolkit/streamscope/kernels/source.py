@@ -61,7 +61,9 @@ class PlannedKernel:
     number: type[c_int | c_longlong] = c_longlong
     """What each of ``numbers`` is passed as."""
     stages: int = 1
-    """What its threads wait for; see `Cost`."""
+    """What its threads wait for; see `Cost`. Reductions say that themselves."""
+    sectors: float = 0.0
+    """Sectors of memory that a thread touches for an element that it reads or writes; 0 where neighbours share them."""
 
     @cached_property
     def source(self) -> KernelSource:

@@ -55,23 +55,11 @@ def _build(application: Application) -> tuple[Launch, ...]:
         return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
     last = kernels[-1]
-    cost = Cost(_moved_bytes(application, kernels), x.size, max(1, last.blocks), last.threads, last.stages)
+    touched = int(last.sectors * SECTOR_BYTES * (x.size + result.size))
+    cost = Cost(application.nbytes, x.size, max(1, last.blocks), last.threads, last.stages, touched_bytes=touched)
     if len(kernels) > 1:
         cost = Cost(x.nbytes, x.size, kernels[0].blocks, kernels[0].threads, kernels[0].stages, then=cost)
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
-
-
-def _moved_bytes(application: Application, kernels: Sequence[PlannedKernel]) -> int:
-    """Return the bytes of all sectors that the last kernel's threads touch at a time.
-
-    Where threads have lines of their own, neighbours lie beside each other. Elsewhere a thread takes elements that follow each other along
-    the axis: each touches a sector of its own, of which the cache keeps half for the next elements, or none if they lie apart.
-    """
-    (x,), inner = application.read_specs, kernels[-1].numbers[-1]
-    if len(kernels[-1].numbers) < 4:
-        return application.nbytes
-    sectors = SECTOR_BYTES // x.dtype.itemsize
-    return application.nbytes * (sectors * 2 if inner > 1 else max(1, sectors // 2))
 
 
 _operator = Operator("cumsum", _infer, _build, in_place=True, reads_view=one_piece)

@@ -109,7 +109,8 @@ class Cost:
     threads: int = 256
     """Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls."""
     stages: int = 0
-    """What a thread waits for after its first loads: for the other threads of its block, or for loads from where the first ones point."""
+    """What a thread waits for, one after the other, after its first loads: other threads of its block, loads from where earlier ones point,
+    or what it computes itself, element by element, where that takes as long."""
     product: Product | None = None
     """Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known."""
     then: Cost | None = None
@@ -120,6 +121,8 @@ class Cost:
     """Blocks that fit on a multiprocessor, by registers and shared memory too; 0 where only their threads are known."""
     gap_ns: float = field(default=0.0, compare=False)
     """How much later than others it starts in a graph, where that was measured; it is the graph's, so costs are compared without it."""
+    touched_bytes: int = 0
+    """Bytes of the sectors that threads touch at a time, where these are more than ``bytes``: caches hand them out again and again."""
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

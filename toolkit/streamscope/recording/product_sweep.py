@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 
 from streamscope.devices.points import Points
-from streamscope.devices.product_times import TILE, ProductTimes, table_of, tiles_of
+from streamscope.devices.product_times import NARROW as MOST_NARROW
+from streamscope.devices.product_times import NARROWEST, TILE, ProductTimes, table_of, tiles_of
 from streamscope.devices.protocol import Device
 from streamscope.ops.convolutions import convolution, convolution_backward
 from streamscope.ops.linear import matmul
-from streamscope.program.launch import Product
+from streamscope.program.launch import Launch, Product
+from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
 from streamscope.recording.launch_times import LaunchTimer
 from streamscope.tracing import program
@@ -28,7 +30,7 @@ SUMS = (32, 128, 512, 2048, 8192, 65_536)
 MATMUL_SUMS = (16, 64, 256, *SUMS)
 VECTORS = (128, 512, 2048, 8192)
 """Length of a vector, and rows or columns of the matrix that it is multiplied with."""
-NARROW = (16, 32)
+NARROW = (NARROWEST, MOST_NARROW)
 """Rows, or columns, of narrow matrices; and extents of small ones."""
 LONG = (16, 64, 256, 1024, 4096)
 COUNTS = (4, 32, 128, 512, 2048)
@@ -86,13 +88,13 @@ def _products(odd: int = 0) -> Iterator[Case]:
 
 
 def _vectors() -> Iterator[Case]:
-    for inner, columns in product(VECTORS, VECTORS):
+    for inner, columns in itertools.product(VECTORS, VECTORS):
         if inner * columns <= MOST_ELEMENTS:
             yield matmul, ((1, inner), (inner, columns))
 
 
 def _narrow() -> Iterator[Case]:
-    for rows, inner, columns in product(NARROW, MATMUL_SUMS, LONG):
+    for rows, inner, columns in itertools.product(NARROW, MATMUL_SUMS, LONG):
         if inner * columns <= MOST_ELEMENTS:
             yield matmul, ((rows, inner), (inner, columns))
             if columns not in NARROW:
@@ -100,13 +102,13 @@ def _narrow() -> Iterator[Case]:
 
 
 def _small() -> Iterator[Case]:
-    for count, extent, inner in product(COUNTS, NARROW, MATMUL_SUMS):
+    for count, extent, inner in itertools.product(COUNTS, NARROW, MATMUL_SUMS):
         if inner <= LONGEST_SMALL and count * extent * inner <= MOST_ELEMENTS:
             yield matmul, ((count, extent, inner), (count, inner, extent))
 
 
 def _turned(case: Case) -> Iterator[Case]:
-    """Yield a product, and the same of matrices that lie the other way in memory; a column is never one of half precision."""
+    """Yield a product, and the same of matrices that lie the other way in memory."""
     function, (a, b) = case
     yield case
     yield partial(function, transpose_b=True), (a, (*b[:-2], b[-1], b[-2]))
@@ -157,11 +159,16 @@ def product_steps(device: Device) -> Iterator[tuple[str, list[tuple[Product, flo
 
 
 def _timed(timer: LaunchTimer, sweep: Sweep, case: Case) -> tuple[Product, float]:
+    traced, launch, timed = traced_case(sweep, case)
+    return timed, timer.step_ns(timer.bound(traced, launch))
+
+
+def traced_case(sweep: Sweep, case: Case) -> tuple[Program, Launch, Product]:
+    """Return the program of a case, the launch of it that is timed, and its product."""
     function, shapes = case
     traced = program(function).trace(*(ArraySpec(shape, np.dtype(sweep.dtype)) for shape in shapes))
-    launch = next(one for one in traced.launches() if one.cost.product is not None and one.cost.product.kind == sweep.kind)
-    assert launch.cost.product is not None  # For the type: it is what it was chosen for.
-    return launch.cost.product, timer.step_ns(timer.bound(traced, launch))
+    launches = ((one, one.cost.product) for one in traced.launches() if one.cost.product is not None)
+    return traced, *next((one, each) for one, each in launches if each.kind == sweep.kind)
 
 
 def table(steps: Sequence[tuple[Product, float]], gap_ns: float) -> ProductTimes:
