@@ -135,9 +135,9 @@ class Tracer:
             target.written = True
             self._writes[target.id] += 1
         number = len(self.operations)
-        # What an operator's work reads through a view has a number of its own until that is known.
-        places = {(source.id, source.seen): place for place, source in reversed(list(enumerate(sources)))}
-        arguments = tuple(-1 - places[one.id, one.seen] if isinstance(one, SymbolView) else one.id for one in sources)
+        # What an operator's work reads through a view has a number of its own until that is known: of its first place among the arguments.
+        first = [(source.id, source.seen) for source in sources] if viewing else []
+        arguments = tuple(-1 - first.index((one.id, one.seen)) if isinstance(one, SymbolView) else one.id for one in sources)
         writes = tuple(target.id for target in targets)
         read, seen = [source.spec for source in sources], [source.seen for source in sources]
         work = operator.build(Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen))

@@ -85,7 +85,7 @@ class SimulatedDevice:
         return self.model.working_kernel_ns
 
     def estimate_ns(self, launch: Launch) -> float:
-        """Return how long a launch runs alone, in ns: by its prices: its pieces, in whole ns each."""
+        """Return how long a launch runs alone, in ns: the sum of its pieces' prices, each in whole ns."""
         return sum(_whole(piece.alone_ns) for piece in self._prices.pieces(launch))
 
     def use(self) -> None:
