@@ -194,7 +194,7 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     yield from _derived_rates(r, excess)
     yield (
         dict(START),
-        "fitted: to 186 generated kernels: element-wise, reductions, rows, transposes, rows taken; in chains in a graph",
+        f"fitted: to {len(r['kernels'])} generated kernels: element-wise, reductions, rows, transposes, rows taken; in chains in a graph",
     )
     gap_ns = max(0.0, r["graph_each"] - r["working"])
     products = {name: table(steps, gap_ns).to_json() for name, steps in r["products"].items()}

@@ -27,19 +27,19 @@ RESULTS = ((1, 1), (2, 2), (4, 4), (8, 8), (11, 12), (16, 16), (32, 32), (64, 64
 """Tiles of the results of products, down and across."""
 SUMS = (32, 128, 512, 2048, 8192, 65_536)
 """Lengths of the sums behind each number."""
-MATMUL_SUMS = (16, 64, 256, *SUMS)
+MATMUL_SUMS = (16, 64, 256, 1024, *SUMS)
 VECTORS = (128, 512, 2048, 8192)
 """Length of a vector, and rows or columns of the matrix that it is multiplied with."""
 NARROW = (NARROWEST, MOST_NARROW)
 """Rows, or columns, of narrow matrices; and extents of small ones."""
-LONG = (16, 64, 256, 1024, 4096)
+LONG = (16, 64, 256, 1024, 4096, 10_240)
 COUNTS = (4, 32, 128, 512, 2048)
 """Small matrices that are multiplied in one call."""
 LONGEST_SMALL = 256
 PIXELS = 32
 """Height and width of images, where their number counts."""
 MOST_ELEMENTS = 1 << 23
-"""Of an operand: what is longer takes longer in proportion, as a table goes on."""
+"""Of an operand: what is longer takes longer in proportion, as a table goes on. Matrices beside vectors need twice as many for that."""
 IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
 """Images, and their height and width."""
 CHANNELS = (8, 32, 128, 512)
@@ -89,7 +89,7 @@ def _products(odd: int = 0) -> Iterator[Case]:
 
 def _vectors() -> Iterator[Case]:
     for inner, columns in itertools.product(VECTORS, VECTORS):
-        if inner * columns <= MOST_ELEMENTS:
+        if inner * columns <= 2 * MOST_ELEMENTS:
             yield matmul, ((1, inner), (inner, columns))
 
 
