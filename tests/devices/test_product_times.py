@@ -89,7 +89,12 @@ def test_small_matrices_take_parts_of_a_tile():
         ("matmul", "float32", (1, 4096, 64, 1), "matmul float32 vector"),
         ("matmul", "float32", (9, 32, 64, 32), "matmul float32 small"),
         ("matmul", "float32", (9, 32, 64, 33), "matmul float32"),
-        ("pointwise", "float16", (1, 64, 63, 1), "pointwise float16"),
+        ("pointwise", "float16", (1, 64, 63, 128), "pointwise float16"),
+        ("convolution", "float16", (1, 64, 72, 127), "convolution float16"),
+        ("convolution", "float16", (1, 64, 72, 128), "convolution float16 wide"),
+        ("data_gradient", "float32", (1, 64, 72, 128), "data_gradient float32 wide"),
+        ("weight_gradient", "float32", (1, 64, 72, 128), "weight_gradient float32"),
+        ("stem_convolution", "float32", (1, 64, 392, 128), "stem_convolution float32"),
     ],
 )
 def test_the_table_of_a_product(kind, dtype, sizes, name):

@@ -169,6 +169,18 @@ def test_filters_of_one_pixel_are_products_of_their_own(launches):
     assert strided.cost.product.kind == "convolution"
 
 
+@pytest.mark.parametrize(("edge", "channels", "stem"), [(7, 8, True), (7, 9, False), (6, 8, False)])
+def test_large_filters_of_few_channels_are_stems(launches, edge, channels, stem):
+    x, w, y = (np.ones(shape, np.float32) for shape in ((1, 8, 8, channels), (5, edge, edge, channels), (1, 4, 4, 5)))
+    padding = {"stride": 2, "padding": edge // 2 if edge % 2 else 2}
+    found = [
+        *launches(lambda x, w: ss.ops.convolution(x, w, **padding), x, w),
+        *launches(lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, **padding), x, w, y),
+    ]
+    kinds = ("convolution", "weight_gradient", "data_gradient")
+    assert [one.cost.product.kind for one in found] == [f"stem_{kind}" if stem else kind for kind in kinds]
+
+
 def test_the_backward_pass_is_two_launches_of_which_one_may_run_aside(launches):
     weight, data = launches(
         lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, padding=1),

@@ -1,5 +1,6 @@
 """What `streamscope calibrate` sweeps, on the simulated device: measured there, a cost model is found again."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,11 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.product_times import ProductTimes, table_of, tiles_of
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.program.launch import Product
-from streamscope.program.variable import ArraySpec
 from streamscope.recording import kernel_sweep, product_sweep
 from streamscope.recording.kernel_sweep import START, fitted_rates, kernel_steps, traced_kernels
 from streamscope.recording.launch_times import LaunchTimer
-from streamscope.recording.product_sweep import product_steps, sweeps, table
+from streamscope.recording.product_sweep import product_steps, sweeps, table, traced_case
 from streamscope.recording.program_times import COUNTS, FEW, MANY, program_times
-from streamscope.tracing import program
 
 H200 = CostModel.load()
 RATES = {name: rate * 1.3 for name, rate in START.items()}
@@ -60,6 +59,7 @@ def test_products_take_on_the_simulated_device_what_its_tables_say(monkeypatch):
     monkeypatch.setattr(product_sweep, "LONG", (64, 256))
     monkeypatch.setattr(product_sweep, "COUNTS", (4, 32))
     monkeypatch.setattr(product_sweep, "IMAGES", ((1, 8), (1, 16)))
+    monkeypatch.setattr(product_sweep, "MANY", (1, 32))
     monkeypatch.setattr(product_sweep, "CHANNELS", (8, 32))
     monkeypatch.setattr(product_sweep, "WEIGHTS", ((16, 8), (64, 64)))
     measured = {name: table(steps, H200.graph_node_gap_ns) for name, steps in product_steps(SimulatedDevice(H200))}
@@ -81,6 +81,7 @@ def product_of(name, tiles, inner):
         "narrow": (1, 16, tiles * 256),
         "small": (tiles * 16, 16, 16),
         "odd": (tiles, 64, 63),
+        "wide": (1, tiles * 32, 128),
     }.get("".join(special), (tiles, 64, 64))
     found = Product(kind, dtype, int(count), rows, int(inner), int(columns))
     assert (table_of(found), tiles_of(found)) == (name, tiles)
@@ -88,21 +89,31 @@ def product_of(name, tiles, inner):
 
 
 def test_each_table_has_a_grid_of_its_own_kind():
+    names = []
     for sweep in sweeps():
-        found = set()
-        for function, shapes in sweep.cases:
-            traced = program(function).trace(*(ArraySpec(shape, np.dtype(sweep.dtype)) for shape in shapes))
-            product = next(each for each in (one.cost.product for one in traced.launches()) if each.kind == sweep.kind)
-            assert max(np.prod(shape) for shape in shapes) <= product_sweep.MOST_ELEMENTS + product_sweep.SUMS[-1]
-            found.add((table_of(product), tiles_of(product), product.inner))
-        (name,) = {name for name, _, _ in found}
+        timed = [traced_case(sweep, case)[2] for case in sweep.cases]
+        (name,) = {table_of(product) for product in timed}
+        names.append(name)
+        found = {(tiles_of(product), product.inner) for product in timed}
         ways = 1 if "odd" in name or "matmul" not in name else 3  # Matrices lie three ways.
         if "narrow" in name or "small" in name:  # As many tiles of one long matrix as of a higher one, or of many small ones.
-            assert len(found) * ways < len(sweep.cases)
+            assert len(found) * ways < len(timed)
         else:
-            assert len(found) * ways == len(sweep.cases)
-        assert len({tiles for _, tiles, _ in found}) >= (4 if "vector" in name else 5)
-        assert len({inner for _, _, inner in found}) >= 4
+            assert len(found) * ways == len(timed)
+        tiles, inner = ({one[at] for one in found} for at in (0, 1))
+        # Sums are over the pixels of two filters, or over images; of these filters' gradients there are few tiles.
+        assert len(tiles) >= (2 if "stem_weight" in name else 4 if "vector" in name else 5)
+        assert len(inner) >= (2 if "stem" in name else 4)
+    assert len(set(names)) == len(names)
+    assert set(names) == set(H200.product_times)
+
+
+def test_operands_are_no_larger_than_a_table_needs():
+    for sweep in sweeps():
+        name = table_of(traced_case(sweep, sweep.cases[0])[2])
+        times = 2 if "vector" in name else 4 if "stem" in name else 1
+        largest = max(math.prod(shape) for _, shapes in sweep.cases for shape in shapes)
+        assert largest <= times * product_sweep.MOST_ELEMENTS + product_sweep.SUMS[-1]
 
 
 def test_what_takes_no_longer_for_more_work_makes_less_work_as_fast():

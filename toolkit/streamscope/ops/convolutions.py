@@ -22,6 +22,9 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
+STEM_CHANNELS, STEM_PIXELS = 8, 49
+"""Filters of at most so many channels and at least so many pixels, as networks begin with, take cuDNN longer than as much other work."""
+
 _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
 
 
@@ -84,6 +87,8 @@ def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -
     product = products[direction]
     if (r, s, shape.stride) == (1, 1, 1):
         product = replace(product, kind="pointwise")
+    elif c <= STEM_CHANNELS and r * s >= STEM_PIXELS:
+        product = replace(product, kind=f"stem_{product.kind}")
     # The weight gradient's sum over all pixels is split over blocks, or too few would run.
     split = max(1, min(16, product.inner // 1024)) if direction == "weight_gradient" else 1
     return Cost(elements * dtype.itemsize, shape.flops, tiles(product.rows, product.columns) * split, 128, product=product)

@@ -87,7 +87,7 @@ class Product:
 
     kind: str
     """``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
-    filter is a single pixel, so that nothing overlaps."""
+    filter is a single pixel, so that nothing overlaps; ``"stem_convolution"`` and so on for large filters of few channels."""
     dtype: str
     """Of the operands."""
     count: int

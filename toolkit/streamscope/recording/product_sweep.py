@@ -13,9 +13,9 @@ import numpy as np
 
 from streamscope.devices.points import Points
 from streamscope.devices.product_times import NARROW as MOST_NARROW
-from streamscope.devices.product_times import NARROWEST, TILE, ProductTimes, table_of, tiles_of
+from streamscope.devices.product_times import NARROWEST, TILE, WIDE, ProductTimes, table_of, tiles_of
 from streamscope.devices.protocol import Device
-from streamscope.ops.convolutions import convolution, convolution_backward
+from streamscope.ops.convolutions import STEM_CHANNELS, convolution, convolution_backward
 from streamscope.ops.linear import matmul
 from streamscope.program.launch import Launch, Product
 from streamscope.program.operation import Program
@@ -44,6 +44,10 @@ IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
 """Images, and their height and width."""
 CHANNELS = (8, 32, 128, 512)
 """Channels behind each number of a 3 x 3 convolution, nine times."""
+MANY = 64, 64
+"""Images that stems are of, too: their output is the largest of a network."""
+STEMS = ((7, 2), (11, 4))
+"""Edges and strides of the filters that networks begin with."""
 MOST_CHANNELS = 2048
 """Behind each number of a 1 x 1 convolution. Longer sums are over pixels: those of the gradient of its weights."""
 WEIGHTS = ((32, 8), (64, 64), (128, 128), (256, 256), (512, 512))
@@ -73,6 +77,11 @@ def sweeps() -> Iterator[Sweep]:
         yield Sweep("convolution", dtype, tuple(_convolutions()))
         yield Sweep("data_gradient", dtype, tuple(_data_gradients()))
         yield Sweep("weight_gradient", dtype, tuple(_weight_gradients()))
+        yield Sweep("convolution", dtype, tuple(_convolutions(wide=True)))
+        yield Sweep("data_gradient", dtype, tuple(_data_gradients(wide=True)))
+        yield Sweep("stem_convolution", dtype, tuple(_stems(convolution)))
+        for kind in ("stem_data_gradient", "stem_weight_gradient"):
+            yield Sweep(kind, dtype, tuple(_stems(convolution_backward)))
 
 
 def _sizes(sums: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -128,16 +137,26 @@ def _images(channels: int) -> list[tuple[int, int, int]]:
     return [(count, size, size) for count, size in IMAGES if count * size * size * channels <= MOST_ELEMENTS]
 
 
-def _convolutions() -> Iterator[Case]:
+def _convolutions(*, wide: bool = False) -> Iterator[Case]:
     for channels in CHANNELS:
-        for image in _images(channels):
-            yield lambda x, w: convolution(x, w, padding=1), ((*image, channels), (TILE, 3, 3, channels))
+        out = max(WIDE, channels) if wide else TILE
+        for image in _images(max(channels, out)):
+            yield lambda x, w: convolution(x, w, padding=1), ((*image, channels), (out, 3, 3, channels))
 
 
-def _data_gradients() -> Iterator[Case]:
+def _data_gradients(*, wide: bool = False) -> Iterator[Case]:
     for channels in CHANNELS:
-        for image in _images(channels):
-            yield _backward, ((*image, TILE), (channels, 3, 3, TILE), (*image, channels))
+        into = max(WIDE, channels) if wide else TILE
+        for image in _images(max(channels, into)):
+            yield _backward, ((*image, into), (channels, 3, 3, into), (*image, channels))
+
+
+def _stems(function: Callable[..., Any]) -> Iterator[Case]:
+    for edge, stride in STEMS:
+        for count, size in (*IMAGES, MANY):
+            x, w, dy = (count, size * stride, size * stride, STEM_CHANNELS), (TILE, edge, edge, STEM_CHANNELS), (count, size, size, TILE)
+            applied = partial(function, stride=stride, padding=edge // 2)
+            yield applied, ((x, w) if function is convolution else (x, w, dy))
 
 
 def _weight_gradients() -> Iterator[Case]:
