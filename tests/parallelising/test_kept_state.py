@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -147,6 +148,9 @@ def own(monkeypatch):
             return SimpleNamespace(_cdata=self._cdata, get_state=self.get_state, set_state=self.set_state)
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Own))
+    # Those that are new: all that these tests keep alive would take seconds, and is looked at in test_allocations.py.
+    gc.freeze()
+    monkeypatch.setattr(kept_state, "known_objects", gc.get_objects)
     return Own
 
 
