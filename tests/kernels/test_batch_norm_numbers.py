@@ -37,4 +37,7 @@ def test_variances(differing):
         for axis, keepdims in [(None, False), (0, False), (1, True), (2, False), ((0, 2), False), ((), True)]:
             cases[f"{dtype} {axis}"] = (lambda x, axis=axis, keepdims=keepdims: ss.ops.var(x, axis, keepdims=keepdims)), x
         cases[f"{dtype} of a view"] = (lambda x: ss.ops.var(x.swapaxes(0, 2)[1:, ::2], 1)), x
+    for dtype in ("int8", "uint8", "bool"):  # in whole vectors
+        x = (np.arange(6 * 48) % 5).reshape(6, 48).astype(dtype)
+        cases |= {f"vectors of {dtype} {axis}": ((lambda x, axis=axis: ss.ops.var(x, axis)), x) for axis in (None, 0, 1)}
     assert differing(cases) == []

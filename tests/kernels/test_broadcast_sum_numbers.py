@@ -140,13 +140,14 @@ def test_operands_of_other_dtypes_and_misaligned_ones(host_bench, build):
 extents = st.lists(st.tuples(st.integers(1, 3000), st.booleans()), min_size=1, max_size=4)
 
 
-@given(extents, st.sampled_from(list(UNIT)), st.sampled_from(list(UNIT)), st.integers(0, 15))
-def test_blocks_share_all_values_and_vectors_are_aligned(axes, dtype, other, shift):
+@given(extents, st.sampled_from([*UNIT, "int8"]), st.sampled_from([*UNIT, "int8"]), st.booleans(), st.integers(0, 15))
+def test_blocks_share_all_values_and_vectors_are_aligned(axes, dtype, other, repeated, shift):
     walked, target = tuple(extent for extent, _ in axes), tuple(1 if gone else extent for extent, gone in axes)
-    shapes, taken = (walked, walked, target), signature(dtype, other=other)
+    shapes, taken = (walked, target if repeated else walked, target), signature(dtype, other=other)
     addresses = [shift * np.dtype(dtype).itemsize, shift * np.dtype(other).itemsize, 0]
     for kernel in fitted_sums(taken, shapes, [row_major(shape) for shape in shapes], addresses):
         form = kernel.form
+        assert form.loads >= 1
         assert (kernel.parts - 1) * kernel.share < max(1, kernel.count) <= kernel.parts * kernel.share
         assert (kernel.tiles - 1) * form.across < kernel.size <= kernel.tiles * form.across
         assert kernel.share % form.step == 0 == kernel.count % form.step

@@ -26,6 +26,17 @@ def test_variances_are_numpys(evaluate, dtype, axis, keepdims):
     assert found.shape == expected.shape
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("count", [1, 2, 8, 15, 16, 17, 32, 48, 256])
+def test_variances_around_the_width_of_vectors(evaluate, dtype, count):
+    """Of 16 bytes in a row beside a mean in double, a thread cannot load as many at once as of other arrays, but it loads one."""
+    x = (np.arange(3 * count) % 5).reshape(3, count).astype(dtype)
+    for axis in (None, 0, 1):
+        found, expected = evaluate(lambda x, axis=axis: np.var(x, axis), x), np.var(x, axis)
+        np.testing.assert_allclose(found, expected, rtol=2e-3 if dtype == "float16" else 1e-6)
+        assert found.dtype == expected.dtype
+
+
 def test_degrees_of_freedom(evaluate):
     np.testing.assert_allclose(evaluate(lambda x: ss.ops.var(x, 0, ddof=1), X), X.var(0, ddof=1))
     with pytest.raises(ProgramError, match=r"has 2 elements along axis 0, less ddof=2 none"):

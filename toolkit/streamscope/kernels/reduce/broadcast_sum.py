@@ -206,7 +206,8 @@ def _fitted(
     beside = size > 1 and outer.strides[0][-1] == 1
     itemsizes = [np.dtype(parameter.stored).itemsize for parameter in signature.arrays]
     width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
-    loads = (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes))
+    # Of bytes beside a double that stands for all of them, one vector takes more than that already.
+    loads = max(1, (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes)))
     step = 1 if beside else width
     lanes = min(THREADS, power_of_two(-(-count // (step * loads))))
     if beside:
