@@ -65,6 +65,14 @@ def test_what_was_captured_has_no_references_to_look_at():
     assert [finding.kind for finding in audit.findings] == [Kind.UNCHECKED]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int64", "bool"])
+@pytest.mark.parametrize("function", [lambda x: np.sum(x) + 1, lambda x: np.max(x) == x, lambda x: ~np.any(x), lambda x: x[0], np.var])
+def test_arrays_without_axes_which_numpy_gives_as_numbers(function, dtype):
+    audit = ss.audit(function, np.ones(3, dtype), device="simulated", progress=False)
+    assert audit.findings == ()
+    assert ss.audit(audit.plan).findings == ()  # with random values
+
+
 def test_a_plan_of_another_program_is_refused(broken):
     assert not ss.audit(crossed, X, X, plan=broken).ok
     with pytest.raises(EngineError, match="the plan is one of 'crossed'"):

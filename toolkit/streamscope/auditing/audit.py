@@ -202,6 +202,9 @@ def audit(
     times: with the program's values, with random ones up to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn
     that off with ``touches=False`` where a host function must not be called (it prints, or sends something).
 
+    A read is needless if none of these values changed the results, nor arrays of one value, nor the values of another argument. The audit
+    looks for such reads in your own operators and host functions. Streamscope's own are known to be needed.
+
     The audit does not see state that a function sets once only, or for values that were not tried. It does not see memory that NumPy does
     not hand out, nor writes to arrays that a function captured (a closure, a global). A CUDA kernel may do what its reference does not.
 

@@ -51,7 +51,7 @@ class Kind(Enum):
     HIDDEN_STATE = "hidden state"
     """An operator gives different results for the same arguments, so it reads something that it does not declare."""
     NEEDLESS_READ = "declared but not needed"
-    """Changing a variable that is declared as read does not change the results."""
+    """No change of a variable that a user declared as read changes the results: of a host function or an operator of their own."""
     UNCHECKED = "not checked"
     """What the audit could not see."""
 

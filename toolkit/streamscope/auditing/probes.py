@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ POISON = (0x5A, 0x00)
 
 SCALES = (1, 100, 1)
 """Sizes of the random values that are tried, after the program's own."""
+ORDINARY, EXTREME = (0.0, 1.0, -1.0, 100.0, np.nan), (np.inf, -np.inf)
+"""What a whole variable is filled with. Extremes come last: only a function that nothing else made a difference to meets them, so that one
+which counts up to a value, or makes that much memory, does not."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,10 @@ def differing(one: Array, other: Array) -> npt.NDArray[np.bool_]:
 def random_values(spec: ArraySpec, random: np.random.Generator, scale: int = 1) -> Array:
     """Return random values: normally distributed, or whole numbers from 0 that are small enough to be an index of something."""
     if spec.dtype.kind == "f":
-        return (random.standard_normal(spec.shape) * scale).astype(spec.dtype)
-    if spec.dtype.kind == "b":
-        return random.integers(0, 2, spec.shape).astype(spec.dtype)
-    return random.integers(0, min(8 * scale, 128), spec.shape).astype(spec.dtype)
+        drawn: Any = random.standard_normal(spec.shape) * scale
+    else:
+        drawn = random.integers(0, 2 if spec.dtype.kind == "b" else min(8 * scale, 128), spec.shape)
+    return np.asarray(drawn, spec.dtype)  # of no axes, NumPy draws a number
 
 
 def unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
@@ -151,11 +156,11 @@ def _cannot_be_locked(call: GuardedCall, memory: Memory, variable: int) -> bool:
     return False
 
 
-def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec]) -> list[Remark]:
+def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec], *, declared: bool) -> list[Remark]:
     """Probe a call that works: with values that it got and others, in turn, and with other bytes in fresh memory.
 
     So it shows which elements it never writes, which state it hides, what it writes to for some values only, and which reads it does not
-    need.
+    need. The latter is asked only where a user ``declared`` them: our operators read what they need, also where no value shows it.
     """
     own = {variable: memory[variable] for variable in call.reads}
     try:
@@ -165,7 +170,8 @@ def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec]) -> 
     if changed := _changed(call, first, again):
         return [Remark(Kind.HIDDEN_STATE, changed, "gives another result when it is called again with the same values")]
     remarks = _unwritten(call, first, other)
-    unseen = _Unseen(call, own, first, specs)
+    unseen = _Unseen(call, specs, declared=declared)
+    unseen.look(own, first)
     for values in _drawn(call, specs):
         found = _outcome(call, values)
         if found is None:
@@ -177,6 +183,7 @@ def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec]) -> 
         if poisoned is not None:
             remarks += _unwritten(call, results, poisoned[0], drawn=True)
         unseen.look(values, results)
+    unseen.look_closely(own)
     later = _outcome(call, own)
     if changed := call.writes if later is None else _changed(call, first, later[0]):
         detail = "gives another result for the same values after it was called with others"
@@ -207,21 +214,66 @@ def _unwritten(call: GuardedCall, one: Sequence[Array], other: Sequence[Array], 
 class _Unseen:
     """The variables whose values have made no difference, whatever was tried. Those without elements make none anyway."""
 
-    def __init__(self, call: GuardedCall, own: Memory, results: Sequence[Array], specs: Mapping[int, ArraySpec]) -> None:
+    def __init__(self, call: GuardedCall, specs: Mapping[int, ArraySpec], *, declared: bool) -> None:
         self._call = call
         self._specs = specs
         self._random = np.random.default_rng(0)
-        empty = all(spec.size == 0 for spec in call.specs)
-        self.variables = [] if empty else [variable for variable in dict.fromkeys(call.reads) if specs[variable].size > 0]
-        self.look(own, results)
+        looked_at = declared and any(spec.size > 0 for spec in call.specs)
+        self.variables = [variable for variable in dict.fromkeys(call.reads) if specs[variable].size > 0] if looked_at else []
 
     def look(self, values: Memory, results: Sequence[Array]) -> None:
         """Try other values of each variable beside these of the others, which gave these results."""
         for variable in list(self.variables):
-            found = _outcome(self._call, {**values, variable: _other_values(values[variable], self._specs[variable], self._random)})
-            # To raise an exception for one value and not for another is to need the value.
-            if found is None or _changed(self._call, results, found[0]):
-                self.variables.remove(variable)
+            self._try(variable, _other_values(values[variable], self._specs[variable], self._random), values, results)
+
+    def look_closely(self, own: Memory) -> None:
+        """Try what random values may never be, for what is still unseen: all elements alike, or as those of another variable.
+
+        A comparison tells nothing of numbers that all differ, nor ``any`` of numbers none of which is 0; and of two truth values one hides
+        the other. So the others are as they were, all 0 and all 1.
+        """
+        contexts: list[Memory] = [own, *({each: _filled(fill, self._specs[each]) for each in own} for fill in (0.0, 1.0))]
+        for fills, values in product((ORDINARY, EXTREME), contexts):
+            found = _outcome(self._call, values) if self.variables else None
+            if found is None:
+                continue
+            for variable in list(self.variables):
+                spec, others = self._specs[variable], [values[other] for other in values if other != variable]
+                for other in (*(_like(array, spec) for array in others), *(_filled(fill, spec) for fill in fills)):
+                    if variable in self.variables:
+                        self._try(variable, other, values, found[0])
+
+    def _try(self, variable: int, other: Array, values: Memory, results: Sequence[Array]) -> None:
+        found = _outcome(self._call, {**values, variable: other})
+        # To raise an exception for one value and not for another is to need the value.
+        if found is None or _changed(self._call, results, _without_nan(found[0], results) if _is_odd(other) else found[0]):
+            self.variables.remove(variable)
+
+
+def _is_odd(values: Array) -> bool:
+    """Tell whether an element is NaN or infinite."""
+    return values.dtype.kind == "f" and not bool(np.isfinite(values).all())
+
+
+def _without_nan(results: Sequence[Array], others: Sequence[Array]) -> list[Array]:
+    """Return results with those of another call where they are NaN: one that goes through ``0 * x`` says nothing of the value."""
+    fits = all(a.shape == b.shape for a, b in zip(results, others, strict=True))
+    return [np.where(a != a, b, a) for a, b in zip(results, others, strict=True)] if fits else list(results)  # noqa: PLR0124 — as above
+
+
+def _filled(fill: float, spec: ArraySpec) -> Array:
+    """Return an array of one number, or of the nearest that its dtype has."""
+    if spec.dtype.kind in "iu":
+        limits = np.iinfo(spec.dtype.name)
+        whole = 0 if math.isnan(fill) else min(max(fill, limits.min), limits.max)
+        return np.full(spec.shape, int(whole), spec.dtype)
+    return np.full(spec.shape, fill, spec.dtype)
+
+
+def _like(array: Array, spec: ArraySpec) -> Array:
+    """Return the elements of another array, in turn."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.resize(array, spec.shape).astype(spec.dtype))
 
 
 def _drawn(call: GuardedCall, specs: Mapping[int, ArraySpec]) -> Iterator[dict[int, Array]]:
@@ -234,10 +286,10 @@ def _drawn(call: GuardedCall, specs: Mapping[int, ArraySpec]) -> Iterator[dict[i
 
 
 def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -> Array:
-    found = random_values(spec, random)
     if spec.dtype.kind == "b":
-        return ~values
-    return found + found.dtype.type(1) if equal(found, values) else found
+        return np.logical_not(values, out=np.empty(spec.shape, np.bool_))
+    found = random_values(spec, random)
+    return np.add(found, found.dtype.type(1), out=found) if equal(found, values) else found
 
 
 def _outcome(call: GuardedCall, values: Memory, byte: int = POISON[0]) -> tuple[list[Array], set[int]] | None:

@@ -64,7 +64,7 @@ class _Touches:
         if isinstance(work, Launch) and work.stateful:
             self.stateful[operation.id] = operation
         elif results is not None and signature not in self.probed:
-            self.probed[signature] = [_placed(remark, variables) for remark in self._probe(call)]
+            self.probed[signature] = [_placed(remark, variables) for remark in self._probe(call, work)]
         remarks = [_placed(remark, variables) for remark in remarks] + self.probed.get(signature, [])
         for remark in _told_once(remarks):
             group = self.groups.setdefault((signature, remark), _Group(remark))
@@ -73,9 +73,9 @@ class _Touches:
             group.in_place = any(variables[place] in work.writes for place in remark.variables)
         self._store(work, results)
 
-    def _probe(self, call: GuardedCall) -> list[Remark]:
+    def _probe(self, call: GuardedCall, work: Work) -> list[Remark]:
         specs = {variable: self.program.variables[variable].spec for variable in (*call.reads, *call.writes)}
-        return probe(call, self.memory, specs)
+        return probe(call, self.memory, specs, declared=isinstance(work, HostCall) or work.declared)
 
     def _store(self, work: Work, results: Sequence[Array] | None) -> None:
         """Keep what was computed; random values stand in for what could not be."""
@@ -199,7 +199,7 @@ def _finding(program: Program, group: _Group) -> Finding:
         ),
         Kind.NEEDLESS_READ: (
             Severity.NOTE,
-            f"{who}: no value of {names} that was tried changed the results, though it is declared as read{again}.",
+            f"{who}: no finite value of {names} that was tried changed the results, though it is declared as read{again}.",
             "declare it as written only." if group.in_place else "take it out of its reads, so that it waits for less.",
         ),
     }[group.remark.kind]

@@ -166,6 +166,8 @@ class Launch(_WithFunctions):
     """If it has no reference because NumPy has no meaning for its expression, what of it is unknown."""
     vouched: bool = False
     """The reference is the user's word for what a line of CUDA computes."""
+    declared: bool = False
+    """What it reads is the user's word: ours read what they need."""
     stateful: bool = False
     """Its results depend on state that it keeps from call to call, besides the variables."""
     exact: bool = False
