@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops.operators import FUNCTIONS, UFUNCS
 from streamscope.ops.views import VIEW_FUNCTIONS
+from streamscope.program.symbol import Symbol
 
 X = np.linspace(-0.9, 0.9, 24, dtype=np.float32).reshape(4, 6)
 W = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
@@ -100,3 +103,63 @@ def test_shapes_are_known_while_a_program_is_traced():
 def test_what_a_program_cannot_do_is_refused_by_name(use, said):
     with pytest.raises(ProgramError, match=said):
         ss.program(use).trace(X)
+
+
+OPTIONS = {
+    **dict.fromkeys(("sum", "prod"), "dtype initial where"),
+    **dict.fromkeys(("max", "min"), "initial where"),
+    **dict.fromkeys(("any", "all"), "where"),
+    **dict.fromkeys(("argmax", "argmin", "transpose", "swapaxes", "squeeze", "ravel", "flatten", "copy"), ""),
+    "mean": "dtype where",
+    "reshape": "copy",
+    "astype": "casting subok order",
+}
+"""Of each method, what NumPy takes and no operator does."""
+NEEDED = {"swapaxes": (0, 1), "reshape": ((6, 4),), "astype": ("float64",)}
+
+
+def test_every_method_of_arrays_is_looked_at():
+    methods = {name for name in vars(Symbol) if not name.startswith("_") and callable(getattr(Symbol, name))}
+    assert methods == OPTIONS.keys()
+
+
+@pytest.mark.parametrize(("method", "option"), [(method, option) for method in OPTIONS for option in [*OPTIONS[method].split(), "bogus"]])
+def test_options_of_methods_are_refused_as_those_of_functions(method, option):
+    said = rf"^a program has no operator for NumPy's {method} with {option}= at test_from_numpy\.py:\d+ \(leave {option} out\)$"
+    with pytest.raises(ProgramError, match=said):
+        ss.program(lambda x: getattr(x, method)(*NEEDED.get(method, ()), **{option: 3})).trace(X)
+    if option in inspect.signature(getattr(np, method, len)).parameters:
+        with pytest.raises(ProgramError, match=said):
+            ss.program(lambda x: getattr(np, method)(x, *NEEDED.get(method, ()), **{option: 3})).trace(X)
+
+
+@pytest.mark.parametrize("method", [each for each in OPTIONS if each not in ("transpose", "reshape")])
+def test_methods_take_no_more_arguments_than_numpys(method):
+    said = rf"no operator for NumPy's {method} with such arguments at test_from_numpy\.py:\d+ \(too many positional arguments\)"
+    with pytest.raises(ProgramError, match=said):
+        ss.program(lambda x: getattr(x, method)(*range(9))).trace(X)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.sum(0, None, None, True),
+        lambda x: x.sum(axis=1, dtype=None, out=None),
+        lambda x: x.max(1, keepdims=True),
+        lambda x: x.argmin(0, None),
+        lambda x: x.reshape(6, 4, copy=None),
+        lambda x: x.astype("float64", order="K", casting="unsafe", subok=True, copy=False),
+    ],
+)
+def test_options_that_are_numpys_defaults_change_nothing(use):
+    (found,) = results(use, X)
+    expected = use(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.dtype == expected.dtype
+
+
+def test_a_method_writes_where_its_function_does():
+    def step(x, y):
+        return x.sum(axis=0, out=y)
+
+    np.testing.assert_allclose(results(step, X, np.zeros(6, np.float32))[0], X.sum(axis=0), rtol=1e-6)

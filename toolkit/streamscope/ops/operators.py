@@ -21,7 +21,7 @@ from streamscope.ops.linear import matmul
 from streamscope.ops.selection import astype
 from streamscope.ops.takes import take
 from streamscope.ops.variances import var
-from streamscope.program.symbol import Symbol
+from streamscope.program.symbol import Symbol, is_same, refused, unknown_options
 from streamscope.program.user_line import user_line
 
 OPERATORS: dict[str, Elementwise] = {
@@ -120,20 +120,19 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
     if function not in FUNCTIONS:
         raise _refused(function.__name__, INSTEAD.get(function, ""))
     signature = inspect.signature(function)
-    (_, variable), *others = signature.bind(*arguments, **options).arguments.items()
-    given = {option: value for option, value in others if not _is_same(value, signature.parameters[option].default)}
+    try:
+        (_, variable), *others = signature.bind(*arguments, **options).arguments.items()
+    except TypeError as error:  # of a method: NumPy checks what its functions take
+        if unknown := options.keys() - signature.parameters.keys():
+            raise unknown_options(function.__name__, unknown) from None
+        raise _refused(f"{function.__name__} with such arguments", f"{error}") from None
+    given = {option: value for option, value in others if not is_same(value, signature.parameters[option].default)}
     return _applied(function.__name__, FUNCTIONS[function], [variable], given)
 
 
-def _is_same(value: object, default: object) -> bool:
-    """Tell whether an option is NumPy's default, which changes nothing."""
-    return value is default or (isinstance(value, int | str) and value == default)
-
-
 def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
-    unknown = sorted(options.keys() - inspect.signature(call).parameters.keys())
-    if unknown:
-        raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
+    if unknown := options.keys() - inspect.signature(call).parameters.keys():
+        raise unknown_options(name, unknown)
     try:
         bound = inspect.signature(call).bind(*arguments, **options)
     except TypeError as error:
@@ -143,19 +142,15 @@ def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], o
 
 def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
     others = options.keys() - {"out"}
-    unknown = sorted(others - inspect.signature(operator).parameters.keys()) if others else []
-    if unknown:
-        raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
+    if others and (unknown := others - inspect.signature(operator).parameters.keys()):
+        raise unknown_options(name, unknown)
     if not isinstance(options.get("out"), Symbol | None):
         raise _refused(f"{name} with an array for out=", "give a variable, or take what the function returns")
     return operator(*inputs, **options)
 
 
 def _refused(what: str, hint: str) -> ProgramError:
-    return ProgramError(
-        f"a program has no operator for NumPy's {what} at {user_line()}",
-        hint=hint or OWN,
-    )
+    return refused(what, hint or OWN)
 
 
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +21,46 @@ if TYPE_CHECKING:
 
 operators: dict[str, Callable[..., Any]] = {}
 """What Python's operators and NumPy's functions do with symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def refused(what: str, hint: str) -> ProgramError:
+    """Return the error for a function of NumPy's, or an argument of one, that no operator has."""
+    return ProgramError(f"a program has no operator for NumPy's {what} at {user_line()}", hint=hint)
+
+
+def unknown_options(function: str, names: Iterable[str]) -> ProgramError:
+    """Return the error for options of a function of NumPy's that no operator has."""
+    names = sorted(names)
+    return refused(f"{function} with {', '.join(f'{name}=' for name in names)}", f"leave {' and '.join(names)} out")
+
+
+def is_same(value: object, default: object) -> bool:
+    """Tell whether an option is NumPy's default, which changes nothing."""
+    return value is default or (isinstance(value, int | str) and value == default)
+
+
+def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
+    """Let a method refuse by name all that NumPy's takes besides; ``defaults`` are those of further options, which change nothing."""
+
+    def decorate(method: Method) -> Method:
+        signature = inspect.signature(method)
+        named = {name for name, each in signature.parameters.items() if each.kind is not inspect.Parameter.VAR_POSITIONAL}
+
+        @wraps(method)
+        def checked(self: Symbol, *arguments: object, **options: object) -> Any:
+            given = {name: value for name, value in options.items() if name not in defaults or not is_same(value, defaults[name])}
+            if unknown := given.keys() - named:
+                raise unknown_options(method.__name__, unknown)
+            try:
+                signature.bind(self, *arguments, **given)
+            except TypeError as error:
+                raise refused(f"{method.__name__} with such arguments", f"{error}") from None
+            return method(self, *arguments, **given)
+
+        return cast("Method", checked)
+
+    return decorate
 
 
 @dataclass(eq=False, repr=False)
@@ -90,40 +132,51 @@ class Symbol:
         """A view with the last two axes swapped."""
         return self._rearranged("mT")
 
+    @_of_arrays()
     def transpose(self, *axes: Any) -> Symbol:
         """Return a view with the axes in another order, in reverse by default; see `ss.ops.transpose`."""
         return self._rearranged("transpose", axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
 
+    @_of_arrays()
     def swapaxes(self, axis1: int, axis2: int) -> Symbol:
         """Return a view with two axes swapped; see `ss.ops.swapaxes`."""
         return self._rearranged("swapaxes", axis1, axis2)
 
+    @_of_arrays()
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Symbol:
         """Return a view without axes of extent 1; see `ss.ops.squeeze`."""
         return self._rearranged("squeeze", axis)
 
+    @_of_arrays(copy=None)
     def reshape(self, *shape: Any, order: str = "C") -> Symbol:
         """Return the elements in another shape, a view where that is possible, else a copy; see `ss.ops.reshape`."""
         return self._rearranged("reshape", shape[0] if len(shape) == 1 else shape, order=order)
 
+    @_of_arrays()
     def ravel(self, order: str = "C") -> Symbol:
         """Return the elements along one axis, a view where that is possible, else a copy; see `ss.ops.ravel`."""
         return self._rearranged("ravel", order=order)
 
+    @_of_arrays()
     def flatten(self, order: str = "C") -> Symbol:
         """Return a copy of the elements along one axis."""
         return self._rearranged("flatten", order=order)
 
+    @_of_arrays()
     def copy(self, order: str = "C") -> Symbol:
         """Return a copy in memory of its own; see `ss.ops.copy`."""
         return self._rearranged("copy", order=order)
 
     def _reduced(operator: str) -> Callable[..., Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
-        def method(self: Symbol, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Symbol:
-            result: Symbol = operators[operator](self, axis, keepdims=keepdims)
+        function = getattr(np, operator)
+
+        def method(self: Symbol, *arguments: object, **options: object) -> Symbol:
+            # NumPy's method takes what its function takes: axis, keepdims and out, and refuses the others by name.
+            result: Symbol = operators["__array_function__"](function, (self, *arguments), options)
             return result
 
         method.__name__, method.__doc__ = operator, f"Reduce the array, or some of its axes: see `ss.ops.{operator}`."
+        method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return method
 
     sum, mean, prod, max, min = _reduced("sum"), _reduced("mean"), _reduced("prod"), _reduced("max"), _reduced("min")
@@ -212,6 +265,7 @@ class Symbol:
             hint="round to whole numbers, and scale before and after: ss.ops.round(x * 100) / 100",
         )
 
+    @_of_arrays(order="K", casting="unsafe", subok=True)
     def astype(self, dtype: Any, *, copy: bool = True) -> Symbol:
         """Return the variable in another dtype: `streamscope.ops.astype`."""
         result: Symbol = operators["astype"](self, dtype, copy=copy)
