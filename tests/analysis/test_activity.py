@@ -22,7 +22,7 @@ from streamscope.analysis import (
 from streamscope.trace import Basis, SpanBuilder, SpanKind, SpanTable
 
 KERNEL, COPY, SET, HOST, LAUNCH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET, SpanKind.HOST, SpanKind.LAUNCH
-IDLE = (Occupation.HOST_WAIT, Occupation.KERNEL_WAIT, Occupation.OTHER)
+IDLE = (Occupation.HOST_WAIT, Occupation.LAUNCH, Occupation.KERNEL_WAIT, Occupation.OTHER)
 
 
 def spread(found, column):
@@ -63,7 +63,7 @@ def test_idle_time_has_the_cause_of_its_gap_where_no_host_function_runs(spans):
     without = spans.select(spans.kind != HOST)
     found, split = activity(without), device_idle(without)
     assert tuple(found.time_ns(found.occupation == cause) for cause in IDLE) == (
-        split.host_wait_ns, split.kernel_wait_ns, split.other_ns,
+        split.host_wait_ns, split.launch_ns, split.kernel_wait_ns, split.other_ns,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_neighbours_differ(spans):
 def test_by_hand():
     """Two kernels side by side, a copy beside the second, a host function that hides half of a gap."""
     builder = SpanBuilder(["host", "main", "aux", "copy in"])
-    builder.add(LAUNCH, "a", "host", 0, 2, correlation=0)
+    builder.add(LAUNCH, "a", "host", 4, 6, correlation=0)
     builder.add(KERNEL, "a", "main", 10, 30, correlation=0, blocks=66)
     builder.add(KERNEL, "b", "aux", 20, 40, blocks=33)
     builder.add(COPY, "x", "copy in", 35, 50)
@@ -85,7 +85,8 @@ def test_by_hand():
     builder.add(KERNEL, "c", "main", 60, 70, blocks=500)
     found = activity(builder.build(), multiprocessors=132)
     assert list(zip(found.start_ns, found.end_ns, found.kernels, found.copies, found.occupation, found.fullness, strict=True)) == [
-        (0, 10, 0, 0, Occupation.HOST_WAIT, 0),
+        (0, 4, 0, 0, Occupation.HOST_WAIT, 0),
+        (4, 10, 0, 0, Occupation.LAUNCH, 0),
         (10, 20, 1, 0, Occupation.RUNNING, 0.5),
         (20, 30, 2, 0, Occupation.RUNNING, 0.75),
         (30, 35, 1, 0, Occupation.RUNNING, 0.25),

@@ -53,7 +53,9 @@ def any_tables(draw):
 def test_the_numbers_of_any_table_agree(trace):
     spans, found = trace.spans, summary(trace)
     whole_us, work = span_ns(spans) / 1000, work_split(spans)
-    parts = [found.gpu_busy_us, found.copy_us, found.idle.host_wait_ns / 1000, found.idle.kernel_wait_ns / 1000, found.idle.other_ns / 1000]
+    idle = found.idle
+    idle_ns = idle.host_wait_ns, idle.launch_ns, idle.kernel_wait_ns, idle.other_ns
+    parts = [found.gpu_busy_us, found.copy_us, *(time_ns / 1000 for time_ns in idle_ns)]
     assert min(parts) >= 0
     assert abs(sum(parts) - whole_us) <= 1e-9 * max(1, whole_us)
     assert work.total_ns == span_ns(spans)

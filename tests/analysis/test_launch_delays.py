@@ -39,6 +39,23 @@ def test_a_launch_into_an_empty_queue(make_trace):
     assert sorted(launch_overhead_ns(spans).tolist()) == [6, 7, 8]
 
 
+def test_a_launch_that_waits_for_something_else_is_none_into_an_empty_queue(make_trace):
+    spans = make_trace(
+        (LAUNCH, "host", 0, 3_000, 0), (KERNEL, "main", 6_000, 9_000, 0),
+        (LAUNCH, "host", 10_000, 13_000, 1), (KERNEL, "main", 116_000, 117_000, 1),  # 100 µs later after its call than the first, and
+        (LAUNCH, "host", 120_000, 123_000, 2), (KERNEL, "main", 226_001, 228_000, 2),  # one nanosecond too much
+        (LAUNCH, "host", 300_000, 523_000, 3), (KERNEL, "main", 526_000, 528_000, 3),  # a long call, and no wait
+    ).spans  # fmt: skip
+    assert launch_overhead_ns(spans).tolist() == [6_000, 106_000, 226_000]
+
+
+def test_a_replay_is_one_launch_on_however_many_streams_its_nodes_run(make_trace):
+    spans = make_trace(
+        (GRAPH_LAUNCH, "host", 0, 3, 0), (KERNEL, "main", 7, 20, 0), (KERNEL, "aux", 20, 25, 0),
+    ).spans  # fmt: skip
+    assert launch_overhead_ns(spans).tolist() == [7]
+
+
 def test_a_full_queue():
     builder = SpanBuilder(["host", "main", "aux"])
     for number in range(40):  # a launch each 10 ns, a kernel each 20 ns

@@ -20,7 +20,8 @@ REPEATS_NS = [100_000, 101_000, 99_000, 100_000, 102_000, 98_000, 100_000]
 
 
 def parts_us(metrics):
-    return metrics.gpu_busy_us + metrics.copy_us + metrics.host_wait_us + metrics.kernel_wait_us + metrics.other_idle_us
+    idle = metrics.host_wait_us, metrics.launch_wait_us, metrics.kernel_wait_us, metrics.other_idle_us
+    return metrics.gpu_busy_us + metrics.copy_us + sum(idle)
 
 
 def test_by_hand(make_trace):
@@ -40,9 +41,10 @@ def test_by_hand(make_trace):
     assert (m.launch_latency_us, m.queue_time_us, m.api_time_us) == (8, 5, 13)
     assert (m.copy_us, m.host_function_us) == (5, 10)
     assert (m.copy_overlap, m.host_overlap) == (0.5, 0)  # 5 of 10 µs of copying; the host function runs alone
-    # The recorded run had gaps of 5 (start) and 20 (host wait) and a tail of 5; the 55 µs of idle time without copies divide alike.
-    assert (m.host_wait_us, m.kernel_wait_us) == (pytest.approx(55 * 25 / 30), 0)
-    assert m.other_idle_us == pytest.approx(55 * 5 / 30)
+    # The recorded run had gaps of 5 (the first launch) and 20 (12 until the call at 42, a launch of 7, and 1 more), and a tail of 5. The
+    # 55 µs of idle time without copies divide alike.
+    assert (m.host_wait_us, m.launch_wait_us) == (pytest.approx(55 * 12 / 30), pytest.approx(55 * (5 + 7) / 30))
+    assert (m.kernel_wait_us, m.other_idle_us) == (0, pytest.approx(55 * (1 + 5) / 30))
     assert parts_us(m) == pytest.approx(m.makespan_us)
     assert (m.recording_cost, m.missing_records, m.simulated, m.flags) == (1.2, 0, False, ())
 
@@ -53,7 +55,7 @@ def test_the_parts_add_up_to_the_makespan(spans, makespan_ns):
     assert parts_us(m) == pytest.approx(max(m.makespan_us, m.gpu_busy_us))
     assert m.idle_us >= 0
     assert 0 <= m.overlap <= 1
-    assert min(m.copy_us, m.host_wait_us, m.kernel_wait_us, m.other_idle_us, m.host_function_us) >= 0
+    assert min(m.copy_us, m.host_wait_us, m.launch_wait_us, m.kernel_wait_us, m.other_idle_us, m.host_function_us) >= 0
     assert m.copy_us + m.host_function_us <= m.idle_us + 1e-9
 
 

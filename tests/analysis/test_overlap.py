@@ -1,13 +1,16 @@
 """Busy time and overlap, by hand and against a count for each nanosecond."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamscope as ss
 from streamscope.analysis import (
+    average_concurrency,
     concurrency,
     copy_busy_ns,
     copy_compute_overlap,
@@ -19,9 +22,11 @@ from streamscope.analysis import (
     overlap_fraction,
     overlap_ns,
     stream_overlap,
+    summary,
 )
 from streamscope.trace import Basis, SpanKind, SpanTable
 
+CASES = Path(__file__).resolve().parents[1] / "data" / "issue31"
 KERNEL, COPY, SET, HOST, GRAPH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET, SpanKind.HOST, SpanKind.GRAPH
 
 
@@ -76,3 +81,22 @@ def test_derived_kernels_of_two_streams_do_overlap(make_trace):
 def test_an_empty_trace(make_trace):
     spans = make_trace().spans
     assert (gpu_busy_ns(spans), overlap_fraction(spans), copy_compute_overlap(spans), stream_overlap(spans)) == (0, 0.0, 0.0, ())
+
+
+def test_kernels_of_one_stream_that_overlap_are_one_stream_at_once():
+    # Programmatic launches: each kernel of 10 µs begins 3 µs before the one before it ends.
+    trace = ss.read(CASES / "pdl_overlap.json")
+    assert gpu_busy_ns(trace.spans) == 24_000
+    assert average_concurrency(trace.spans) == 1
+    found = summary(trace)
+    assert (found.gpu_busy_us, found.average_concurrency) == (24, 1)
+    assert [(stream.name, stream.kernel_count, stream.busy_us) for stream in found.streams] == [("stream 7", 3, 24)]
+
+
+def test_streams_at_once_by_hand():
+    # Stream 7 is busy from 0 to 50, with two kernels from 10 to 20 on two lanes of it; stream 8 from 40 to 80.
+    spans = SpanTable.of(
+        ("kernel", "a", "stream 7", 0, 20), ("kernel", "b", "stream 7 · 2", 10, 50), ("kernel", "c", "stream 8", 40, 80)
+    )  # fmt: skip
+    assert average_concurrency(spans) == (50 + 40) / 80
+    assert overlap_ns(spans) == 10 + 10  # kernels, wherever they run

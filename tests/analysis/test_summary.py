@@ -17,10 +17,10 @@ LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
     SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "API", "RANGE", "SYNC", "KERNEL", "COPY", "SET")
 )  # fmt: skip
 KEYS = [
-    "kernel_count", "span_us", "gpu_busy_us", "idle_us", "overlap", "launch_latency_us", "queue_time_us", "api_time_us",
-    "streams", "warnings",
+    "kernel_count", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "idle_us", "overlap",
+    "launch_latency_us", "queue_time_us", "api_time_us", "streams", "warnings",
 ]  # fmt: skip
-IDLE = ["total", "host_wait", "kernel_wait", "other"]
+IDLE = ["total", "host_wait", "launch", "kernel_wait", "other"]
 
 
 def foreign(*rows, recorder="spans", device="cuda", ledger=None, notes=(), basis=Basis.MEASURED):
@@ -49,17 +49,17 @@ def test_a_foreign_trace_by_hand():
     assert found["span_us"] == 72  # from the first launch, not from the range or the allocation, to the end of the wait
     assert found["gpu_busy_us"] == 25 + 10 + 9
     assert found["overlap"] == 5 / 44
-    # The shortest launch takes 5. Before the first work 5, before the kernel at 110: called at 104, on the device at 109, which is after
-    # 107, so host wait, 3. Before 140 and 151: kernel wait, 5 + 1. At the end 2.
-    assert found["idle_us"] == {"total": 16, "host_wait": 8, "kernel_wait": 6, "other": 2}
+    # The launch on stream 20 finds an empty queue, and takes 5. Before the first work: launch, 5. Before the kernel at 110: called at 104,
+    # so launch until 109, which is 2 of the gap, and kernel wait of 1. Before 140 and 151: kernel wait, 5 + 1. At the end 2.
+    assert found["idle_us"] == {"total": 16, "host_wait": 0, "launch": 7, "kernel_wait": 7, "other": 2}
     assert found["launch_latency_us"] == {"median": 6, "p95": pytest.approx(6 + 9 * 0.9)}  # 6, 5 and 15
     assert found["queue_time_us"] == {"median": 4, "p95": pytest.approx(4 + 10 * 0.9)}  # 4, 2 and 14
     assert found["api_time_us"] == {"median": 2.5, "p95": pytest.approx(3 + 0.85)}  # 1, 2, 3 and 4
-    # The graph was called at 125, and so on the device at 130, when the kernel before it on stream 7 ended: host wait there, too.
+    # The graph was called at 125, and so on the device at 130, when the kernel before it on stream 7 ended: 10 of kernel wait.
     first, second = found["streams"]
     assert first == {
         "name": "stream 7", "kernel_count": 3, "busy_us": 39, "copy_us": 2,
-        "idle_us": {"total": 14, "host_wait": 13, "kernel_wait": 1, "other": 0},
+        "idle_us": {"total": 14, "host_wait": 0, "launch": 2, "kernel_wait": 12, "other": 0},
     }  # fmt: skip
     assert (second["name"], second["kernel_count"], second["busy_us"], second["copy_us"]) == ("stream 20", 1, 10, 12)
     assert found["warnings"] == []
@@ -86,7 +86,8 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     found = summary(foreign()).to_dict()
     nothing = {"median": None, "p95": None}
     assert found == {
-        "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None,
+        "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0,
+        "idle_us": dict.fromkeys(IDLE, 0), "overlap": None,
         "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "warnings": [],
     }  # fmt: skip
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))

@@ -1,13 +1,18 @@
 """Compute, communication and copies: by hand, and against a count for each nanosecond."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.analysis import Work, span_ns, work_of, work_split
+import streamscope as ss
+from streamscope.analysis import Work, span_ns, summary, work_of, work_split
+from streamscope.errors import TraceError
 from streamscope.trace import Basis, SpanBuilder, SpanKind, SpanTable
 
 KERNEL, COPY, SET, LAUNCH, RANGE = (SpanKind[name] for name in ("KERNEL", "COPY", "SET", "LAUNCH", "RANGE"))
+CASES = Path(__file__).resolve().parents[1] / "data" / "issue31"
 STREAMS = ("stream 7", "stream 20", "stream 24")
 NCCL, GEMM, MEMCPY = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "gemm", "Memcpy DtoH"
 
@@ -59,8 +64,19 @@ def test_the_parts_add_up(spans):
     ("name", "work"),
     [
         (NCCL, Work.COMMUNICATION), ("ncclKernel_Broadcast_RING_LL", Work.COMMUNICATION), ("nvshmemi_transfer", Work.COMMUNICATION),
-        ("void deep_ep::intranode::dispatch<768>(int4*)", Work.COMPUTE), ("deep_ep::intranode::dispatch", Work.COMMUNICATION),
-        ("nccl_like_gemm", Work.COMPUTE), ("my_ncclKernel", Work.COMPUTE), (GEMM, Work.COMPUTE),
+        ("void deep_ep::intranode::dispatch<768>(int4*)", Work.COMMUNICATION), ("deep_ep::intranode::dispatch", Work.COMMUNICATION),
+        ("_ZN7deep_ep9internode8dispatchILb1EEEvP4int4", Work.COMMUNICATION), ("rcclGenericKernel.kd", Work.COMMUNICATION),
+        ("void (anonymous namespace)::multimem_one_shot_all_reduce_kernel<c10::BFloat16, 16>(float*)", Work.COMMUNICATION),
+        ("void sglang::cross_device_reduce_2stage<__half, 8>(sglang::RankData*, int)", Work.COMMUNICATION),
+        ("void tensorrt_llm::kernels::twoShotAllReduceKernel<__half, 4>(AllReduceParams)", Work.COMMUNICATION),
+        ("_ZN4vllm26cross_device_reduce_1stageI6__halfLi2EEEvPNS_8RankDataE", Work.COMMUNICATION),
+        ("_Z26multimem_all_reduce_kernelIfEvPf", Work.COMMUNICATION),
+        ("nccl_like_gemm", Work.COMPUTE), ("triton_poi_fused_all_reduce_add_0", Work.COMPUTE), ("multimem_gemm_kernel", Work.COMPUTE),
+        ("void gemm<deep_ep::Config, ncclDevKernel_AllReduce>(float*)", Work.COMPUTE), ("deep_epilogue_gemm", Work.COMPUTE),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(vllm::cross_device_reduce_1stage)", Work.COMPUTE),
+        ("void my::deep_ep::dispatch<1>()", Work.COMPUTE), ("_Z7dispatchPN7deep_ep4NodeE", Work.COMPUTE),
+        ("void (anonymous namespace)::ncclKernel()", Work.COMPUTE), ("_ZN12_GLOBAL__N_110ncclKernelEv", Work.COMPUTE),
+        ("_ZN12_GLOBAL__N_ncclKernel", Work.COMPUTE), ("my_ncclKernel", Work.COMPUTE), (GEMM, Work.COMPUTE),
     ],
 )  # fmt: skip
 def test_a_kernel_is_known_by_its_name_or_its_symbol(name, work):
@@ -68,6 +84,34 @@ def test_a_kernel_is_known_by_its_name_or_its_symbol(name, work):
     builder = SpanBuilder(STREAMS)
     builder.add(KERNEL, "reduce", "stream 7", 0, 5, symbol=name)
     assert work_of(builder.build()).tolist() == [work]
+
+
+def test_collectives_of_all_libraries_communicate_and_their_lookalikes_do_not():
+    spans = ss.read(CASES / "comm_names.json").spans
+    kernels = spans.kind == KERNEL
+    assert work_of(spans)[kernels].tolist() == [Work.COMMUNICATION] * 12 + [Work.COMPUTE]
+    found = summary(ss.read(CASES / "comm_names.json")).to_dict()
+    assert (found["communication_us"], found["exposed_us"]) == (120, 120)  # twelve kernels of 10 µs, none beside another
+
+
+def test_patterns_of_the_users_count_beside_those_that_are_known():
+    spans = spans_of(
+        (KERNEL, NCCL, "stream 7", 0, 5), (KERNEL, "void mine::Ring_send<4>(int)", "stream 20", 3, 9), (KERNEL, GEMM, "stream 24", 7, 8)
+    )
+    assert work_of(spans).tolist() == [Work.COMMUNICATION, Work.COMPUTE, Work.COMPUTE]
+    assert work_of(spans, ["*::ring_*"]).tolist() == [Work.COMMUNICATION, Work.COMMUNICATION, Work.COMPUTE]
+    assert work_of(spans, "mine::*").tolist() == [Work.COMMUNICATION, Work.COMMUNICATION, Work.COMPUTE]  # one pattern needs no list
+    split = work_split(spans, ["*::ring_*"])
+    assert (split.communication_ns, split.exposed_communication_ns) == (9, 8)
+
+
+def test_a_pattern_that_names_no_kernel_is_told_and_what_is_none_is_refused():
+    trace = ss.Trace.from_spans([("gemm", 1, 0, 10)])
+    assert "no kernel is called '*ring*', so none of them communicates" in summary(trace, communication=["*ring*"]).warnings
+    assert summary(trace, communication=["GEMM"]).to_dict()["communication_us"] == 0.01
+    for wrong in ("", 3):
+        with pytest.raises(TraceError, match="is not a name of kernels that communicate"):
+            summary(trace, communication=[wrong])
 
 
 def test_host_spans_are_no_work():

@@ -27,6 +27,8 @@ KEYS = [
     "kernel_count",
     "span_us",
     "gpu_busy_us",
+    "communication_us",
+    "exposed_us",
     "idle_us",
     "overlap",
     "launch_latency_us",
@@ -57,11 +59,18 @@ def test_the_metrics_as_json(trace, path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert list(found) == KEYS
     assert found == summary(trace).to_dict()
-    assert set(found["idle_us"]) == {"total", "host_wait", "kernel_wait", "other"}
+    assert set(found["idle_us"]) == {"total", "host_wait", "launch", "kernel_wait", "other"}
     assert set(found["launch_latency_us"]) == {"median", "p95"}
     assert [stream["name"] for stream in found["streams"]] == ["stream 7", "stream 20"]
     assert found["warnings"] == [PROFILED, "one GPU of two"]
     assert (found["span_us"], found["gpu_busy_us"], found["overlap"]) == (30.0, 25.0, 0.4)  # 10 µs of 25 side by side
+
+
+def test_kernels_that_communicate_are_named_on_the_command_line(path, capsys):
+    assert main(["read", str(path), "--json", "--communication", "g*", "--communication", "*ring*"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["communication_us"], found["exposed_us"]) == (20, 10)  # the gemm alone until the other kernel begins
+    assert "no kernel is called '*ring*', so none of them communicates" in found["warnings"]
 
 
 def test_the_metrics_as_a_table(path, capsys):

@@ -49,10 +49,14 @@ def test_the_stretches_of_a_bar_add_up_to_the_makespan():
 @pytest.mark.parametrize(("function_us", "stretches"), [(20, (20, 25, 5)), (48, (48, 0, 2)), (90, (50, 0, 0))])
 def test_functions_of_the_users_are_no_launch_that_came_late(function_us, stretches):
     """Idle time is 45 of host wait and 5 of other causes."""
-    metrics = {"async": replace(metrics_of()["async"], host_wait_us=45, kernel_wait_us=10, other_idle_us=5, host_function_us=function_us)}
+    metrics = {
+        "async": replace(
+            metrics_of()["async"], host_wait_us=45, launch_wait_us=0, kernel_wait_us=10, other_idle_us=5, host_function_us=function_us
+        )
+    }
     figure = makespan_chart(metrics)
     lengths = {bar.name: bar.x[0] for bar in figure.data}
-    names = ("host functions alone", "host wait (not launched in time)", "other idle")
+    names = ("host functions alone", "host wait (not launched yet)", "other idle")
     assert tuple(lengths.get(name, 0) for name in names) == stretches
     assert sum(lengths.values()) == pytest.approx(100)
 

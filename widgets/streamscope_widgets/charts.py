@@ -39,7 +39,8 @@ STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = 
     ("two or more kernels", palette.OVERLAPPED, palette.ON_OVERLAPPED, lambda m: m.overlap_us),
     ("copies alone", palette.COPY, palette.ON_DARK, lambda m: m.copy_us),
     ("host functions alone", palette.HOST_FUNCTION, palette.INK, _host_functions_us),
-    ("host wait (not launched in time)", palette.HOST_WAIT, palette.ON_LIGHT, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
+    ("host wait (not launched yet)", palette.HOST_WAIT, palette.ON_LIGHT, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
+    ("launch (on its way)", palette.LAUNCH, palette.ON_DARK, lambda m: m.launch_wait_us),
     ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.ON_LIGHT, lambda m: m.kernel_wait_us),
     ("other idle", palette.OTHER_IDLE, palette.ON_LIGHT, lambda m: m.other_idle_us - max(0.0, _host_functions_us(m) - m.host_wait_us)),
 )

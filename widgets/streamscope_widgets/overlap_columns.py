@@ -26,6 +26,7 @@ LOOKS = {
     "copy": ("copy", palette.COPY),
     "host_function": ("idle: host function", palette.HOST_FUNCTION),
     "host_wait": ("idle: host wait", palette.HOST_WAIT),
+    "launch": ("idle: launch", palette.LAUNCH),
     "kernel_wait": ("idle: kernel wait", palette.KERNEL_WAIT),
     "other": ("idle: other", palette.OTHER_IDLE),
 }

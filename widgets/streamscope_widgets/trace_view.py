@@ -105,11 +105,12 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
     busy = f"{said}The GPU is busy {percent(found.gpu_busy_us / found.span_us)} of {time_text(found.span_us * 1000)}"
     causes = {
         "waits for the host": found.idle.host_wait_ns / 1000,
+        "waits for launches on their way": found.idle.launch_ns / 1000,
         "waits between kernels": found.idle.kernel_wait_ns / 1000,
         "copies or sets memory, with no kernel beside it,": found.copy_us,
         "is idle for other reasons": found.idle.other_ns / 1000,
     }
-    if not found.idle.host_wait_ns + found.idle.kernel_wait_ns and found.launch_latency is None:
+    if not found.idle.total_ns - found.idle.other_ns and found.launch_latency is None:
         causes = {"is idle, and the trace does not tell why,": causes.popitem()[1], **causes}
     words, most_us = max(causes.items(), key=lambda cause: cause[1])
     if most_us < WORTH_SAYING * found.span_us:

@@ -26,9 +26,11 @@ class Occupation(IntEnum):
     """Nothing runs on the device; a host function of the program does."""
     HOST_WAIT = 2
     """Nothing runs; `IdleCause.HOST_WAIT`."""
-    KERNEL_WAIT = 3
+    LAUNCH = 3
+    """Nothing runs; `IdleCause.LAUNCH`."""
+    KERNEL_WAIT = 4
     """Nothing runs; `IdleCause.KERNEL_WAIT`."""
-    OTHER = 4
+    OTHER = 5
     """Nothing runs; `IdleCause.OTHER`."""
 
 
@@ -41,7 +43,7 @@ class Activity:
     start_ns, end_ns : int64 arrays
         ``end_ns[i] == start_ns[i + 1]``. Neighbours differ in at least one of the other columns.
     kernels, copies : int64 arrays
-        Streams that run a kernel, and streams that run a copy. Their sum is the number of streams that overlap.
+        Lanes that run a kernel, and lanes that run a copy: streams, and once more those whose own kernels overlap (`concurrency`).
     occupation : int64 array
         `Occupation` of each stretch.
     fullness : float64 array
@@ -83,10 +85,10 @@ def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     >>> list(zip(found.start_ns.tolist(), found.kernels.tolist(), found.copies.tolist(), found.fullness.tolist()))
     [(0, 0, 0, 0.0), (5, 1, 0, 0.25), (20, 1, 1, 0.25), (25, 0, 1, 0.0)]
     >>> ss.analysis.Occupation(found.occupation[0]).name
-    'HOST_WAIT'
+    'LAUNCH'
     """
     gaps, host_functions = device_gaps(spans), occupied(spans, SpanKind.HOST)
-    # A kernel of no length divides a gap.
+    # A cause divides a gap from the next one, and so does a kernel of no length.
     divided_ns = gaps.start_ns[1:][gaps.start_ns[1:] == gaps.end_ns[:-1]]
     marks_ns = np.append(divided_ns, [0, max(0, int(spans.end_ns.max(initial=0)))])
     copying = busy_on_lanes(spans, MEMORY_KINDS)
@@ -164,7 +166,7 @@ def _causes_at(time_ns: IntArray, gaps: Gaps) -> IntArray:
     return np.where(inside, np.append(_OF_CAUSE[gaps.cause], Occupation.OTHER)[row], Occupation.OTHER)
 
 
-_OF_CAUSE = np.array([Occupation.HOST_WAIT, Occupation.KERNEL_WAIT, Occupation.OTHER])
+_OF_CAUSE = np.array([Occupation.HOST_WAIT, Occupation.LAUNCH, Occupation.KERNEL_WAIT, Occupation.OTHER])
 """By `IdleCause`."""
 
 

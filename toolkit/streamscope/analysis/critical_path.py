@@ -8,7 +8,6 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.idle import shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
@@ -164,7 +163,7 @@ class _Before:
         """Say what kernels and copies follow: the call, the stream's last, or what it waited for; whichever made it ready last."""
         device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
         call = call_rows(spans, device)
-        launch_ns = shortest_launch_ns(spans, device, call)
+        launch_ns = _shortest_launch_ns(spans, device, call)
         ready_ns = np.full(len(device), np.iinfo(np.int64).min)
         for earlier, gap in ((call, Bound.LAUNCH), (_before_on_lane(spans, device), Bound.GAP), (waited[device], Bound.GAP)):
             arrive_ns = spans.start_ns[earlier] if gap is Bound.LAUNCH else spans.end_ns[earlier]
@@ -179,6 +178,12 @@ class _Before:
         self.row[rows], self.arrive_ns[rows], self.bound[rows] = earlier, arrive_ns, bound
         if leave_ns is not None:
             self.leave_ns[rows] = leave_ns
+
+
+def _shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
+    """Return the shortest time from the start of a launch call to that of its kernel or copy, at least 0; 0 where no call is known."""
+    latency_ns = (spans.start_ns[device] - spans.start_ns[call])[call >= 0]
+    return max(0, int(latency_ns.min())) if len(latency_ns) else 0
 
 
 def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:

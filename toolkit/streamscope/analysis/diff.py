@@ -318,12 +318,16 @@ def _contributions(traces: tuple[Trace, Trace], summaries: tuple[Summary, Summar
     parts = []
     for trace, found in zip(traces, summaries, strict=True):
         kernels_us = kernel_time_ns(trace.spans) / 1000
-        idle = (found.idle.host_wait_ns, found.idle.kernel_wait_ns, found.idle.other_ns)
+        idle = (found.idle.host_wait_ns, found.idle.launch_ns, found.idle.kernel_wait_ns, found.idle.other_ns)
         parts.append((kernels_us, found.gpu_busy_us - kernels_us, found.copy_us, *(time_ns / 1000 for time_ns in idle)))
     return tuple(Contribution(label, *values) for label, *values in zip(_PARTS, *parts, strict=True))
 
 
-_PARTS = ("kernel time", "kernels side by side", "copies and sets alone", "idle: host wait", "idle: kernel wait", "idle: other")
+_PARTS = (
+    "kernel time", "kernels side by side", "copies and sets alone",
+    "idle: host wait", "idle: launch", "idle: kernel wait", "idle: other",
+)  # fmt: skip
+_IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time"}
 
 
 def _words(part: Contribution) -> str:
@@ -331,4 +335,4 @@ def _words(part: Contribution) -> str:
     more = part.difference_us > 0
     if part.label == "kernels side by side":  # It shortens the span, so more of it is a negative difference.
         return f"{amount} µs {'less' if more else 'more'} of kernels side by side"
-    return f"{amount} µs {'more' if more else 'less'} {part.label.removeprefix('idle: ').replace('other', 'other idle time')}"
+    return f"{amount} µs {'more' if more else 'less'} {_IN_WORDS.get(part.label, part.label.removeprefix('idle: '))}"

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.launch_delays import launch_overhead_ns
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 
@@ -16,15 +17,16 @@ KERNEL_WAIT_BELOW_NS = 30_000
 
 
 class IdleCause(IntEnum):
-    """What a gap was spent on."""
+    """What idle time was spent on. A gap between two kernels or copies is divided in this order."""
 
     HOST_WAIT = 0
-    """What came next had not reached the device when the previous work ended: its call had not begun, or begun less than a launch's time
-    before. So a program that is launch-bound waits for the host also where it launches one kernel while the one before is on its way."""
-    KERNEL_WAIT = 1
-    """It had reached the device and the gap is short: the device's own delay between two kernels."""
-    OTHER = 2
-    """It had reached the device (or its launch is unknown) and the gap is long: an event of another stream, a dependency."""
+    """The call that launched what comes next had not begun."""
+    LAUNCH = 1
+    """That call had begun, and its work was on the way: at most as long as the quickest launch into an empty queue of the trace."""
+    KERNEL_WAIT = 2
+    """The rest, where the call began before the gap did and the gap is short: the device's own delay between two kernels."""
+    OTHER = 3
+    """The rest of all others, and gaps before work of an unknown launch: an event, another stream, another GPU."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Gaps:
         Index into the trace's lanes; -1 for gaps of the device as a whole.
     start_ns, end_ns : int64 arrays
     cause : integer array
-        `IdleCause` of each.
+        `IdleCause` of each. A gap of several causes is several rows, one after the other.
     """
 
     lane: IntArray
@@ -51,29 +53,33 @@ class IdleSplit:
     """Idle time by cause, in ns; `IdleCause` says what each means."""
 
     host_wait_ns: int
+    launch_ns: int
     kernel_wait_ns: int
     other_ns: int
 
     @property
     def total_ns(self) -> int:
-        """Sum of the three, in ns."""
-        return self.host_wait_ns + self.kernel_wait_ns + self.other_ns
+        """Sum of the four, in ns."""
+        return self.host_wait_ns + self.launch_ns + self.kernel_wait_ns + self.other_ns
 
 
 def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> Gaps:
-    """Gaps between consecutive kernels and copies of each stream.
+    """Gaps between consecutive kernels and copies of each stream, divided by what each was spent on.
 
-    Formula: gap = start - latest end of what came before on the stream, where positive. Cause: *host wait* where the start of the launch
-    call + ``launch_ns`` is at or after that end; *kernel wait* where it is not and the gap is below ``kernel_wait_below_ns``; *other* the
-    rest. Unit: ns. Time before a stream's first span and after its last is not a gap. Source: the idle time breakdown of Holistic Trace
-    Analysis, which is that of ``launch_ns=0``: there a kernel whose call has just begun counts as launched in time.
+    Formula: gap = start - latest end of what came before on the stream, where positive. It is *host wait* until the call that launched
+    what comes next began. Then *launch*, until ``launch_ns`` after the start of that call. The rest is *kernel wait* where the call began
+    no later than the gap and the gap is below ``kernel_wait_below_ns``, and else *other*. A gap before work of an unknown launch is
+    *other*. Unit: ns. Time before a stream's first span and after its last is not a gap.
+
+    ``launch_ns=0`` gives the idle time breakdown of Holistic Trace Analysis, which divides no gap: all of it is *host wait* where the
+    call began after the gap did, else *kernel wait* where it is short, else *other*.
 
     Parameters
     ----------
     spans : SpanTable
     kernel_wait_below_ns : int
     launch_ns : int, optional
-        From the start of a call until its work is on the device, if nothing holds it up. By default the shortest such time in the trace.
+        From the start of a call until its work is on the device, if nothing holds it up. By default the shortest of `launch_overhead_ns`.
 
     Examples
     --------
@@ -84,21 +90,20 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
     [(25, 30, 'KERNEL_WAIT')]
     """
-    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))  # The table is in the order of starts.
-    work = _work(spans, device, launch_ns)
-    order = np.argsort(work.lane, kind="stable")
+    work, causes = _work(spans), _Causes.of(spans, kernel_wait_below_ns, launch_ns)
+    order = np.argsort(work.lane, kind="stable")  # Of a stream, they stay in the order of starts.
     cuts = np.flatnonzero(np.diff(work.lane[order])) + 1
-    return _joined([_gaps(work.rows(rows), None, kernel_wait_below_ns) for rows in np.split(order, cuts) if len(rows)])
+    return _joined([causes.of_gaps(work.rows(rows), None) for rows in np.split(order, cuts) if len(rows)])
 
 
 def device_gaps(
     spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
 ) -> Gaps:
-    """Gaps in which no stream runs anything, from the trace's zero to its last end.
+    """Gaps in which no stream runs anything, from the run's begin to its last end, divided by what each was spent on.
 
-    Formula: as for one stream, over the kernels and copies of all streams as if they were one. The time before the first is a gap that
-    began at ``begin_ns`` (the host has not launched yet: host wait). The time after the last is *other* (the host notices that all is
-    done). Unit: ns.
+    Formula: as for one stream, over the kernels and copies of all streams as if they were one. The time before the first of them is a gap
+    that began at ``begin_ns``: host wait until the call of the first, and so on. The time after the last is *other* (the host notices
+    that all is done). Unit: ns.
 
     Parameters
     ----------
@@ -107,19 +112,19 @@ def device_gaps(
     launch_ns : int, optional
         As in `stream_gaps`.
     begin_ns : int
-        Where the run begins: the trace's zero.
+        Where the run begins, by default at the trace's zero. `summary` takes the start of the first call.
 
     Examples
     --------
     >>> from streamscope.trace import SpanTable
     >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
     ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
-    >>> gaps = ss.analysis.device_gaps(spans)  # the host has launched nothing before 5 ns
+    >>> gaps = ss.analysis.device_gaps(spans)  # a is on its way until 5
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
-    [(0, 5, 'HOST_WAIT'), (25, 30, 'KERNEL_WAIT')]
+    [(0, 5, 'LAUNCH'), (25, 30, 'KERNEL_WAIT')]
     """
-    work = _work(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS)), launch_ns)
-    between = _gaps(work, begin_ns, kernel_wait_below_ns)
+    work = _work(spans)
+    between = _Causes.of(spans, kernel_wait_below_ns, launch_ns).of_gaps(work, begin_ns)
     last_ns, end_ns = (int(table.end_ns.max(initial=begin_ns)) for table in (work, spans))
     tail = Gaps(*(np.full(int(end_ns > last_ns), value) for value in (-1, last_ns, end_ns, int(IdleCause.OTHER))))
     joined = _joined([between, tail])
@@ -137,7 +142,7 @@ def idle_by_stream(
     >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
     ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
     >>> ss.analysis.idle_by_stream(spans)
-    {'main': IdleSplit(host_wait_ns=0, kernel_wait_ns=5, other_ns=0)}
+    {'main': IdleSplit(host_wait_ns=0, launch_ns=0, kernel_wait_ns=5, other_ns=0)}
     """
     gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
     length = len(IdleCause)
@@ -158,68 +163,96 @@ def device_idle(
     >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 4, 7, 1),
     ...                       ("kernel", "a", "main", 5, 25, 0), ("kernel", "b", "main", 30, 50, 1))
     >>> ss.analysis.device_idle(spans)
-    IdleSplit(host_wait_ns=5, kernel_wait_ns=5, other_ns=0)
+    IdleSplit(host_wait_ns=0, launch_ns=5, kernel_wait_ns=5, other_ns=0)
     """
     gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns, begin_ns=begin_ns)
     return _split(gaps, np.ones(len(gaps.lane), bool))
 
 
 def host_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in which what comes next had not reached it when the last work ended (`IdleCause.HOST_WAIT`). Unit: ns."""
+    """Idle time of the device before the call began that launched what comes next (`IdleCause.HOST_WAIT`). Unit: ns."""
     return device_idle(spans).host_wait_ns
 
 
+def launch_wait_ns(spans: SpanTable) -> int:
+    """Idle time of the device in which what comes next was on its way from the host (`IdleCause.LAUNCH`). Unit: ns."""
+    return device_idle(spans).launch_ns
+
+
 def kernel_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in gaps below 30 µs before what had reached it (`IdleCause.KERNEL_WAIT`). Unit: ns."""
+    """Idle time of the device in gaps below 30 µs before what was launched already (`IdleCause.KERNEL_WAIT`). Unit: ns."""
     return device_idle(spans).kernel_wait_ns
 
 
 def other_idle_ns(spans: SpanTable) -> int:
-    """Idle time of the device in longer gaps, before work of an unknown launch, and at the end (`IdleCause.OTHER`). Unit: ns."""
+    """Idle time of the device with all launched: waits for events, other streams or GPUs, and the end (`IdleCause.OTHER`). Unit: ns."""
     return device_idle(spans).other_ns
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Kernels and copies in the order of their starts, with the time at which each reached the device and whether that is known."""
+    """Kernels and copies in the order of their starts, with the start of the call of each and whether that is known."""
 
     lane: IntArray
     start_ns: IntArray
     end_ns: IntArray
-    arrival_ns: IntArray
+    call_ns: IntArray
     known: npt.NDArray[np.bool_]
 
     def rows(self, rows: IntArray) -> _Work:
-        return _Work(self.lane[rows], self.start_ns[rows], self.end_ns[rows], self.arrival_ns[rows], self.known[rows])
+        return _Work(self.lane[rows], self.start_ns[rows], self.end_ns[rows], self.call_ns[rows], self.known[rows])
 
 
-def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
-    """Return the shortest time from the start of a launch call to that of its kernel or copy, at least 0; 0 where no call is known.
-
-    ``device``, ``call``: rows of kernels and copies, and of their calls, -1 where there is none, as `call_rows` returns them.
-    """
-    latency_ns = (spans.start_ns[device] - spans.start_ns[call])[call >= 0]
-    return max(0, int(latency_ns.min())) if len(latency_ns) else 0
-
-
-def _work(spans: SpanTable, device: IntArray, launch_ns: int | None) -> _Work:
+def _work(spans: SpanTable) -> _Work:
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     call = call_rows(spans, device)
-    known = call >= 0
-    shortest_ns = shortest_launch_ns(spans, device, call) if launch_ns is None else launch_ns
-    arrival_ns = np.where(known, spans.start_ns[call] + shortest_ns, 0)
-    return _Work(spans.stream_lanes[spans.lane[device]], spans.start_ns[device], spans.end_ns[device], arrival_ns, known)
+    return _Work(spans.stream_lanes[spans.lane[device]], spans.start_ns[device], spans.end_ns[device], spans.start_ns[call], call >= 0)
 
 
-def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:
-    """Return the gaps of ``work`` taken as one stream; with ``begin_ns``, also the one from there to its first span."""
-    start_ns = work.start_ns
-    opening_ns = start_ns[:1] if begin_ns is None else np.full(min(1, len(start_ns)), begin_ns)
-    before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.end_ns[:-1]]))
-    host = work.known & (work.arrival_ns >= before_ns)
-    short = work.known & (start_ns - before_ns < kernel_wait_below_ns)
-    cause = np.where(host, IdleCause.HOST_WAIT, np.where(short, IdleCause.KERNEL_WAIT, IdleCause.OTHER))
-    idle = start_ns > before_ns
-    return Gaps(work.lane[idle], before_ns[idle], start_ns[idle], cause[idle])
+@dataclass(frozen=True)
+class _Causes:
+    """How gaps are divided: which are short, how long a launch takes, and whether they are left whole, as in Holistic Trace Analysis."""
+
+    short_below_ns: int
+    launch_ns: int
+    whole: bool
+
+    @classmethod
+    def of(cls, spans: SpanTable, short_below_ns: int, launch_ns: int | None) -> _Causes:
+        if launch_ns is not None:
+            return cls(short_below_ns, launch_ns, launch_ns == 0)
+        shortest_ns = launch_overhead_ns(spans)
+        # Clocks are joined by calibration, so work may seem to begin before its call.
+        return cls(short_below_ns, max(0, int(shortest_ns.min())) if len(shortest_ns) else 0, whole=False)
+
+    def of_gaps(self, work: _Work, begin_ns: int | None) -> Gaps:
+        """Return the gaps of ``work`` taken as one stream; with ``begin_ns``, also the one from there to its first span."""
+        opening_ns = work.start_ns[:1] if begin_ns is None else np.full(min(1, len(work.start_ns)), begin_ns)
+        before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.end_ns[:-1]]))
+        idle = work.start_ns > before_ns
+        return (self._whole if self.whole else self._divided)(work.rows(np.flatnonzero(idle)), before_ns[idle])
+
+    def _divided(self, work: _Work, begin_ns: IntArray) -> Gaps:
+        """Return the gaps before ``work``, each in up to three parts."""
+        end_ns = work.start_ns
+        called_ns, arrived_ns = (
+            np.where(work.known, np.clip(work.call_ns + later_ns, begin_ns, end_ns), begin_ns) for later_ns in (0, self.launch_ns)
+        )
+        edges_ns = np.stack([begin_ns, called_ns, arrived_ns, end_ns], axis=1)
+        rest = self._rest(work, begin_ns)
+        cause = np.stack([np.full_like(rest, IdleCause.HOST_WAIT), np.full_like(rest, IdleCause.LAUNCH), rest], axis=1).ravel()
+        start_ns, stop_ns = edges_ns[:, :-1].ravel(), edges_ns[:, 1:].ravel()
+        parts = stop_ns > start_ns
+        return Gaps(np.repeat(work.lane, 3)[parts], start_ns[parts], stop_ns[parts], cause[parts])
+
+    def _whole(self, work: _Work, begin_ns: IntArray) -> Gaps:
+        late = work.known & (work.call_ns > begin_ns)
+        return Gaps(work.lane, begin_ns, work.start_ns, np.where(late, IdleCause.HOST_WAIT, self._rest(work, begin_ns)))
+
+    def _rest(self, work: _Work, begin_ns: IntArray) -> IntArray:
+        """Return why work that has been launched does not run."""
+        queued = work.known & (work.call_ns <= begin_ns)
+        return np.where(queued & (work.start_ns - begin_ns < self.short_below_ns), IdleCause.KERNEL_WAIT, IdleCause.OTHER)
 
 
 def _joined(parts: list[Gaps]) -> Gaps:

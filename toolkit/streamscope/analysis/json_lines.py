@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from streamscope.analysis.idle import device_idle, idle_by_stream
 from streamscope.analysis.launches import call_times_ns, launch_latency_ns, queue_time_ns
 from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction, span_ns
 from streamscope.analysis.summary import Summary, summary
+from streamscope.analysis.work import work_split
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 
@@ -20,6 +21,8 @@ DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     "kernel_count": kernel_count,
     "span_us": span_ns,
     "gpu_busy_us": gpu_busy_ns,
+    "communication_us": work_split,
+    "exposed_us": work_split,
     "idle_us": device_idle,
     "overlap": overlap_fraction,
     "launch_latency_us": launch_latency_ns,
@@ -32,7 +35,7 @@ OF_STREAMS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def json_lines(trace: Trace) -> str:
+def json_lines(trace: Trace, *, communication: Iterable[str] = ()) -> str:
     """Return the metrics of a trace as JSON Lines: those of `summary`, one a line, those of a stream with its lane.
 
     Each line has ``name``, ``value`` (null where there is nothing to measure), ``unit`` (``"us"`` or ``"1"``), ``definition`` (the
@@ -43,6 +46,8 @@ def json_lines(trace: Trace) -> str:
     Parameters
     ----------
     trace : Trace
+    communication : iterable of str
+        Patterns of yours for kernels that communicate between GPUs, as `work_of` takes them.
 
     Examples
     --------
@@ -53,11 +58,11 @@ def json_lines(trace: Trace) -> str:
     >>> first["name"], first["value"], first["unit"], first["definition"], first["basis"]
     ('kernel_count', 35, '1', 'kernel_count', 'simulated')
     """
-    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in _lines(trace))
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in _lines(trace, communication))
 
 
-def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
-    found, spans = summary(trace), trace.spans
+def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any]]:
+    found, spans = summary(trace, communication=communication), trace.spans
     whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
     streams = whole.pop("streams")
     whole.pop("warnings")

@@ -56,8 +56,8 @@ class EngineMetrics(display.Shown):
         ``gpu_busy_us / makespan_us``.
     overlap_us, overlap : float
         Time with two or more kernels running, and its share of ``gpu_busy_us``.
-    copy_us, host_wait_us, kernel_wait_us, other_idle_us : float
-        What ``idle_us`` was spent on: copies alone, and the three causes of idleness.
+    copy_us, host_wait_us, launch_wait_us, kernel_wait_us, other_idle_us : float
+        What ``idle_us`` was spent on: copies alone, and the four causes of idleness.
     host_function_us : float
         Part of ``idle_us`` in which a host function of the program ran and nothing else did.
     kernel_count : int
@@ -112,6 +112,7 @@ class EngineMetrics(display.Shown):
     copy_overlap: float | None = None
     host_overlap: float | None = None
     net_overlap_us: float | None = None
+    launch_wait_us: float = 0.0
 
     def __repr__(self) -> str:
         from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.
@@ -167,8 +168,9 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         overlap=overlapped_ns / busy_ns if busy_ns else 0.0,
         copy_us=copy_ns / 1000,
         host_wait_us=causes[0] / 1000,
-        kernel_wait_us=causes[1] / 1000,
-        other_idle_us=causes[2] / 1000,
+        launch_wait_us=causes[1] / 1000,
+        kernel_wait_us=causes[2] / 1000,
+        other_idle_us=causes[3] / 1000,
         host_function_us=min(exposed_host_ns(spans), unused_ns - copy_ns) / 1000,
         kernel_count=kernel_count(spans),
         kernel_time_us=kernel_time_ns(spans) / 1000,
@@ -214,18 +216,18 @@ def busy_fraction(makespan_ns: float, busy_ns: float) -> float:
     return busy_ns / makespan_ns if makespan_ns else 0.0
 
 
-def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float]:
-    """Idle time by cause: host wait, kernel wait, other.
+def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float, float]:
+    """Idle time by cause: host wait, launch, kernel wait, other.
 
     Formula: (makespan - GPU busy - copies alone), divided in the proportion that the gaps of the recorded run have (`device_gaps`), because
-    a run without recording has no record of its gaps. Unit: ns. Host wait: what came next had not reached the device when the last work
-    ended, by the start of its call and the shortest launch latency of the trace. Kernel wait: it had, and the gap is below 30 µs. Other:
-    the rest. Source: Holistic Trace Analysis, which counts a kernel as launched in time as soon as its call has begun.
+    a run without recording has no record of its gaps. Unit: ns. Host wait: until the call began that launched what came next. Launch:
+    from then on, for the shortest launch latency with an empty queue at most. Kernel wait: the rest of gaps below 30 µs whose next work
+    was launched before they began. Other: the rest. Source: Holistic Trace Analysis, which divides no gap.
     """
     if causes.total_ns == 0:
-        return 0.0, 0.0, unused_ns
+        return 0.0, 0.0, 0.0, unused_ns
     scale = unused_ns / causes.total_ns
-    return causes.host_wait_ns * scale, causes.kernel_wait_ns * scale, causes.other_ns * scale
+    return causes.host_wait_ns * scale, causes.launch_ns * scale, causes.kernel_wait_ns * scale, causes.other_ns * scale
 
 
 def recording_cost(ledger: Mapping[str, float]) -> float | None:

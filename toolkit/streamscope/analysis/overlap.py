@@ -168,8 +168,9 @@ def host_device_overlap(spans: SpanTable) -> float:
 def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> Steps:
     """Count the kernels running at each time.
 
-    A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one stream
-    may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream.
+    A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one lane
+    may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream. Kernels of one stream
+    whose measured times overlap, as programmatic launches do, have lanes of their own, and count each.
 
     Parameters
     ----------
@@ -244,9 +245,10 @@ def overlap_fraction(spans: SpanTable) -> float:
 
 
 def average_concurrency(spans: SpanTable) -> float | None:
-    """Count the kernels that run at once, on average over the time in which any runs.
+    """Count the streams that run a kernel at once, on average over the time in which any does.
 
     Formula: sum over streams of the time with a kernel running / GPU busy. Unit: 1. Denominator: GPU busy. None where no kernel runs.
+    Kernels of one stream that overlap, as programmatic launches do, count once.
 
     Examples
     --------
@@ -256,7 +258,8 @@ def average_concurrency(spans: SpanTable) -> float | None:
     1.25
     """
     busy_ns = gpu_busy_ns(spans)
-    return busy_on_lanes(spans, [SpanKind.KERNEL]).length_ns / busy_ns if busy_ns else None
+    streams = rows_by_stream(spans, np.flatnonzero(spans.kind == SpanKind.KERNEL))
+    return sum(union(spans.start_ns[rows], spans.end_ns[rows]).length_ns for _, rows in streams) / busy_ns if busy_ns else None
 
 
 def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> tuple[StreamPair, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, other_idle_ns
+from streamscope.analysis.communication import checked_patterns
+from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, launch_wait_ns, other_idle_ns
 from streamscope.analysis.intervals import union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import (
@@ -36,7 +37,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
-from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
+from streamscope.analysis.work import WorkSplit, exposed_communication_ns, kernels_called, work_split
 from streamscope.errors import printable
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
@@ -45,7 +46,9 @@ from streamscope.trace.symbols import readable_name, short_name
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, format_us, percent, shortened, time_text
 
-STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
+STREAM_HEADS = (
+    "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
+)  # fmt: skip
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
 MOST_KERNELS = 10
 """So many kernels are in `Summary.kernels`: those that take most time."""
@@ -140,7 +143,7 @@ class Summary:
     copy_us : float
         `exposed_copy_ns`.
     idle : IdleSplit
-        `device_idle` within the span, so that ``span_us`` is the sum of ``gpu_busy_us``, ``copy_us`` and all idle time.
+        `device_idle` from the start of the first call, so that ``span_us`` is the sum of ``gpu_busy_us``, ``copy_us`` and all idle time.
     overlap : float or None
         `overlap_fraction`; None where no kernel runs.
     launch_latency, queue_time, api_time, launch_overhead : Spread or None
@@ -207,6 +210,8 @@ class Summary:
             "kernel_count": self.kernel_count,
             "span_us": self.span_us,
             "gpu_busy_us": self.gpu_busy_us,
+            "communication_us": self.work.communication_ns / 1000,
+            "exposed_us": self.work.exposed_communication_ns / 1000,
             "idle_us": idle_dict(self.idle),
             "overlap": self.overlap,
             **{name: spread.to_dict() if spread else {"median": None, "p95": None} for name, spread in spreads.items()},
@@ -271,6 +276,7 @@ class Summary:
         yield "idle", "idle", self._share(self.idle.total_ns / 1000), device_idle
         causes = (
             ("host wait", self.idle.host_wait_ns, host_wait_ns),
+            ("launch", self.idle.launch_ns, launch_wait_ns),
             ("kernel wait", self.idle.kernel_wait_ns, kernel_wait_ns),
             ("other", self.idle.other_ns, other_idle_ns),
         )
@@ -301,7 +307,7 @@ class Summary:
         return f"{time_text(value_us * 1000)} ({percent(value_us / (self.span_us or 1.0))})"
 
 
-def summary(trace: Trace, alone: Trace | None = None) -> Summary:
+def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable[str] = ()) -> Summary:
     """Measure one trace of any origin: a recorded run, a file of another tool, a prediction.
 
     Parameters
@@ -309,6 +315,8 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     trace : Trace
     alone : Trace, optional
         Of the same program without overlap (the *sync* engine's): how long kernels take alone, for the net gain of overlap.
+    communication : iterable of str
+        Patterns of yours for kernels that communicate between GPUs, as `work_of` takes them.
 
     Examples
     --------
@@ -324,7 +332,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     span                         30.0 µs
     GPU busy                     24.0 µs (80 %)
     idle                         6.00 µs (20 %)
-    idle: host wait              5.00 µs
+    idle: launch                 5.00 µs
     idle: kernel wait            1.00 µs
     overlap                      0 %
     launch latency               13.5 µs, 95 % below 21.1 µs
@@ -338,8 +346,8 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     relu        1       4.00      4.00
     [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
-    spans = run_of(trace.spans)
-    work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
+    spans, patterns = run_of(trace.spans), checked_patterns(communication)
+    work, launches, missing = work_split(spans, patterns), join_launches(spans), missing_records(spans)
     busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
     estimated, net_ns, replays = _estimates(spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
@@ -372,6 +380,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
             *clock_flags(launches.latency_ns),
             *estimated,
             *cost_flags(recording_cost(trace.info.ledger)),
+            *_names_nothing(spans, patterns),
             *(note for note in trace.info.notes if not (missing.device and UNCALLED in note)),  # The flag says it already.
         ),
         kernels=_kernels(spans),
@@ -380,8 +389,13 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
 
 def idle_dict(idle: IdleSplit) -> dict[str, float]:
     """Return idle time by cause as JSON values, in µs."""
-    parts = {"total": idle.total_ns, "host_wait": idle.host_wait_ns, "kernel_wait": idle.kernel_wait_ns, "other": idle.other_ns}
-    return {name: time_ns / 1000 for name, time_ns in parts.items()}
+    return {
+        "total": idle.total_ns / 1000,
+        "host_wait": idle.host_wait_ns / 1000,
+        "launch": idle.launch_ns / 1000,
+        "kernel_wait": idle.kernel_wait_ns / 1000,
+        "other": idle.other_ns / 1000,
+    }
 
 
 def _kernels(spans: SpanTable) -> tuple[KernelTotal, ...]:
@@ -424,6 +438,13 @@ def _estimates(spans: SpanTable) -> list[str]:
     if not estimates or len(np.unique(spans.lane[kernels])) < 2:
         return []
     return [f"times of {estimates:,} of {int(kernels.sum()):,} kernels are estimates, not read from a clock; overlap is a lower bound"]
+
+
+def _names_nothing(spans: SpanTable, patterns: Iterable[str]) -> list[str]:
+    """Say which names of kernels that communicate mean none in the trace."""
+    return [
+        f"no kernel is called {pattern!r}, so none of them communicates" for pattern in patterns if not kernels_called(spans, pattern).any()
+    ]
 
 
 def _model_warnings(info: TraceInfo) -> list[str]:

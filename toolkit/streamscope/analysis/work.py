@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.communication import checked_patterns, communicates, compiled, is_called
 from streamscope.analysis.intervals import Intervals, intersection_ns, union
 from streamscope.analysis.overlap import span_ns
 from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
-
-COMMUNICATION = re.compile(r"^nccl.*kernel|^(rccl|nvshmem|deep_ep::)", re.IGNORECASE)
-"""Names of kernels that communicate between GPUs. Holistic Trace Analysis has the first of these alone."""
 
 
 class Work(IntEnum):
@@ -23,7 +21,7 @@ class Work(IntEnum):
     COMPUTE = 0
     """Any kernel that does not communicate."""
     COMMUNICATION = 1
-    """A kernel whose name or symbol says that it communicates between GPUs (NCCL, RCCL, NVSHMEM, DeepEP)."""
+    """A kernel whose name says that it communicates between GPUs: one of `COMMUNICATION`, or of the user's patterns."""
     MEMORY = 2
     """A copy or a memory set."""
 
@@ -66,11 +64,18 @@ class WorkSplit:
         return self.hidden_communication_ns / self.communication_ns if self.communication_ns else None
 
 
-def work_of(spans: SpanTable) -> IntArray:
+def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
     """Tell what each span is for: int8 array of `Work`, -1 for spans of the host and replays of graphs.
 
-    A kernel communicates where its name or its symbol begins with ``nccl`` and holds ``Kernel``, as Holistic Trace Analysis has it, or
-    begins with ``rccl``, ``nvshmem`` or ``deep_ep::``. Upper and lower case do not matter.
+    A kernel communicates where `COMMUNICATION` has a pattern for its symbol or, where that is not known, for its name. The name is
+    compared with its namespaces, and without return type, template arguments and parameters: ``deep_ep::internode::dispatch``. Upper and
+    lower case do not matter.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    communication : iterable of str
+        Patterns of yours, with ``*`` and ``?``, beside those of `COMMUNICATION`: ``["*my_ring*"]``.
 
     Examples
     --------
@@ -79,22 +84,45 @@ def work_of(spans: SpanTable) -> IntArray:
     ...                       ("kernel", "gemm", "stream 7", 30, 60), ("copy", "Memcpy HtoD", "stream 7", 60, 70))
     >>> [ss.analysis.Work(work).name for work in ss.analysis.work_of(spans)]
     ['COMMUNICATION', 'COMPUTE', 'MEMORY']
+    >>> [ss.analysis.Work(work).name for work in ss.analysis.work_of(spans, communication=["ge*"])]
+    ['COMMUNICATION', 'COMMUNICATION', 'MEMORY']
     """
     found = np.full(len(spans), -1, np.int8)
     found[spans.is_kind(MEMORY_KINDS)] = Work.MEMORY
     kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
-    talks = np.array([*(bool(COMMUNICATION.match(name)) for name in spans.names), False])
-    found[kernels] = np.where(talks[spans.name[kernels]] | talks[spans.symbol[kernels]], Work.COMMUNICATION, Work.COMPUTE)
+    name, symbol = spans.name[kernels], spans.symbol[kernels]
+    # A short name has lost its namespaces, so the symbol decides. Patterns of the user's mean either: tables show names.
+    known = _tell(spans, np.where(symbol >= 0, symbol, name), communicates)
+    found[kernels] = np.where(known | kernels_called(spans, communication), Work.COMMUNICATION, Work.COMPUTE)
     return found
 
 
-def work_split(spans: SpanTable) -> WorkSplit:
+def kernels_called(spans: SpanTable, patterns: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Tell of each kernel whether one of the patterns means its name or its symbol."""
+    kernels, meant = spans.kind == SpanKind.KERNEL, compiled(checked_patterns(patterns))
+    by_name, by_symbol = (_tell(spans, codes[kernels], lambda name: is_called(name, meant)) for codes in (spans.name, spans.symbol))
+    return by_name | by_symbol
+
+
+def _tell(spans: SpanTable, codes: IntArray, told: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+    """Tell of each code of a name what is told of the name; False for -1, which is none."""
+    used, which = np.unique(codes, return_inverse=True)
+    return np.array([code >= 0 and told(spans.names[code]) for code in used.tolist()], bool)[which]
+
+
+def work_split(spans: SpanTable, communication: Iterable[str] = ()) -> WorkSplit:
     """Split a trace's span into compute, communication that compute does not hide, copies that neither hides, and idle time.
 
     Formula: compute = |∪compute|; exposed communication = |∪communication - ∪compute|; exposed memory = |∪copies and sets - ∪(compute and
     communication)|; idle = the rest of `span_ns`. Overlap of communication = |∪communication ∩ ∪compute| / |∪communication|. Unit: ns.
     Source: TraceLens (compute + exposed + idle = total) and Holistic Trace Analysis (overlap); there the total is from the first start to
     the last end on the device.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    communication : iterable of str
+        Patterns of yours for kernels that communicate, as `work_of` takes them.
 
     Examples
     --------
@@ -105,17 +133,17 @@ def work_split(spans: SpanTable) -> WorkSplit:
     >>> found.compute_ns, found.exposed_communication_ns, found.communication_overlap
     (30, 30, 0.25)
     """
-    work = work_of(spans)
-    compute, communication, memory = (_union(spans, work == one) for one in Work)
-    kernels = _joined(compute, communication)
+    work = work_of(spans, communication)
+    compute, communicating, memory = (_union(spans, work == one) for one in Work)
+    kernels = _joined(compute, communicating)
     every = _joined(kernels, memory)
     return WorkSplit(
         compute_ns=compute.length_ns,
-        communication_ns=communication.length_ns,
+        communication_ns=communicating.length_ns,
         memory_ns=memory.length_ns,
         exposed_communication_ns=kernels.length_ns - compute.length_ns,
         exposed_memory_ns=every.length_ns - kernels.length_ns,
-        hidden_communication_ns=intersection_ns(communication, compute),
+        hidden_communication_ns=intersection_ns(communicating, compute),
         hidden_memory_ns=intersection_ns(memory, compute),
         idle_ns=span_ns(spans) - every.length_ns,
     )

@@ -40,14 +40,27 @@ Gpu = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
 
-def read(file: TraceFile, gpu: Gpu = None, *, as_json: AsJson = False) -> None:
+def read(
+    file: TraceFile,
+    gpu: Gpu = None,
+    communication: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--communication",
+            metavar="NAME",
+            help="Kernels by name communicate between GPUs, as NCCL's do: '*my_ring*'. May be given again.",
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """Show the metrics of a trace that Streamscope or another profiler recorded, and what to know before believing them."""
     from streamscope.analysis import summary
 
     with _showing() as progress:
         trace = _read(file, gpu, progress)
         progress("measuring", 1, 1)
-        found = summary(trace)
+        found = summary(trace, communication=communication or ())
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:

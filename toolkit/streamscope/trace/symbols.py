@@ -42,14 +42,36 @@ def short_name(symbol: str) -> str:
     'sm90_xmma_gemm_f16f16_tn'
     """
     if _MANGLED.match(symbol):
-        return _last_part(symbol) or symbol
+        return (_mangled_parts(symbol) or [symbol])[-1]
     text = _NAMELESS.sub("", symbol)
     for _ in range(3):
-        name, arguments = _parted(text)
+        whole, arguments = _parted(text)
+        name = whole.rpartition("::")[2]
         if name not in _WRAPPERS or not arguments:
             break
         text = arguments
     return name.removesuffix(".kd") or symbol
+
+
+def qualified_name(symbol: str) -> str:
+    """Return a kernel's name with its namespaces, and without return type, template arguments and parameters.
+
+    A nameless namespace is called ``anonymous``.
+
+    Examples
+    --------
+    >>> from streamscope.trace.symbols import qualified_name
+    >>> qualified_name("void deep_ep::internode::dispatch<true, 3>(int4*)")
+    'deep_ep::internode::dispatch'
+    >>> qualified_name("_ZN7deep_ep9internode8dispatchILb1EEEvP4int4")
+    'deep_ep::internode::dispatch'
+    >>> qualified_name("void (anonymous namespace)::multimem_all_reduce_kernel<float>(float*)")
+    'anonymous::multimem_all_reduce_kernel'
+    """
+    if _MANGLED.match(symbol):
+        parts = _mangled_parts(symbol)
+        return "::".join("anonymous" if part.startswith("_GLOBAL__N_") else part for part in parts) or symbol
+    return _parted(_NAMELESS.sub("anonymous::", symbol))[0].removesuffix(".kd") or symbol
 
 
 def readable_name(symbol: str) -> str:
@@ -73,7 +95,7 @@ def readable_name(symbol: str) -> str:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Return the plain name in a declaration, and its first template argument."""
+    """Return the name in a declaration with its namespaces, and its first template argument."""
     outside, argument = [], ""
     depth = after = opened = 0
     for mark in _MARKS.finditer(text):
@@ -96,16 +118,16 @@ def _parted(text: str) -> tuple[str, str]:
     if depth == 0:
         outside.append(text[after:])
     words = "".join(outside).split()
-    return words[-1].rpartition("::")[2] if words else "", argument.partition(",")[0]
+    return words[-1] if words else "", argument.partition(",")[0]
 
 
-def _last_part(symbol: str) -> str:
-    """Return the last of the names in a mangled one, each of which stands behind its length."""
-    name, at = "", _MANGLED.match(symbol).end()  # type: ignore[union-attr]
+def _mangled_parts(symbol: str) -> list[str]:
+    """Return the names in a mangled one, each of which stands behind its length; none where one is cut off."""
+    parts, at = [], _MANGLED.match(symbol).end()  # type: ignore[union-attr]
     while length := _LENGTH.match(symbol, at):
         at = length.end() + int(length[1])
-        name = symbol[length.end() : at]
-    return name if at <= len(symbol) else ""
+        parts.append(symbol[length.end() : at])
+    return parts if at <= len(symbol) else []
 
 
 _COPIES_IN = re.compile(r"HtoD|HtoA|host_?to_?device|copy to device", re.IGNORECASE)

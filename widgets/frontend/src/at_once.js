@@ -127,9 +127,10 @@ export function describeAtOnce(model, group, looks, t) {
 
 const IDLE_NOTES = {
   host_function: "Nothing runs on the device while a host function of the program does.",
-  host_wait: "Nothing runs: what comes next had not been launched in time.",
-  kernel_wait: "Nothing runs: what comes next is launched; this is the device's own delay between two kernels.",
-  other: "Nothing runs: what comes next waits for an event or a dependency, or the run is over and the host has yet to notice.",
+  host_wait: "Nothing runs: the host has not yet called what comes next.",
+  launch: "Nothing runs: what comes next has been called, and is on its way to the device.",
+  kernel_wait: "Nothing runs: what comes next was launched before; this is the device's own delay between two kernels.",
+  other: "Nothing runs: what comes next waits for an event, another stream or GPU, or the run is over and the host has yet to notice.",
 };
 
 const fullnessWords = (model, full) => (

@@ -3,7 +3,7 @@
 import { mix, parseColour } from "./colours.js";
 import { swatch } from "./palette.js";
 
-const IN_THE_DARK = { other: 0.65, kernel_wait: 0.75, host_wait: 0.85 };
+const IN_THE_DARK = { other: 0.65, kernel_wait: 0.75, host_wait: 0.85, launch: 0.85 };
 
 /** Colour and words by name, fitting the theme: {kernel: {words, fill, shades, …}, …}. */
 export function looksOf(looks, theme) {

@@ -4,7 +4,7 @@ import { Activity } from "../src/activity.js";
 import { decode } from "../src/decode.js";
 
 export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "api", "range", "kernel", "copy", "set", "graph"];
-export const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
+export const OCCUPATIONS = ["running", "host_function", "host_wait", "launch", "kernel_wait", "other"];
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops", "symbol", "graph_node", "row"];
 const BAND = 8;
 

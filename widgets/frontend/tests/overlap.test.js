@@ -90,7 +90,7 @@ test("the lane tells what runs at a time, how full the GPU is, and why it idles"
   const told = (t) => describeAtOnce(model, { activity }, looks, t);
   assert.deepEqual([told(-1), told(50)], [null, null]);
   assert.equal(told(5).name, "host_wait");
-  assert.match(told(5).note, /not been launched in time/);
+  assert.match(told(5).note, /has not yet called/);
   assert.deepEqual([told(10).name, told(10).fullness, told(10).stretch], ["one kernel at once", "at most 25.0 %", [10, 20]]);
   assert.deepEqual([told(29).name, told(29).fullness], ["2 kernels and one copy at once", "at most 100.0 %"]);
   assert.equal(told(35).fullness, "unknown");
@@ -98,7 +98,7 @@ test("the lane tells what runs at a time, how full the GPU is, and why it idles"
 });
 
 test("only looks that occur are in the legend", () => {
-  const one = activityOf([{ start: 0, end: 5, kernels: 1 }, { start: 5, end: 9, occupation: 3 }]);
+  const one = activityOf([{ start: 0, end: 5, kernels: 1 }, { start: 5, end: 9, occupation: 4 }]);
   assert.deepEqual([...one.looks(OCCUPATIONS)].sort(), ["kernel", "kernel_wait"]);
   const two = activityOf([{ start: 0, end: 5, kernels: 2 }, { start: 5, end: 9, copies: 1 }]);
   assert.deepEqual([...two.looks(OCCUPATIONS)].sort(), ["copy", "kernel", "kernels"]);

@@ -1,0 +1,72 @@
+"""Kernels that communicate between GPUs, known by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
+
+from streamscope.errors import TraceError
+from streamscope.trace.symbols import qualified_name
+
+COMMUNICATION: Mapping[str, tuple[str, ...]] = {
+    "NCCL": ("nccl*kernel*",),  # Holistic Trace Analysis has this one alone.
+    "RCCL": ("rccl*",),
+    "NVSHMEM": ("nvshmem*", "rocshmem*"),
+    "MSCCL": ("msccl*",),
+    "DeepEP, UCCL": ("deep_ep::*", "uccl::*"),
+    "vLLM, SGLang, AITER": ("*::cross_device_reduce*", "*::reduce_scatter_cross_device*", "quickreduce::*", "*::allreduce_prototype*"),
+    "TensorRT-LLM, FlashInfer": (
+        "*::oneshotallreduce*", "*::twoshotallreduce*", "*::oneshot_allreduce*", "*::twoshot_allreduce*", "*::lowprecision*allreduce*",
+        "*::allreduce_fusion_kernel*", "*::moe_*allreduce_fusion_kernel*", "*::lamport_style_one_shot_all_reduce*", "*::moealltoall*",
+        "*::moea2a*", "*::userbuffers_*",
+    ),
+    "PyTorch's symmetric memory": (
+        "*::multimem_*all_reduce*", "*::multimem_*all_gather*", "*::multimem_*reduce_scatter*", "*::one_shot_all_reduce*",
+        "*::two_shot_all_reduce*", "*::one_shot_reduce_scatter*", "*::one_shot_all_gather*", "*::one_shot_all_to_all*",
+    ),
+    "collectives by their own names": (
+        "*::all_reduce*kernel*", "*::allreduce*kernel*", "*::all_gather*kernel*", "*::allgather*kernel*", "*::reduce_scatter*kernel*",
+        "*::reducescatter*kernel*", "*::all_to_all*kernel*", "*::alltoall*kernel*",
+    ),
+}  # fmt: skip
+"""By library, the names of kernels that communicate, with ``*`` and ``?``; upper and lower case do not matter.
+
+A name is that of the function with its namespaces, without return type, template arguments and parameters (`qualified_name`). A pattern
+that begins with ``*::`` holds in any namespace, and in none.
+"""
+
+
+def communicates(name: str) -> bool:
+    """Tell whether a kernel of this name communicates between GPUs, by `COMMUNICATION`."""
+    return is_called(name, _KNOWN)
+
+
+def is_called(name: str, patterns: re.Pattern[str]) -> bool:
+    """Tell whether a kernel's name is one of those that `compiled` patterns mean."""
+    qualified = qualified_name(name)
+    # In C++, "::name" is the one of no namespace.
+    return bool(patterns.match(qualified) or patterns.match(f"::{qualified}"))
+
+
+def compiled(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return patterns of names as one; without any, it matches nothing."""
+    return re.compile("|".join(map(translate, patterns)) or r"(?!)", re.IGNORECASE)
+
+
+def checked_patterns(more: Iterable[str]) -> list[str]:
+    """Return patterns as a list; one alone need not be in one.
+
+    Raises
+    ------
+    TraceError
+        One of them is not text, or empty.
+    """
+    patterns: list[object] = [more] if isinstance(more, str) else list(more)
+    for pattern in patterns:
+        if not isinstance(pattern, str) or not pattern.strip():
+            raise TraceError(f"{pattern!r} is not a name of kernels that communicate", hint='for example "*my_ring*"')
+    return list(map(str, patterns))
+
+
+_KNOWN = compiled(pattern for some in COMMUNICATION.values() for pattern in some)
