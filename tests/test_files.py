@@ -5,15 +5,20 @@ import fcntl
 import os
 import signal
 import stat
-from contextlib import contextmanager
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from streamscope import files
 from streamscope.cli.main import StoppedError, Stops
 from streamscope.errors import OutputError, ProgramError
-from streamscope.files import filled_whole, writable_file, writable_folder, written_whole
+from streamscope.files import filled_whole, writable_file, writable_folder, written_anew, written_whole
 
 
 def contents(folder):
@@ -54,6 +59,18 @@ def fill(folder, files, error=None, older=lambda _: ()):
             (temporary / name).write_text(text)
         if error is not None:
             raise error
+
+
+def write_texts(stem, *ends):
+    """Write a file for each ending of a name."""
+    paths = [stem.with_name(stem.name + end) for end in ends]
+    for path in paths:
+        path.write_text("new")
+    return paths
+
+
+def raised(error):
+    raise error
 
 
 class TestWrittenWhole:
@@ -129,11 +146,66 @@ class TestWrittenWhole:
             os.umask(before)
         assert mode_of(tmp_path / "a.txt") == 0o640
 
-    def test_the_longest_names(self, tmp_path):
-        name = "a" * (255 - len("..12345678.partial"))
+    @pytest.mark.parametrize("name", ["a" * 238, "a" * 255, "ä" * 127 + "a"], ids=lambda name: f"{len(name.encode())}-{name[0]}")
+    def test_the_longest_names(self, tmp_path, name):
+        """A file's name may have 255 bytes."""
         with written_whole(tmp_path / name) as path:
             path.write_text("")
         assert contents(tmp_path) == [name]
+        fill(tmp_path, {name: "filled"})
+        assert (tmp_path / name).read_text() == "filled"
+
+    def test_a_link_stays_and_the_file_that_it_leads_to_is_written(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        there = tmp_path / "there"
+        there.mkdir()
+        (there / "kept").write_text("before")
+        (there / "kept").chmod(0o600)
+        links = {"absolute": there / "kept", "relative": "there/kept", "chain": "relative", "there/back": "../chain"}
+        for name, target in links.items():
+            (tmp_path / name).symlink_to(target)
+        for name in links:
+            with written_whole(tmp_path / name) as path:
+                assert path.parent == there  # so that the rename is atomic there
+                path.write_text(name)
+                assert (there / "kept").read_text() != name
+            assert ((tmp_path / name).read_text(), (there / "kept").read_text(), mode_of(there / "kept")) == (name, name, 0o600)
+            assert (tmp_path / name).is_symlink()
+        with written_whole(Path("chain")) as path:
+            path.write_text("named from here")
+        assert (there / "kept").read_text() == "named from here"
+
+    def test_a_link_to_a_file_that_is_not_there_yet(self, tmp_path):
+        (tmp_path / "there").mkdir()
+        (tmp_path / "link").symlink_to("there/new")
+        with written_whole(tmp_path / "link") as path:
+            path.write_text("new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "there" / "new").read_text() == "new"
+        (tmp_path / "link to nowhere").symlink_to("none/new")
+        with (
+            pytest.raises(OutputError, match=r"cannot write .*link to nowhere: there is no folder .*none"),
+            written_whole(tmp_path / "link to nowhere"),
+        ):
+            pytest.fail("the body must not run")
+
+    def test_links_in_a_circle(self, tmp_path):
+        for name, target in (("self", "self"), ("a", "b"), ("b", "a")):
+            (tmp_path / name).symlink_to(target)
+        for name in ("self", "a"):
+            for write in (lambda path: write_half(path, None), lambda path: fill(path.parent, {path.name: "x"}), writable_file):
+                with pytest.raises(OutputError, match="Too many levels of symbolic links"):
+                    write(tmp_path / name)
+        assert contents(tmp_path) == ["a", "b", "self"]
+
+    def test_a_failure_leaves_a_link_and_its_file(self, tmp_path):
+        (tmp_path / "file").write_text("before")
+        (tmp_path / "link").symlink_to("file")
+        with pytest.raises(ProgramError):
+            write_half(tmp_path / "link", ProgramError("x"))
+        assert contents(tmp_path) == ["file", "link"]
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "file").read_text() == "before"
 
     def test_a_folder_that_is_named_from_here(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -141,6 +213,124 @@ class TestWrittenWhole:
             assert path.is_absolute()
             path.write_text("")
         assert contents(tmp_path) == ["a.txt"]
+
+
+class TestWrittenAnew:
+    def test_no_file_is_replaced_and_none_is_left_where_one_name_is_taken(self, tmp_path):
+        (tmp_path / "x-3-more.b").write_text("a stranger's")
+        found = written_anew(tmp_path / "x", 3, lambda stem: write_texts(stem, ".a", "-more.b"))
+        assert found == [tmp_path / "x-4.a", tmp_path / "x-4-more.b"]
+        assert contents(tmp_path) == ["x-3-more.b", "x-4-more.b", "x-4.a"]
+        assert (tmp_path / "x-3-more.b").read_text() == "a stranger's"
+
+    def test_of_many_writers_each_has_a_name_of_its_own(self, tmp_path):
+        barrier = Barrier(8, timeout=10)
+
+        def write(stem):
+            barrier.wait()  # All look for a name at once.
+            return write_texts(stem, ".a")
+
+        with ThreadPoolExecutor(8) as pool:
+            found = [*pool.map(lambda _: written_anew(tmp_path / "x", 1, write), range(8))]
+        assert sorted(path for (path,) in found) == [tmp_path / f"x-{number}.a" for number in range(1, 9)]
+        assert contents(tmp_path) == [f"x-{number}.a" for number in range(1, 9)]
+
+    def test_a_failure_leaves_nothing(self, tmp_path, monkeypatch):
+        with pytest.raises(ProgramError):
+            written_anew(tmp_path / "x", 1, lambda stem: (write_texts(stem, ".a"), raised(ProgramError("half-way"))))
+        replace = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda self, to: fail() if to.name == "x-1.b" else replace(self, to))
+        with pytest.raises(OutputError, match="Input/output error"):
+            written_anew(tmp_path / "x", 1, lambda stem: write_texts(stem, ".a", ".b"))
+        assert contents(tmp_path) == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from streamscope.files import filled_whole, written_whole
+path = Path(sys.argv[1])
+with written_whole(path / "file") as file, filled_whole(path, last="z") as folder:
+    file.write_text("half")
+    (folder / "z").write_text("half")
+    print(file.name, folder.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process that writes a file and fills a folder, and is in the middle of both; with the temporary names."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process, process.stdout.readline().split()
+        process.kill()
+
+
+class TestWhatAKilledProcessLeaves:
+    @pytest.mark.parametrize("write", ["written_whole", "filled_whole"])
+    def test_the_next_writer_clears_it_and_nothing_of_a_living_one(self, tmp_path, writer, write):
+        def write_now():
+            if write == "written_whole":
+                with written_whole(tmp_path / "ours") as path:
+                    path.write_text("whole")
+            else:
+                fill(tmp_path, {"ours": "whole"})
+
+        process, left = writer
+        write_now()
+        assert contents(tmp_path) == sorted([*left, "ours"])
+        process.kill()
+        process.wait()
+        assert contents(tmp_path) == sorted([*left, "ours"])
+        write_now()
+        assert contents(tmp_path) == ["ours"]
+
+    @pytest.mark.parametrize(("age_s", "stays"), [(23 * 3600, True), (25 * 3600, False)])
+    @pytest.mark.parametrize("why", ["another machine's", "no locks"])
+    def test_of_what_nothing_is_known_goes_after_a_day(self, tmp_path, monkeypatch, age_s, stays, why):
+        if why == "no locks":
+            monkeypatch.setattr(files.fcntl, "flock", lambda *_: fail())
+        name = files.unfinished_name(tmp_path).name
+        parts = name.split(".")
+        parts[2] = "0123abcd" if why == "another machine's" else parts[2]
+        left = tmp_path / ".".join(parts)
+        left.write_text("half")
+        os.utime(left, (time.time() - age_s,) * 2)
+        with written_whole(tmp_path / "ours") as path:
+            path.write_text("whole")
+        assert left.exists() is stays
+
+    def test_what_is_not_ours_stays(self, tmp_path, monkeypatch):
+        names = [".x.partial", ".streamscope.x.partial", "streamscope.0123abcd.0123456789abcdef.partial", ".streamscope"]
+        for name in names:
+            (tmp_path / name).write_text("")
+            os.utime(tmp_path / name, (0, 0))
+        files.unfinished_name(tmp_path).symlink_to(tmp_path / names[0])
+        os.mkfifo(tmp_path / "pipe")
+        files.clear_unfinished(tmp_path)
+        assert len(contents(tmp_path)) == len(names) + 2
+        files.unfinished_name(tmp_path).write_text("another user's")
+        monkeypatch.setattr(files.os, "geteuid", lambda: os.getuid() + 1)
+        files.clear_unfinished(tmp_path)
+        assert len(contents(tmp_path)) == len(names) + 3
+
+    def test_one_that_was_cleared_before_it_was_locked_is_made_again(self, tmp_path, monkeypatch):
+        """Between making and locking it, nobody can tell that its writer lives."""
+        flock, cleared = files.fcntl.flock, []
+
+        def clear_first(descriptor, how):
+            if not cleared:
+                cleared.append(contents(tmp_path))
+                files.clear_unfinished(tmp_path)
+            flock(descriptor, how)
+
+        monkeypatch.setattr(files.fcntl, "flock", clear_first)
+        with written_whole(tmp_path / "a") as path:
+            path.write_text("whole")
+            assert contents(tmp_path) == [path.name] != cleared[0]
+        assert (tmp_path / "a").read_text() == "whole"
 
 
 class TestWritableFile:
@@ -292,6 +482,34 @@ class TestFilledWhole:
             (tmp_path / name).touch(mode=mode)
         fill(tmp_path, {"a": "1", "b": "1", "z": "1"})
         assert [oct(mode_of(tmp_path / name)) for name in "abz"] == ["0o640", "0o600", "0o600"]
+
+    def test_a_link_leads_to_the_folder_that_is_made(self, tmp_path):
+        (tmp_path / "link").symlink_to("there")
+        fill(tmp_path / "link", {"a": "1"})
+        assert (tmp_path / "link").is_symlink()
+        assert contents(tmp_path / "there") == ["a"]
+
+    @pytest.mark.parametrize("other_disk", [False, True])
+    def test_links_in_the_folder_stay_and_what_they_lead_to_is_all_written_or_none_of_it(self, tmp_path, monkeypatch, other_disk):
+        there = tmp_path / "there"
+        there.mkdir()
+        (there / "a").write_text("before")
+        (tmp_path / "out").mkdir()
+        for name in "abz":
+            (tmp_path / "out" / name).symlink_to(Path("..", "there", name))
+        replace = Path.replace
+
+        def replaced(self, to):
+            if self.parent.parent == tmp_path / "out" and to.parent == there and other_disk:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            return fail() if to.name == failing else replace(self, to)
+
+        monkeypatch.setattr(Path, "replace", replaced)
+        for failing, expected in (("z", {"a": "before"}), ("", {"a": "new", "b": "new", "z": "new"})):
+            with pytest.raises(OutputError) if failing else nullcontext():
+                fill(tmp_path / "out", dict.fromkeys("abz", "new"))
+            assert {path.name: path.read_text() for path in there.iterdir()} == expected
+            assert [path.is_symlink() for path in (tmp_path / "out").iterdir()] == [True] * 3
 
     def test_names_that_no_folder_can_have(self, tmp_path):
         for folder in (tmp_path / ("a" * 300), tmp_path / ("a" * 300) / "b", Path("/proc/none/out")):

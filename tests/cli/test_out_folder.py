@@ -91,7 +91,7 @@ def test_what_another_json_lacks_is_told(tmp_path, capsys, content):
 
 @pytest.mark.usefixtures("unrun")
 @pytest.mark.parametrize("name", THEIRS)
-@pytest.mark.parametrize("kind", ["fifo", "folder", "socket", "link to nothing", "link to a device"])
+@pytest.mark.parametrize("kind", ["fifo", "folder", "socket", "link to a device"])
 def test_what_is_no_file_stays(tmp_path, monkeypatch, capsys, name, kind):
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     with socket.socket(socket.AF_UNIX) as server:
@@ -99,7 +99,6 @@ def test_what_is_no_file_stays(tmp_path, monkeypatch, capsys, name, kind):
             "fifo": os.mkfifo,
             "folder": os.mkdir,
             "socket": server.bind,
-            "link to nothing": lambda name: Path(name).symlink_to("nothing"),
             "link to a device": lambda name: Path(name).symlink_to(os.devnull),
         }
         make[kind](name)
@@ -107,6 +106,21 @@ def test_what_is_no_file_stays(tmp_path, monkeypatch, capsys, name, kind):
         before = unread(name)
         refused(tmp_path, capsys, f"cannot write {tmp_path / name}: it is ")
         assert unread(name) == before
+
+
+def test_links_stay_and_what_they_lead_to_is_written(tmp_path):
+    out, there = tmp_path / "out", tmp_path / "there"
+    (tmp_path / "link").symlink_to("out")
+    out.mkdir()
+    there.mkdir()
+    for name in THEIRS:
+        (out / name).symlink_to(Path("..", "there", name))
+    for engine in ("sync", "graph"):
+        assert main((*CHAIN[:-1], engine, "--out", str(tmp_path / "link"))) == 0
+        assert list(load_comparison(tmp_path / "link")) == [engine]
+    assert sorted(path.name for path in there.iterdir()) == sorted(THEIRS)
+    assert all((out / name).is_symlink() for name in THEIRS)
+    assert len(list(out.iterdir())) == len(THEIRS) + 1
 
 
 @pytest.mark.parametrize("engine", ["data", "../mine", "a\ud800"])

@@ -420,6 +420,41 @@ def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     assert ss.load_comparison(tmp_path / name).settings["length"] == 8
 
 
+def test_an_export_takes_the_next_free_name_and_no_file_of_anybody(explorer, tmp_path, monkeypatch):
+    """Numbers begin at 1 in each kernel, and two notebooks of a folder write the same names."""
+    monkeypatch.chdir(tmp_path)
+    name = "streamscope-branches"
+    (tmp_path / f"{name}-1.csv").write_text("a stranger's")
+    (tmp_path / f"{name}-2.csv").symlink_to("nowhere")
+    (tmp_path / f"{name}-1").mkdir()
+    (tmp_path / f"{name}-2-launches.svg").write_text("one of four")
+    (tmp_path / f"{name}-1-makespans.svg").write_text("another of four")
+    finish(explorer)
+    said = []
+    for kind in ("spans, CSV", "spans, CSV", "folder to open again", "folder to open again", "charts, SVG"):
+        explorer.kind.value = kind
+        explorer.write.click()
+        said.append(explorer.written.value)
+    charts = [f"{name}-3-{of}.svg" for of in exports.CHARTS]
+    expected = [f"{name}-3.csv", f"{name}-4.csv", f"{name}-2", f"{name}-3", f"{', '.join(charts[:-1])} and {charts[-1]}"]
+    assert said == [f"Written: {paths}" for paths in expected]
+    assert (tmp_path / f"{name}-1.csv").read_text() == "a stranger's"
+    assert list((tmp_path / f"{name}-1").iterdir()) == []
+    assert ss.load_comparison(tmp_path / f"{name}-3").settings["length"] == 8
+    taken = {f"{name}{end}" for end in ("-1.csv", "-2.csv", "-1", "-2-launches.svg", "-1-makespans.svg", "-3.csv", "-4.csv", "-2", "-3")}
+    assert {path.name for path in tmp_path.iterdir()} == {*taken, *charts}
+
+
+def test_no_name_of_a_program_is_too_long_for_a_file(explorer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finish(explorer)
+    (past,) = explorer.past
+    explorer.past[0] = replace(past, asked=replace(past.asked, subject=OwnProgram("ä" * 300, None)))
+    explorer.kind.value = "charts, SVG"
+    explorer.write.click()
+    assert len([*tmp_path.glob("streamscope-ä*ä-1-*.svg")]) == len(exports.CHARTS)
+
+
 def test_no_name_of_a_program_leads_out_of_the_folder(explorer, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
-from secrets import token_urlsafe
+from secrets import token_hex
 
 from streamscope.arguments import given_path
 from streamscope.errors import OutputError
@@ -19,40 +22,159 @@ from streamscope.interrupts import deferred
 
 LOCK_TRIES, LOCK_PAUSE_S = 1500, 0.02
 """A folder is locked while its files get their names, which takes milliseconds: who waits longer waits for somebody else's lock."""
+NOBODYS_S = 24 * 3600
+"""Age from which a temporary file is nobody's any more, where the writer cannot be asked for."""
+UNKNOWN_BOOT = "00000000"
+_UNFINISHED = re.compile(r"\.streamscope\.(?P<boot>[0-9a-f]{8})\.[0-9a-f]{16}\.partial")
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder to write to, and rename it to ``path`` at the end; on any failure remove it.
+    """Give a temporary path to write to, and rename it to ``path`` at the end; on any failure remove it.
 
-    A file that was there passes its permissions on.
+    A symbolic link stays: the file that it leads to is written. A file that was there passes its permissions on.
 
     Raises
     ------
     OutputError
         The folder does not exist or cannot be written, something else than a file has the name, or the disk is full.
     """
-    temporary = None
-    if not path.parent.exists():
-        raise OutputError(f"cannot write {path}: there is no folder {path.parent}", hint="make it first, or choose another folder")
     try:
-        check_ordinary(path)
-        with deferred():  # else Ctrl-C could leave a file that nobody knows of
-            name = path.parent.absolute() / f".{path.name}.{token_urlsafe(6)}.partial"
-            # Not mkstemp, whose files only the owner can read: to ask for the umask is to change it for all threads for a moment.
-            name.touch(exist_ok=False)
-            temporary = name
-        mode = _mode(path, temporary)
-        temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
-        yield temporary
-        temporary.chmod(mode)
-        temporary.replace(path)
+        place = destination(path)
+        if not place.parent.exists():
+            raise OutputError(f"cannot write {path}: there is no folder {place.parent}", hint="make it first, or choose another folder")
+        with unfinished_file(place.parent) as temporary:
+            mode = _mode(place, temporary)
+            temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
+            yield temporary
+            temporary.chmod(mode)
+            temporary.replace(place)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error
+
+
+def written_anew(stem: Path, first: int, write: Callable[[Path], Collection[Path]]) -> list[Path]:
+    """Let files and folders be written under names that nobody has, and return them: ``stem-3.svg``, where 3 is the next free number.
+
+    ``first``: the number to begin with.
+    ``write``: takes a path; writes files or folders whose names begin as that path does, and returns them.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be written to.
+    """
+    folder = stem.parent
+    try:
+        with _unfinished(Path(os.path.realpath(writable_folder(folder))), _made_folder) as temporary:
+            written = write(temporary / stem.name)
+            number = first
+            while True:
+                names = {path: stem.with_name(f"{stem.name}-{number}{path.name.removeprefix(stem.name)}") for path in written}
+                try:
+                    _move_anew(names)
+                except FileExistsError:
+                    number += 1
+                else:
+                    return list(names.values())
+    except OSError as error:
+        raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
+
+
+@contextmanager
+def unfinished_file(folder: Path) -> Iterator[Path]:
+    """Give an empty file with a temporary name, and remove it, unless it has got another name."""
+    # Not mkstemp, whose files only the owner can read: to ask for the umask is to change it for all threads for a moment.
+    with _unfinished(folder, lambda path: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _unfinished(folder: Path, make: Callable[[Path], int]) -> Iterator[Path]:
+    """Give a file or folder with a temporary name, locked for as long as its writer lives, and remove it at the end.
+
+    ``make``: takes the name; makes the file or folder, and returns it opened.
+    """
+    clear_unfinished(folder)
+    temporary, descriptor = None, None
+    try:
+        while temporary is None:
+            with deferred():  # else Ctrl-C could leave a file that nobody knows of
+                path = unfinished_name(folder)
+                descriptor = make(path)
+                temporary = path if _lock(descriptor) is not False and path.exists() else None
+                if temporary is None:  # Another process is clearing the folder, and has found it before it was locked.
+                    os.close(descriptor)
+                    descriptor = None
+        yield temporary
     finally:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        with deferred():
+            if temporary is not None:
+                _remove(temporary)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def unfinished_name(folder: Path) -> Path:
+    """Return a temporary name that `clear_unfinished` knows. It is short, so that each name that a file can have can be written."""
+    return folder / f".streamscope.{_boot()}.{token_hex(8)}.partial"
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file has a name of `unfinished_name`."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove files and folders with temporary names whose writers were killed.
+
+    A living writer holds a lock, which ends with its process, however that ends. Of another machine's writers, and on file systems without
+    locks, nothing is known: what they have left goes after a day. What other users have left stays.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if found := _UNFINISHED.fullmatch(entry.name):
+                with suppress(OSError):
+                    _clear(Path(entry.path), here=found["boot"] == _boot() != UNKNOWN_BOOT)
+
+
+def _clear(path: Path, *, here: bool) -> None:
+    """Remove a temporary file or folder if its writer has gone; ``here``: whether the writer ran since this machine was started."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status, locked = os.fstat(descriptor), _lock(descriptor)
+        gone = bool(locked and here) or (locked is not False and time.time() - status.st_mtime > NOBODYS_S)
+        if gone and status.st_uid == os.geteuid():
+            _remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder; return whether that could be done, and None where it cannot be known."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # Some network file systems have no locks, or none of folders.
+        return None
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder with all that is in it, as far as that can be done."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    """Return the beginning of a number that this machine has had since it was started, and no other one has."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    return UNKNOWN_BOOT
 
 
 def user_cache() -> Path:
@@ -80,31 +202,38 @@ def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
     return suffix
 
 
-def check_ordinary(path: Path) -> None:
-    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return
-    if not path.is_file():
-        kind = "a folder" if path.is_dir() else "no ordinary file"
-        raise OutputError(f"cannot write {path}: it is {kind}", hint="choose another name")
+def destination(path: Path) -> Path:
+    """Return the file that writing to a path makes or changes: where its links lead.
+
+    Raises
+    ------
+    OSError
+        The links lead in a circle, or through a place that is closed to you.
+    OutputError
+        A folder or a device is there. Renaming would take the place of ``/dev/null``, too.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        # The system knows more than the names: in a folder that everybody can write to, it follows no link of a stranger.
+        if not stat.S_ISREG(mode := path.stat().st_mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "no ordinary file"
+            raise OutputError(f"cannot write {path}: it is {kind}", hint="choose another name")
+    return Path(os.path.realpath(path))
 
 
 def writable_file(path: Path) -> Path:
     """Make the folder of a file, and check that the file could be written there, before the work that it is to hold."""
-    writable_folder(path.parent)
     try:
-        check_ordinary(path)
+        place = destination(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another name") from error
+    writable_folder(place.parent)
     return path
 
 
 def writable_folder(path: Path) -> Path:
-    """Make a folder, unless it is there, and check that it can be written to."""
+    """Make a folder, or the one that a link leads to, unless it is there, and check that it can be written to."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
@@ -128,29 +257,52 @@ def filled_whole(folder: Path, *, last: str, older: Callable[[Path], Collection[
         The folder cannot be made or written to, or a file in it must stay.
     """
     made: list[Path] = []
-    temporary = None
     try:
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-        with deferred():
-            temporary = Path(tempfile.mkdtemp(dir=writable_folder(folder), prefix=".streamscope."))
-        with _locked(folder):
-            older(folder)
-        yield temporary
-        with _locked(folder):
-            gone = {*older(folder)} - {path.name for path in temporary.iterdir()}
-            _move_files(temporary, folder, last)
-            for name in gone:
-                with suppress(OSError):  # Whatever holds it, what was asked for is there.
-                    (folder / name).unlink(missing_ok=True)
+        place = Path(os.path.realpath(folder))
+        made = [path for path in (place, *place.parents) if not path.exists()]
+        writable_folder(folder)
+        with _unfinished(place, _made_folder) as temporary:
+            with _locked(place):
+                older(folder)
+            yield temporary
+            with _locked(place):
+                gone = {*older(folder)} - {path.name for path in temporary.iterdir()}
+                _move_files(temporary, place, last)
+                for name in gone:
+                    with suppress(OSError):  # Whatever holds it, what was asked for is there.
+                        (place / name).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
     finally:
         with deferred():
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
             for path in made:
                 with suppress(OSError):  # It has our files in it, or somebody else's.
                     path.rmdir()
+
+
+def _made_folder(path: Path) -> int:
+    path.mkdir(mode=0o700)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _move_anew(names: Mapping[Path, Path]) -> None:
+    """Give files and folders other names, all or none; raise `FileExistsError` if one is taken."""
+    with deferred(), ExitStack() as undo:
+        for path, name in names.items():
+            # To make a name is to find it free: between a look and a rename, somebody else could take it.
+            undo.callback(_claim(name, folder=path.is_dir()))
+        for path, name in names.items():
+            path.replace(name)
+        undo.pop_all()
+
+
+def _claim(name: Path, *, folder: bool) -> Callable[[], None]:
+    """Make an empty file or folder with a name that nobody has; return the function that removes it."""
+    if folder:
+        name.mkdir()
+        return name.rmdir
+    name.touch(exist_ok=False)
+    return name.unlink
 
 
 def _mode(*paths: Path) -> int:
@@ -181,19 +333,30 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _move_files(source: Path, target: Path, last: str) -> None:
-    """Give files their names in another folder; if one cannot have it, put everything back."""
+    """Give files their names in another folder, or where links in it lead; if one cannot have it, put everything back."""
     names = sorted((path.name for path in source.iterdir()), key=lambda name: (name == last, name))
-    for name in names:
-        check_ordinary(target / name)
+    places = {name: destination(target / name) for name in names}
     with tempfile.TemporaryDirectory(dir=source) as before, deferred(), ExitStack() as undo:
-        for name in names:
-            new, place = source / name, target / name
+        for name, place in places.items():
+            new = source / name
             # New names have the permissions of the file that names them: who closed it to others closed all.
             new.chmod(_mode(place, target / last, new))
             if not place.exists():
                 undo.callback(place.unlink, missing_ok=True)
             elif name != last:
                 # A copy, so that no reader finds the place empty.
-                undo.callback(Path(shutil.copy2(place, before)).replace, place)
-            new.replace(place)
+                undo.callback(_rename, Path(shutil.copy2(place, before)), place)
+            _rename(new, place)
         undo.pop_all()
+
+
+def _rename(source: Path, place: Path) -> None:
+    """Give a file another name at once, on another disk, too."""
+    try:
+        source.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with unfinished_file(place.parent) as temporary:
+            shutil.copy2(source, temporary)
+            temporary.replace(place)

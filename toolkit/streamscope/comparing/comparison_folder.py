@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.files import check_ordinary
+from streamscope.files import destination
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.parquet import decoded_trace, trace_bytes
 from streamscope.trace.stored import read_content
@@ -77,7 +77,7 @@ def older_traces(folder: Path) -> set[str]:
     Only files that are what that comparison says count.
     """
     path = folder / FILE_NAME
-    check_ordinary(path)
+    destination(path)
     try:
         traces = _traces_in(read_content(path))
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def older_traces(folder: Path) -> set[str]:
 def older_files(folder: Path) -> set[str]:
     """Return what `older_traces` does, for a folder that is to get a report too."""
     path = folder / REPORT_NAME
-    check_ordinary(path)
+    destination(path)
     with suppress(FileNotFoundError), path.open("rb") as file:
         if REPORT_MARK not in file.read(1000):
             raise _not_ours(path)

@@ -23,6 +23,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.prediction import reference_model
 from streamscope.errors import EngineError, StreamscopeError
+from streamscope.files import written_anew
 from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
@@ -44,6 +45,8 @@ FIRST = "branches"
 """What is explored where nothing was chosen: chains that a second stream can run side by side."""
 ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
 """Compared at first: under ``sync``, which is a click away, a program takes so long that the others would look short."""
+LONGEST_NAME = 180
+"""Bytes of a program's name in the name of a file, which has 255 with all that is added."""
 
 
 class _Frame(anywidget.AnyWidget):
@@ -297,13 +300,15 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.stage.add_class("ss-x-stale")
 
     def _write(self, _button: w.Button) -> None:
-        """Write the run that is shown into the folder of the notebook."""
-        assert self._shown is not None
+        """Write the run that is shown into the folder of the notebook, where other notebooks may have written theirs."""
+        shown, kind = self._shown, EXPORTS[self.kind.value]
+        assert shown is not None
         past = self.past[self.one.value - 1]
         self.written.value = "Writing …"  # A PDF takes two seconds.
         name = re.sub(r"[^\w.-]+", "-", past.asked.subject.name).strip("-.")  # Captured code may come from a file, with any name.
+        stem = Path(f"streamscope-{name.encode()[:LONGEST_NAME].decode(errors='ignore')}")
         try:
-            paths = EXPORTS[self.kind.value](self._shown, f"streamscope-{name}-{past.number}")
+            paths = written_anew(stem, past.number, lambda stem: kind(shown, str(stem)))
         except StreamscopeError as error:
             self.written.value = fill("{}", mistake(error))
         else:
