@@ -230,14 +230,29 @@ def writable_file(path: Path) -> Path:
     return path
 
 
-def writable_folder(path: Path) -> Path:
-    """Make a folder, or the one that a link leads to, unless it is there, and check that it can be written to."""
+def writable_folder(path: Path, *, private: bool = False) -> Path:
+    """Make a folder, or the one that a link leads to, unless it is there, and check that it can be written to.
+
+    ``private``: whether it is made for you alone; see `make_private`.
+    """
     try:
-        Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+        if private:
+            make_private(path)
+        else:
+            Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
         raise OutputError(f"cannot write to folder {path}: {error.strerror or error}", hint="choose another folder") from error
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are not there, for you alone (0700). Folders that are there stay as they are."""
+    place = Path(os.path.realpath(folder))
+    for missing in reversed([path for path in (place, *place.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 @contextmanager

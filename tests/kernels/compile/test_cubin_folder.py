@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from streamscope.errors import CacheWarning, OutputError
+from streamscope.files import unfinished_file, unfinished_name
 from streamscope.kernels.compile import cubin_folder
 from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_START, MAGIC, Cubin, packed
-from streamscope.kernels.compile.cubin_folder import STALE_S, CubinFolder
+from streamscope.kernels.compile.cubin_folder import CubinFolder
 
 
 def cubin(number=0, size=1000, kernels=1):
@@ -81,19 +82,33 @@ def test_a_cubin_too_large_to_be_read_is_not_written(folder, monkeypatch):
     assert list(folder.path.iterdir()) == []
 
 
-def test_a_folder_that_everybody_can_write_to_is_not_used(folder):
+@pytest.mark.parametrize("mode", [0o1777, 0o770, 0o720, 0o702], ids=oct)
+def test_a_folder_that_others_can_write_to_is_not_used(folder, mode):
     """Whoever writes a file there decides what runs on the GPU."""
     folder.write(keys(1), cubin())
-    assert folder.path.stat().st_mode & 0o777 == 0o700
-    folder.path.chmod(0o1777)
+    folder.path.chmod(mode)
     other = again(folder)
-    with pytest.warns(CacheWarning, match="everybody can write to it") as warned:
+    who = "everybody" if mode & 0o002 else "its group"
+    with pytest.warns(CacheWarning, match=f"{who} can write to it.*chmod go-w {folder.path}") as warned:
         found = [(other.read(key), other.write([key], cubin())) for key in keys(1, 2)]
     assert (found, len(warned)) == ([(None, None)] * 2, 1)
     assert len(list(folder.path.iterdir())) == 1
-    assert "everybody can write to it" in folder.problem()
-    folder.path.chmod(0o770)  # of a group that shares it on purpose
+    assert f"{who} can write to it" in folder.problem()
+    folder.path.chmod(0o755)  # Others may read.
     assert again(folder).read(*keys(1)) == cubin()
+
+
+def test_a_file_that_others_can_write_to_is_not_used_and_replaced(folder):
+    """They could, while the folder was open to them; closing it does not change what they have written."""
+    folder.write(keys(1), cubin())
+    (path,) = folder.path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o660)
+    other = again(folder)
+    with pytest.warns(CacheWarning, match=f"cannot use {path}: its group can write to it; that is compiled again"):
+        assert other.read(*keys(1)) is None
+    other.write(keys(1), cubin(1))
+    assert again(folder).read(*keys(1)) == cubin(1)
 
 
 @pytest.mark.parametrize(("owner", "used"), [("you", True), ("root", True), ("another", False)])
@@ -148,17 +163,23 @@ def test_the_size_is_bounded_whatever_is_written(tmp_path):
     assert sum(file.bytes for file in folder.files()) <= 20_000
 
 
-def test_what_a_crash_has_left_goes(folder):
+def test_what_a_killed_process_has_left_goes(folder):
     """It counts for nothing, so it would pile up."""
     folder.write(keys(1), cubin())
-    old, new = (folder.path / f".{key}.cubin.{'0' * 16}.partial" for key in keys(8, 9))
-    for path in (old, new):
-        path.write_bytes(b"half")
-    long_ago = old.stat().st_mtime - STALE_S - 1
-    os.utime(old, (long_ago, long_ago))
-    folder.write(keys(2), cubin(2))
-    assert not old.exists()
-    assert new.exists()  # somebody may be at it
+    (whole,) = folder.path.iterdir()
+    half, link = (unfinished_name(folder.path) for _ in range(2))
+    half.write_bytes(b"half")
+    os.link(whole, link)
+    with unfinished_file(folder.path) as living:
+        assert not half.exists()
+        assert not link.exists()
+        os.link(living, link)
+        folder.write(keys(2), cubin(2))
+        assert living.exists()
+        assert link.exists()  # It is the living one's, too.
+    assert folder.others() == 0
+    folder.clear()
+    assert list(folder.path.iterdir()) == []
 
 
 def test_names_of_unfinished_files_do_not_come_again(folder, monkeypatch):
@@ -288,7 +309,7 @@ def test_a_full_or_read_only_folder_warns_once(folder, monkeypatch, number):
     whole = Path.open
 
     def refuse(path, mode="r", *rest, **options):
-        if "x" in mode:
+        if "w" in mode:
             raise OSError(number, os.strerror(number))
         return whole(path, mode, *rest, **options)
 
@@ -300,7 +321,7 @@ def test_a_full_or_read_only_folder_warns_once(folder, monkeypatch, number):
 
 
 def test_a_disk_that_fills_up_leaves_no_part(folder, monkeypatch):
-    def fill(*_):
+    def fill(*_, **__):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(cubin_folder.os, "link", fill)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import tracemalloc
 import warnings
@@ -14,10 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.measured_models import save_model
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.kernels.compile import kernel_cache as module
 from streamscope.kernels.compile.cubin import MAGIC, Cubin, packed
 from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, cache_folder, kernel_cache, kernel_key
+from streamscope.kernels.compile.tuned_variants import tuned_variants
+from streamscope.kernels.form import Variant
 from streamscope.kernels.source import KernelSource
 
 KEYS = [f"{number}".ljust(64, "0") for number in range(10)]
@@ -158,6 +163,48 @@ def test_without_a_home_folder_it_is_in_memory(monkeypatch, given):
         cache.keep(KEYS[:1], cubin())
     assert cache.find(KEYS[0]) == (cubin(), Origin.MEMORY)
     cache.forget()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000], ids=oct)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: KernelCache(folder).claims.take(KEYS[0]),
+        lambda folder: KernelCache(folder).folder.write(KEYS[:1], GOOD),
+        lambda folder: KernelCache(folder).keep(KEYS[:1], GOOD),
+        lambda folder: KernelCache(folder).find_or_claim(KEYS[:1]),
+        lambda folder: tuned_variants("a GPU").keep(KernelSource("k", "code"), 10, Variant(4, None), {}),
+        lambda folder: save_model(CostModel.load("h200")),
+    ],
+    ids=["claim", "write", "keep", "find", "tune", "calibrate"],
+)
+def test_whatever_makes_the_folder_makes_it_and_those_above_for_you_alone(tmp_path, monkeypatch, make, umask):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "above" / "cache"))
+    monkeypatch.delenv("STREAMSCOPE_CACHE_DIR", raising=False)
+    monkeypatch.setattr("streamscope.kernels.compile.tuned_variants.nvrtc_version", lambda: "13.0")
+    before = os.umask(umask)
+    try:
+        make(cache_folder())
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert tmp_path / "above" / "cache" / "streamscope" in made
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o720], ids=oct)
+def test_in_a_folder_that_others_can_write_to_nothing_is_looked_for_and_nothing_is_kept(tmp_path, mode):
+    """Not even a lock. Kernels are compiled and kept in memory."""
+    folder = tmp_path / "kernels"
+    KernelCache(folder).keep(KEYS[:2], GOOD)
+    folder.chmod(mode)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    cache = KernelCache(folder)
+    with pytest.warns(CacheWarning, match="the machine code in it is run as it is"):
+        assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+    cache.keep(KEYS[:3], cubin(1))
+    assert cache.find(KEYS[0]) == (cubin(1), Origin.MEMORY)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 def test_one_cache_for_one_folder(monkeypatch, tmp_path):

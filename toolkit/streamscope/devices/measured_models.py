@@ -28,7 +28,7 @@ def file_name(device: str) -> str:
 
 def save_model(model: CostModel, path: Path | None = None) -> Path:
     """Write a cost model as JSON, by default where `model_of` finds it; return its path."""
-    target = writable_folder(models_folder()) / file_name(model.provenance.device) if path is None else path
+    target = writable_folder(models_folder(), private=True) / file_name(model.provenance.device) if path is None else path
     with written_whole(target) as temporary:
         temporary.write_text(model_text(model), encoding="utf-8")
     return target

@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from secrets import token_hex
 
 from streamscope.errors import CacheWarning, OutputError
+from streamscope.files import clear_unfinished, is_unfinished, make_private, unfinished_file, unfinished_name
 from streamscope.interrupts import Alive
 from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_BYTES, Cubin, checksum_of, header_of, packed, unpacked
 
@@ -25,12 +25,10 @@ MOST_FILE_BYTES = 64 * 2**20
 """Far more than one translation unit takes; a larger file is not read."""
 KEPT_SHARE = 0.8
 """What is left of the most when cubins are evicted, so that it does not happen at every write."""
-STALE_S = 3600
-"""Age from which a file that is not whole is nobody's any more."""
-SUFFIX, PARTIAL, LOCK = ".cubin", ".partial", "lock"
+SUFFIX, LOCK = ".cubin", "lock"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
+COMPILED_AGAIN = "that is compiled again"
 _OURS = re.compile(r"[0-9a-f]{64}\.cubin")
-_OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
 
 
 @dataclass
@@ -62,7 +60,7 @@ class CubinFolder:
     ``why_none``, nothing is kept.
 
     The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
-    alone; one that everybody can write to, or that a user other than you and root owns, is not used.
+    alone. A folder or file that its group or everybody can write to, or that a user other than you and root owns, is not used.
     """
 
     def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
@@ -83,7 +81,7 @@ class CubinFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(f"cannot read {self.path}: {error}")
+            self._warn(f"cannot read {self.path}: {error.strerror or error}")
             return None
         if cubin is None:
             self.doubt(key)
@@ -92,7 +90,7 @@ class CubinFolder:
     def doubt(self, key: str) -> None:
         """Tell the user, once, that a file does not hold what its name stands for."""
         if self.path is not None:
-            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", "that is compiled again")
+            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", COMPILED_AGAIN)
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep a cubin under the keys of its kernels, and evict what is too much."""
@@ -100,19 +98,18 @@ class CubinFolder:
             self._warn(f"cannot keep anything on disk: {self.why_none}")
             return
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_private(self.path)
+            make_private_cache(self.path)
             paths = [path for path in (_file_of(self.path, key) for key in keys) if self._can_be_file(path)]
             if paths:
                 _write(paths, packed(cubin))
             self._evict()
         except OSError as error:
-            self._warn(f"cannot write {self.path}: {error}")
+            self._warn(f"cannot write {self.path}: {error.strerror or error}")
 
     def files(self) -> list[CubinFile]:
         """Return the cubins that are there, the least recently used first."""
         found: dict[int, CubinFile] = {}
-        for path, status in self._scan(_OURS):
+        for path, status in self._scan():
             file = found.setdefault(status.st_ino, CubinFile(bytes=status.st_size, used_s=status.st_mtime))
             file.paths.append(path)
         return sorted(found.values(), key=lambda file: file.used_s)
@@ -126,7 +123,8 @@ class CubinFolder:
                     os.scandir(self.path).close()  # Where this fails, `files` finds nothing.
             for file in files:
                 _remove(file)
-            self._remove_stale()
+            if self.path is not None:
+                clear_unfinished(self.path)
         except OSError as error:
             raise OutputError(f"cannot clear {self.path}: {error.strerror or error}", hint="check whose folder it is") from error
         self._known.clear()
@@ -166,6 +164,9 @@ class CubinFolder:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_FILE_BYTES:
                 return None
+            if why := _why_not_private(status):  # The folder may have been open to others when the file came.
+                self._warn(f"cannot use {path}: {why}", COMPILED_AGAIN)
+                return None
             start = os.read(file, CHECKSUM_END)
             checksum = checksum_of(start)
             if checksum is None:
@@ -186,9 +187,9 @@ class CubinFolder:
         except OSError:
             return []
 
-    def _scan(self, named: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+    def _scan(self) -> Iterator[tuple[Path, os.stat_result]]:
         for entry in self._entries():
-            if named.fullmatch(entry.name):
+            if _OURS.fullmatch(entry.name):
                 with suppress(FileNotFoundError):  # another process may evict, too
                     if entry.is_file(follow_symlinks=False):
                         yield Path(entry.path), entry.stat(follow_symlinks=False)
@@ -201,7 +202,6 @@ class CubinFolder:
         return not taken
 
     def _evict(self) -> None:
-        self._remove_stale()
         files = self.files()
         total = sum(file.bytes for file in files)
         if total <= self.most_bytes:
@@ -211,12 +211,6 @@ class CubinFolder:
                 break
             _remove(file)
             total -= file.bytes
-
-    def _remove_stale(self) -> None:
-        """Remove what processes have left that ended in the middle of writing."""
-        for path, status in self._scan(_OURS_UNFINISHED):
-            if time.time() - status.st_mtime > STALE_S:
-                path.unlink(missing_ok=True)
 
     def _warn(self, what: str, then: str = f"kernels are compiled without it ({WHERE_ELSE})") -> None:
         with suppress(IndexError):  # Of several threads, one gets what there is to pop.
@@ -228,17 +222,29 @@ def _file_of(folder: Path, key: str) -> Path:
     return folder / f"{key}{SUFFIX}"
 
 
+def make_private_cache(folder: Path) -> None:
+    """Make a folder for machine code; refuse one that is there and that others can write to: their code would run as yours."""
+    make_private(folder)
+    _check_private(folder)
+
+
 def _check_private(folder: Path) -> None:
-    """Refuse a folder to which everybody, or an owner other than you and root, can write: their machine code would run as yours."""
-    status = folder.stat()
+    if why := _why_not_private(folder.stat()):
+        todo = "remove it, or have it removed" if "owns" in why else f"chmod go-w {shlex.quote(str(folder))}"
+        raise PermissionError(errno.EACCES, f"{why}, and the machine code in it is run as it is ({todo})")
+
+
+def _why_not_private(status: os.stat_result) -> str:
+    """Return who else decides what is in a file or folder; empty where only you and root do."""
     if status.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(errno.EACCES, f"user {status.st_uid} owns it, not you, and what is in it is run")
+        return f"user {status.st_uid} owns it, not you"
     if status.st_mode & stat.S_IWOTH:
-        raise PermissionError(errno.EACCES, "everybody can write to it, and what is in it is run (chmod o-w)")
+        return "everybody can write to it"
+    return "its group can write to it" if status.st_mode & stat.S_IWGRP else ""
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    named = _OURS.fullmatch(entry.name) or _OURS_UNFINISHED.fullmatch(entry.name) or entry.name == LOCK
+    named = _OURS.fullmatch(entry.name) or is_unfinished(entry.name) or entry.name == LOCK
     return bool(named) and entry.is_file(follow_symlinks=False)
 
 
@@ -247,35 +253,31 @@ def _write(paths: Sequence[Path], content: bytes) -> None:
     if len(content) > MOST_FILE_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     first, *others = paths
-    # Not `written_whole`: the file gets its other names before the first, and flushes nothing.
-    with _partial(first) as temporary:
-        with temporary.open("xb") as file:
-            file.write(content)
+    # Not `written_whole`: the file gets its other names before the first, and a link in the place of one is replaced.
+    with unfinished_file(first.parent) as temporary:
+        temporary.chmod(0o600)
+        temporary.write_bytes(content)
         for other in others:
             _link(temporary, other)
         temporary.replace(first)
 
 
-@contextmanager
-def _partial(path: Path) -> Iterator[Path]:
-    """Give a name beside a path for a file that is not whole yet, and remove what is left of it."""
-    # Random, not of process and thread: in containers these come again, and a name that a crash has left may be another cubin's link.
-    name = path.with_name(f".{path.name}.{token_hex(8)}{PARTIAL}")
+def _link(source: Path, target: Path) -> None:
+    """Give a file another name, which replaces the one that there may be."""
+    # Random: a name that a killed process has left may be another cubin's link.
+    name = unfinished_name(target.parent)
     try:
-        yield name
+        os.link(source, name)
+    except OSError:  # a file system without hard links, or too many of them
+        with unfinished_file(target.parent) as copied:
+            shutil.copy(source, copied)
+            copied.replace(target)
+        return
+    try:
+        name.replace(target)
     finally:
         with suppress(OSError):
             name.unlink(missing_ok=True)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a file another name, which replaces the one that there may be."""
-    with _partial(target) as name:
-        try:
-            os.link(source, name)
-        except OSError:
-            shutil.copyfile(source, name)  # a file system without hard links, or too many of them
-        name.replace(target)
 
 
 def _remove(file: CubinFile) -> None:

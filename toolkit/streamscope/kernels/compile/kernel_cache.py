@@ -20,7 +20,7 @@ from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
 from streamscope.interrupts import Alive, Finaliser, when_gone
 from streamscope.kernels.compile.cubin import FORMAT, Cubin
-from streamscope.kernels.compile.cubin_folder import LOCK, CubinFolder
+from streamscope.kernels.compile.cubin_folder import LOCK, CubinFolder, make_private_cache
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
 from streamscope.kernels.source import KernelSource
 
@@ -49,8 +49,8 @@ class Claims:
     locks are those of an *open file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a
     crash blocks nobody and nothing piles up.
 
-    Two keys whose positions agree keep each other waiting, no more. Where there is no file, or it cannot be made or locked, claims count in
-    this process only, and another one may compile the same.
+    Two keys whose positions agree keep each other waiting, no more. Where there is no file, or it cannot be made or locked, or others can
+    write to its folder, claims count in this process only, and another one may compile the same.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -102,8 +102,8 @@ class Claims:
     def _opened(self) -> int | None:
         if self._file is None and self.path is not None:
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                make_private_cache(self.path.parent)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
                 self._closing = when_gone(self, partial(os.close, self._file))
             except OSError:
                 return None

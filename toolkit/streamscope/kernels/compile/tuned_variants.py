@@ -51,7 +51,7 @@ class TunedVariants:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            writable_folder(self.folder)
+            writable_folder(self.folder, private=True)  # The compiled kernels' folder is beside it.
             with written_whole(self.folder / self._name(source, size)) as temporary:
                 temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         except OutputError as error:
