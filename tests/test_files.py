@@ -224,7 +224,7 @@ class TestWrittenAnew:
         assert (tmp_path / "x-3-more.b").read_text() == "a stranger's"
 
     def test_of_many_writers_each_has_a_name_of_its_own(self, tmp_path):
-        barrier = Barrier(8, timeout=10)
+        barrier = Barrier(8, timeout=60)
 
         def write(stem):
             barrier.wait()  # All look for a name at once.
@@ -316,20 +316,24 @@ class TestWhatAKilledProcessLeaves:
         files.clear_unfinished(tmp_path)
         assert len(contents(tmp_path)) == len(names) + 3
 
-    def test_one_that_was_cleared_before_it_was_locked_is_made_again(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("after", ["open", "flock"])
+    @pytest.mark.parametrize("write", [written_whole, lambda path: filled_whole(path.parent, last="a")], ids=["file", "folder"])
+    def test_one_that_was_cleared_before_it_was_locked_is_made_again(self, tmp_path, monkeypatch, write, after):
         """Between making and locking it, nobody can tell that its writer lives."""
-        flock, cleared = files.fcntl.flock, []
+        module = files.os if after == "open" else files.fcntl
+        cleared, function = [], getattr(module, after)
 
-        def clear_first(descriptor, how):
-            if not cleared:
-                cleared.append(contents(tmp_path))
+        def clear_first(*given, **options):
+            left = contents(tmp_path)
+            if left and not cleared:
+                cleared.extend(left)
                 files.clear_unfinished(tmp_path)
-            flock(descriptor, how)
+            return function(*given, **options)
 
-        monkeypatch.setattr(files.fcntl, "flock", clear_first)
-        with written_whole(tmp_path / "a") as path:
-            path.write_text("whole")
-            assert contents(tmp_path) == [path.name] != cleared[0]
+        monkeypatch.setattr(module, after, clear_first)
+        with write(tmp_path / "a") as path:
+            (path if path.is_file() else path / "a").write_text("whole")
+            assert contents(tmp_path) == [path.name] != cleared
         assert (tmp_path / "a").read_text() == "whole"
 
 

@@ -90,20 +90,22 @@ def unfinished_file(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _unfinished(folder: Path, make: Callable[[Path], int]) -> Iterator[Path]:
+def _unfinished(folder: Path, make: Callable[[Path], int | None]) -> Iterator[Path]:
     """Give a file or folder with a temporary name, locked for as long as its writer lives, and remove it at the end.
 
-    ``make``: takes the name; makes the file or folder, and returns it opened.
+    ``make``: takes the name; makes the file or folder, and returns it opened; None where another process has cleared it already.
     """
     clear_unfinished(folder)
-    temporary, descriptor = None, None
+    temporary: Path | None = None
+    descriptor: int | None = None
     try:
         while temporary is None:
             with deferred():  # else Ctrl-C could leave a file that nobody knows of
                 path = unfinished_name(folder)
                 descriptor = make(path)
-                temporary = path if _lock(descriptor) is not False and path.exists() else None
-                if temporary is None:  # Another process is clearing the folder, and has found it before it was locked.
+                if descriptor is not None and _lock(descriptor) is not False and path.exists():
+                    temporary = path
+                elif descriptor is not None:  # Another process is clearing the folder, and has found it before it was locked.
                     os.close(descriptor)
                     descriptor = None
         yield temporary
@@ -295,9 +297,11 @@ def filled_whole(folder: Path, *, last: str, older: Callable[[Path], Collection[
                     path.rmdir()
 
 
-def _made_folder(path: Path) -> int:
+def _made_folder(path: Path) -> int | None:
     path.mkdir(mode=0o700)
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(FileNotFoundError):
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
 
 
 def _move_anew(names: Mapping[Path, Path]) -> None:
