@@ -6,7 +6,6 @@ words.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import Verdict, difference, fastest
+from streamscope.docstrings import docstring
 from streamscope.errors import printable
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us
@@ -86,8 +86,7 @@ AGAINST = Quantity("makespan_us", "against", "", difference)
 
 def definition_of(function: Callable[..., Any]) -> str:
     """Return what a function's docstring says before its sections, as one paragraph."""
-    text = inspect.getdoc(function) or ""
-    lines = text.split("\n")
+    lines = docstring(function).split("\n")
     rule = next((row for row, line in enumerate(lines) if line and set(line) == {"-"}), len(lines) + 1)
     return " ".join(" ".join(lines[: rule - 1]).replace("`", "").split())
 

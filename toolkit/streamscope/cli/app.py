@@ -16,6 +16,7 @@ from streamscope.cli.main import FAILED
 from streamscope.cli.parameters import WrongUsageError
 from streamscope.cli.terminal import complain
 from streamscope.cli.traces import convert, diff, read, what_if
+from streamscope.docstrings import docstring
 from streamscope.errors import StreamscopeError
 
 COMMANDS = (compare, export, read, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
@@ -41,9 +42,9 @@ def _streamscope(
 app = typer.Typer(
     name="streamscope", add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
-app.callback()(_streamscope)
+app.callback(help=docstring(_streamscope))(_streamscope)
 for command in COMMANDS:
-    app.command()(command)
+    app.command(help=docstring(command))(command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,0 +1,26 @@
+"""Docstrings that are shown: definitions of metrics, help of commands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def docstring(function: Callable[..., Any]) -> str:
+    """Return a function's docstring without its indentation; empty where it has none.
+
+    ``python -OO`` strips docstrings from what it compiles. Then the source says it, which is installed with the package.
+    """
+    return inspect.getdoc(function) or _in_source(function)
+
+
+def _in_source(function: Callable[..., Any]) -> str:
+    import ast
+    import textwrap
+
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # No source; built in; a lambda.
+        return ""
+    return (isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition)) or ""
