@@ -3,9 +3,10 @@
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
 
-from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
+from streamscope.analysis import EngineMetrics, Ranking, assess, median_interval, verdict
 from streamscope.analysis.traits import TRAITS, streams_words, what_differs
 from streamscope.analysis.verdict import NOTHING, difference, fastest, shares_of
 from streamscope.engines import PLANNERS
@@ -116,11 +117,49 @@ def test_an_engine_of_unknown_traits_is_told_by_its_name():
     assert "New makes it 2.0× faster; a second stream inside a graph makes it neither" in judged.text
 
 
-def test_one_repeat_says_nothing_on_a_real_device():
-    metrics = {"async": engine(100, noise=0, repeats=1), "graph": engine(50, noise=0, repeats=1)}
-    assert "neither faster nor slower (one repeat cannot tell)" in verdict(metrics, CARD)
+@pytest.mark.parametrize("repeats", range(1, 6))
+def test_fewer_than_six_repeats_say_nothing_on_a_real_device(repeats):
+    times = {"async": 100, "dual": 120, "graph": 50}
+    metrics = {name: engine(time, noise=0, repeats=repeats) for name, time in times.items()}
+    judged = assess(metrics, CARD)
+    assert judged.text == (
+        "Launch-bound: under async the GPU is busy 50 % of the time. Too few repeats to tell what a second stream alone and a CUDA graph "
+        "change. Too few repeats to tell which engine is the fastest: run 6 or more."
+    )
+    assert (judged.gain.ranking, judged.gain.told, set(judged.best)) == (Ranking.UNKNOWN, False, {"async", "dual", "graph"})
+    assert difference(metrics["graph"], metrics["async"]) == "too few repeats to tell"
+    assert assess({"graph": metrics["graph"], "dual": metrics["dual"]}, CARD).changed == (
+        "Too few repeats to tell what a CUDA graph in place of a second stream changes."
+    )
     simulated = {name: replace(values, simulated=True) for name, values in metrics.items()}
-    assert "A CUDA graph makes it 2.0× faster" in verdict(simulated, DeviceInfo("simulated", "simulated NVIDIA H200"))
+    assert "a CUDA graph makes it 2.0× faster. Fastest: graph." in verdict(simulated, DeviceInfo("simulated", "simulated NVIDIA H200"))
+
+
+def test_one_engine_with_few_repeats_is_not_ranked_among_others():
+    metrics = {"async": engine(100), "dual": engine(200, repeats=3), "graph": engine(50)}
+    judged = assess(metrics, CARD)
+    assert judged.changed == "A CUDA graph makes it 2.0× faster; too few repeats to tell what a second stream alone changes."
+    assert judged.fastest == "Fastest: graph and dual, which cannot be told apart."
+
+
+def claims(repeats, comparisons=300):
+    """The share of comparisons of five engines that take equally long, with 5 % noise, that call one faster, slower or the fastest."""
+    random = np.random.default_rng(0)
+    found = 0
+    for _ in range(comparisons):
+        metrics = {}
+        for name in PLANNERS:
+            times = median_interval(random.normal(100, 5, repeats))
+            ends = {"makespan_low_us": times.low, "makespan_high_us": times.high, "makespan_basis": times.basis}
+            metrics[name] = engine(times.median, name=name, repeats=times.count, **ends)
+        judged = assess(metrics, CARD)
+        found += any(change.told for change in judged.changes) or len(judged.best) < len(metrics)
+    return found / comparisons
+
+
+@pytest.mark.parametrize(("repeats", "most"), [(1, 0), (2, 0), (3, 0), (5, 0), (6, 0.05), (10, 0.05), (30, 0.05)])
+def test_noise_is_not_called_a_difference(repeats, most):
+    assert claims(repeats) <= most
 
 
 def test_a_simulated_device_has_no_noise():

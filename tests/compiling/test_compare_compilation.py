@@ -53,10 +53,11 @@ def test_they_take_turns(compared):
 @pytest.mark.parametrize(
     ("ratios", "words"),
     [
-        ((2.0, 4.0), "faster (2.0× to 4.0× in 2 repeats)"),
-        ((0.9, 1.2), "no clear difference (0.9× to 1.2× in 2 repeats)"),
-        ((0.7, 0.9), "slower (0.7× to 0.9× in 2 repeats)"),
-        ((2.0,), "faster"),
+        ((2.0, 4.0) * 3, "faster (2.0× to 4.0× in 6 repeats)"),
+        ((0.9, 1.2) * 3, "no clear difference (0.9× to 1.2× in 6 repeats)"),
+        ((0.7, 0.9) * 3, "slower (0.7× to 0.9× in 6 repeats)"),
+        ((2.0,), "too few repeats to tell"),
+        ((2.0,) * 5, "too few repeats to tell (2.0× to 2.0× in 5 repeats)"),
     ],
 )
 def test_what_may_be_chance_is_not_called_faster(compared, ratios, words):

@@ -20,7 +20,8 @@ def trace_of(rows, engine="async", program="step", device="NVIDIA H200"):
     builder = SpanBuilder(["host", "main", "aux"])
     for row in rows:
         builder.add(**row)
-    return Trace(builder.build(), TraceInfo(engine, program, DeviceInfo("cuda", device), versions={}))
+    kind = "simulated" if device.startswith("simulated") else "cuda"
+    return Trace(builder.build(), TraceInfo(engine, program, DeviceInfo(kind, device), versions={}))
 
 
 def trace_lasting(ns, **more):
@@ -117,8 +118,14 @@ def test_engines_are_compared_with_async():
 
 
 def test_recorded_and_unrecorded_makespans_are_never_compared_with_each_other():
-    groups = as_groups([TimelineGroup(trace_lasting(4000), 1000.0), trace_lasting(2000, engine="graph")])
+    exact = {"device": "simulated NVIDIA H200"}
+    groups = as_groups([TimelineGroup(trace_lasting(4000, **exact), 1000.0), trace_lasting(2000, engine="graph", **exact)])
     assert compare_makespans(groups) == ["", "2.0× faster than async"]
+
+
+def test_of_two_measured_recordings_no_difference_is_told():
+    groups = as_groups([trace_lasting(4000), trace_lasting(2000, engine="graph"), trace_lasting(0, engine="dual")])
+    assert compare_makespans(groups) == ["", "too few repeats to tell (against async)", ""]
 
 
 def test_other_programs_are_not_compared():

@@ -15,7 +15,7 @@ from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import difference, fastest, rank
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
-from streamscope.words import format_us
+from streamscope.words import capitalised, format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
@@ -198,6 +198,8 @@ def _speedup_title(metrics: Mapping[str, EngineMetrics], base: str) -> str:
     best = fastest(metrics)
     if not others:
         return f"Only {base} was run: nothing to compare"
+    if rank(metrics[best[0]], metrics[base]) is Ranking.UNKNOWN:
+        return f"{capitalised(Ranking.UNKNOWN.value)} which engine is faster than {base}"
     if base in best:
         return f"No engine is measurably faster than {base}"
     told = difference(metrics[best[0]], metrics[base])

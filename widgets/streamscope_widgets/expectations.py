@@ -36,7 +36,7 @@ class Condition:
     text: str
     """As the user wrote it."""
     engine: str
-    """Empty for the fastest."""
+    """Empty for the fastest or, where none can be called so, the one with the shortest median."""
     metric: str
     sign: str
     limit: float
@@ -50,9 +50,12 @@ class Condition:
         """Tell whether a comparison is so, and say what was measured."""
         if self.engine and self.engine not in comparison:
             raise UsageError(f"engine {self.engine!r} was not compared{_near(self.engine, [*comparison])}")
-        engine = self.engine or comparison.assessment.best[0]
+        best = comparison.assessment.best
+        engine = self.engine or best[0]
         value = getattr(comparison.metrics[engine], self.metric)
-        whose = f"{self.metric} of {engine}" + ("" if self.engine else ", the fastest,")
+        whose = f"{self.metric} of {engine}" + (
+            "" if self.engine else ", the fastest," if len(best) == 1 else ", the shortest in the median,"
+        )
         if value is None:
             return False, f"{whose} has no value"
         unit = self.unit or ("µs" if self.metric.endswith("_us") else "bytes" if self.metric.endswith("_bytes") else "")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis import Activity, span_ns
+from streamscope.analysis import Activity, Ranking, span_ns
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
@@ -350,22 +350,28 @@ def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     """Say of each group how it compares with the baseline: the ``async`` engine, else the first group.
 
     Makespans without recording are compared if all groups have one, spans of the recordings otherwise: never one with the other.
-    Traces of different programs are not compared.
+    Of two measured recordings, one run each, no difference is told. Traces of different programs are not compared.
     """
     known = [group.makespan_ns for group in groups if group.makespan_ns is not None]
-    lengths = known if len(known) == len(groups) else [float(span_ns(group.trace.spans)) for group in groups]
+    repeated = len(known) == len(groups)
+    lengths = known if repeated else [float(span_ns(group.trace.spans)) for group in groups]
+    told = [repeated or group.trace.info.device.exact for group in groups]
     base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
     program = groups[base].trace.info.program if groups else ""
     worked_out = [
-        "" if index == base or group.trace.info.program != program else _comparison(length, lengths[base], groups[base].label)
+        ""
+        if index == base or group.trace.info.program != program
+        else _comparison(length, lengths[base], groups[base].label, told=told[index] or told[base])
         for index, (group, length) in enumerate(zip(groups, lengths, strict=True))
     ]
     return [words if group.comparison is None else group.comparison for group, words in zip(groups, worked_out, strict=True)]
 
 
-def _comparison(length: float, baseline: float, label: str) -> str:
+def _comparison(length: float, baseline: float, label: str, *, told: bool) -> str:
     if not length or not baseline:
         return ""
+    if not told:
+        return f"{Ranking.UNKNOWN.value} (against {label})"
     ratio = max(length, baseline) / min(length, baseline)
     if ratio <= 1 + ALIKE:
         return f"as fast as {label}"

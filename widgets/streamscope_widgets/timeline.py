@@ -238,6 +238,8 @@ def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:
 
 def compilation_comparison_timeline(comparison: CompilationComparison) -> TimelineWidget:
     """Return compiling one by one and together on one time axis, a lane a thread."""
-    return timeline(
-        [comparison.one_by_one.trace("one by one", comparison.program), comparison.together.trace("together", comparison.program)]
+    one_by_one, together = (
+        comparison.one_by_one.trace("one by one", comparison.program),
+        comparison.together.trace("together", comparison.program),
     )
+    return timeline([one_by_one, TimelineGroup(together, comparison=f"{comparison.words} (against one by one)")])

@@ -14,7 +14,9 @@ from streamscope.errors import TraceError
 
 CONFIDENCE = 0.95
 FEWEST_FOR_INTERVAL = 6
-"""With fewer samples even the interval from the smallest to the largest holds the median with less than 95 % confidence."""
+"""With fewer samples even the interval from the smallest to the largest holds the median with less than 95 % confidence.
+
+Of two medians that are the same, intervals of six samples lie apart once in 460 times, those of three once in ten."""
 SAME_WITHIN = 0.01
 """Medians closer than this count as the same, however narrow their intervals are."""
 
@@ -48,8 +50,8 @@ class Ranking(Enum):
     """The intervals overlap."""
     SAME = "the same"
     """The intervals do not overlap, but the medians differ by less than `SAME_WITHIN`."""
-    UNKNOWN = "unknown"
-    """One repeat on a real device says nothing about its noise."""
+    UNKNOWN = "too few repeats to tell"
+    """Fewer than `FEWEST_FOR_INTERVAL` were measured."""
 
 
 def median_interval(samples: npt.ArrayLike) -> MedianInterval:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Ranking, compare_times
+from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking, compare_times
 from streamscope.analysis.traits import GRAPH, TRAITS, base_of, reference_engine, what_differs
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
@@ -88,7 +88,7 @@ class Change:
     def words(self) -> str:
         """What `difference` returns."""
         if not self.told:
-            return {Ranking.WITHIN_NOISE: "within the noise", Ranking.SAME: "same within 1 %"}.get(self.ranking, "one repeat cannot tell")
+            return "same within 1 %" if self.ranking is Ranking.SAME else self.ranking.value
         amount = f"{self.ratio:.1f}×" if self.ratio >= AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
         return f"{amount} {self.ranking.value}"
 
@@ -237,12 +237,18 @@ class Verdict:
     @property
     def changed(self) -> str:
         """One sentence: what each other engine changes; empty where there is none."""
-        clauses = []
+        clauses, unknown = [], []
         for change in self.changes:
+            what = what_differs(change.engine, change.base, self.streams)
+            if change.ranking is Ranking.UNKNOWN:
+                unknown.append(what)
+                continue
             whom = "it" if change.base == self.reference else "the graph" if TRAITS.get(change.base) == frozenset({GRAPH}) else change.base
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
-            what = what_differs(change.engine, change.base, self.streams)
             clauses.append(f"{what} {'make' if what[0].isdigit() else 'makes'} {whom} {words}")
+        if unknown:
+            many = len(unknown) > 1 or unknown[0][0].isdigit()
+            clauses.append(f"{Ranking.UNKNOWN.value} what {listed(unknown)} {'change' if many else 'changes'}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
@@ -252,6 +258,8 @@ class Verdict:
             return ""
         if len(self.best) == 1:
             return f"Fastest: {self.best[0]}."
+        if self.gain.ranking is Ranking.UNKNOWN:
+            return f"{capitalised(Ranking.UNKNOWN.value)} which engine is the fastest: run {FEWEST_FOR_INTERVAL} or more."
         simulated = self.device.simulated
         if len(self.best) > len(self.changes):
             return "No engine is the fastest: all are the same within 1 %." if simulated else "No engine is measurably the fastest."
@@ -299,7 +307,8 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
     else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
     least 50 %; else *mixed*.
-    Engines whose intervals overlap are not ranked. A simulated device repeats itself: there, those that are the same within 1 % are not.
+    Engines whose intervals overlap, or that have fewer than six measured repeats, are not ranked. A simulated device repeats itself: there,
+    one run is enough, and those that are the same within 1 % are not ranked.
 
     Parameters
     ----------
@@ -354,23 +363,25 @@ def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
 
 def rank(metrics: EngineMetrics, base: EngineMetrics) -> Ranking:
     """Tell whether an engine is faster or slower than a base, or whether that cannot be told."""
+    if any(not one.simulated and one.repeats < FEWEST_FOR_INTERVAL for one in (metrics, base)):
+        return Ranking.UNKNOWN
+    return compare_times(*_interval_us(metrics), *_interval_us(base))
+
+
+def _interval_us(metrics: EngineMetrics) -> tuple[float, float, float]:
     if metrics.simulated:
         # It repeats itself, so the median is the time; a first run that differs from the rest is not noise either.
-        return compare_times(*[metrics.makespan_us] * 3, *[base.makespan_us] * 3)
-    if min(metrics.repeats, base.repeats) < 2:
-        return Ranking.UNKNOWN
-    return compare_times(
-        metrics.makespan_us, metrics.makespan_low_us, metrics.makespan_high_us,
-        base.makespan_us, base.makespan_low_us, base.makespan_high_us,
-    )  # fmt: skip
+        return (metrics.makespan_us,) * 3
+    return metrics.makespan_us, metrics.makespan_low_us, metrics.makespan_high_us
 
 
 def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     """Say how an engine's makespan compares with a base's, in a few words.
 
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
-    Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
-    ``"same within 1 %"``). Times that come from a cost model have no noise: there the medians alone count.
+    Told only where both were measured six times or more (else ``"too few repeats to tell"``), the two intervals do not overlap (else
+    ``"within the noise"``) and the medians differ by 1 % or more (else ``"same within 1 %"``). Times that come from a cost model have no
+    noise: there one run is enough, and the medians alone count.
 
     Examples
     --------
@@ -390,7 +401,8 @@ def change(metrics: EngineMetrics, base: EngineMetrics, engine: str, base_engine
 
 def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: DeviceInfo) -> tuple[str, ...]:
     simulated = device.simulated
-    word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", "have overlapping intervals")
+    few = f"have overlapping intervals, or fewer than {FEWEST_FOR_INTERVAL} repeats,"
+    word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", few)
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
         low, high = format_us(m.makespan_low_us), format_us(m.makespan_high_us)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope import display
+from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
@@ -61,6 +62,17 @@ class CompilationComparison(display.Shown):
         """Median time of one by one over that of together."""
         return self.one_by_one.wall_ns / self.together.wall_ns
 
+    @property
+    def words(self) -> str:
+        """How together compares with one by one: with every repeat beyond the noise, or not at all."""
+        if len(self.together.kernels) == 1:
+            return "alone, one by one and together are the same"
+        if len(self.ratios) < FEWEST_FOR_INTERVAL:
+            return Ranking.UNKNOWN.value
+        if min(self.ratios) > 1 + NOISE:
+            return f"{self.faster:.1f}× faster"
+        return "slower" if max(self.ratios) < 1 - NOISE else "no clear difference"
+
     def timeline(self) -> TimelineWidget:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
         return display.timeline(self)
@@ -74,10 +86,9 @@ class CompilationComparison(display.Shown):
         compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
         least, most = min(self.ratios), max(self.ratios)
         if kernels == 1:
-            return f"{self.program}: {compiled} in {times[0]} and in {times[1]}: alone, one by one and together are the same"
-        verdict = f"{self.faster:.1f}× faster" if least > 1 + NOISE else "slower" if most < 1 - NOISE else "no clear difference"
+            return f"{self.program}: {compiled} in {times[0]} and in {times[1]}: {self.words}"
         spread = f" ({least:.1f}× to {most:.1f}× in {len(self.ratios)} repeats)" if len(self.ratios) > 1 else ""
-        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {verdict}{spread}"
+        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {self.words}{spread}"
 
 
 @verb
@@ -86,7 +97,7 @@ def compare_compilation(
     /,
     *inputs: Any,
     device: str | Device = "auto",
-    repeats: int = 5,
+    repeats: int = FEWEST_FOR_INTERVAL,
     progress: bool | Progress = True,
     architecture: str | None = None,
     workers: int | None = None,
@@ -105,7 +116,7 @@ def compare_compilation(
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
     repeats : int
-        How often both are done; fewer than in `compare`, since one takes seconds.
+        How often both are done; fewer than in `compare`, since one takes seconds. Below six, no difference is told.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
     architecture : str, optional
