@@ -187,6 +187,40 @@ def test_two_traces_as_json(path, graph_path, capsys):
     assert sum(part["difference_us"] for part in found["contributions"]) == pytest.approx(-7.0)
 
 
+def of_gpus(path, **busy_us):
+    """Write a trace of PyTorch's profiler with a kernel on each GPU, named by the GPU and its time: ``gpu0=5``."""
+    events = []
+    for number, (name, took_us) in enumerate(busy_us.items(), 1):
+        gpu, times, arguments = int(name[-1]), {"ph": "X", "ts": 20 * number}, {"correlation": number}
+        events.append({**times, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "dur": 2, "args": arguments})
+        arguments = {**arguments, "device": gpu, "context": 1, "stream": 7}
+        event = {"cat": "kernel", "name": f"kernel_{gpu}_{took_us}", "pid": gpu, "tid": 7, "dur": took_us, "args": arguments}
+        events.append({**times, **event})
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "compared"),
+    [
+        ({"gpu0": 9, "gpu1": 5}, {"gpu0": 6, "gpu1": 7}, [], "kernel_0_9 kernel_0_6"),
+        ({"gpu0": 1, "gpu1": 5}, {"gpu0": 8, "gpu1": 7}, [], "kernel_1_5 kernel_1_7"),
+        ({"gpu0": 9, "gpu1": 5}, {"gpu1": 6, "gpu2": 7}, [], "kernel_0_9 kernel_2_7"),
+        ({"gpu0": 9, "gpu2": 5}, {"gpu1": 6, "gpu2": 7}, [], "kernel_2_5 kernel_2_7"),
+        ({"gpu0": 9}, {"gpu1": 6}, [], "kernel_0_9 kernel_1_6"),
+        ({"gpu0": 9, "gpu1": 5}, {"gpu0": 6, "gpu1": 7}, ["--gpu", "1"], "kernel_1_5 kernel_1_7"),
+    ],
+)
+def test_one_gpu_is_compared_with_itself_where_both_files_have_it(tmp_path, capsys, first, second, options, compared):
+    files = [of_gpus(tmp_path / f"{name}.json", **busy_us) for name, busy_us in (("a", first), ("b", second))]
+    assert main(["diff", *files, *options]) == 0
+    out = capsys.readouterr().out
+    kernels = sorted(set(re.findall(r"kernel_\d_\d", out)))
+    assert kernels == sorted(compared.split())
+    numbers = [name.split("_")[1] for name in compared.split()]
+    assert (f"GPU {numbers[0]} is compared with GPU {numbers[1]}" in out) == (numbers[0] != numbers[1])
+
+
 def test_two_traces_as_tables(path, graph_path, capsys):
     assert main(["diff", str(path), str(graph_path)]) == 0
     out = capsys.readouterr().out

@@ -47,7 +47,10 @@ def test_an_export_of_nsight(tmp_path):
     ]
     info = trace.info
     assert (info.engine, info.program, info.recorder, info.device.name) == ("nsys", "step", "nsys", "NVIDIA H200")
-    assert (info.device.details, info.created) == ({"multiprocessors": 132, "memory_bytes": 150109880320}, "2025-11-13T02:13:20+00:00")
+    assert (info.device.details, info.created) == (
+        {"multiprocessors": 132, "memory_bytes": 150109880320, "gpu": 0, "gpus": [0]},
+        "2025-11-13T02:13:20+00:00",
+    )
     assert (info.notes, info.versions) == ((LOST, TOOK), {"schema of Nsight Systems": "3.13.2"})
 
 

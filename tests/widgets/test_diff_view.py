@@ -39,7 +39,7 @@ def test_the_sentence_the_parts_and_the_rows_are_those_of_the_comparison():
     assert f">{found.answer}<" in html
     for cells in (*found.contribution_rows(), *found.table_rows()):
         assert [cell for cell in cells if f">{cell}<" not in html] == []
-    assert "⚠ One run each: the difference of the whole has no interval" in html
+    assert "⚠ One run each, and rows of fewer than 6 runs: too few repeats to tell a difference" in html
     assert len(html) < 200_000
 
 

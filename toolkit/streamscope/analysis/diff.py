@@ -13,7 +13,7 @@ from streamscope import display
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.joining import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
-from streamscope.analysis.statistics import SAME_WITHIN, Ranking
+from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, SAME_WITHIN, Ranking
 from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
@@ -90,7 +90,8 @@ class TraceDiff(display.Shown):
     @property
     def title(self) -> str:
         """Which two traces are compared."""
-        parts = [f"{each.info.program} · {each.info.engine}" for each in self.summaries]
+        gpus = [f" · GPU {gpu}" for gpu in self._gpus] or ["", ""]
+        parts = [f"{each.info.program} · {each.info.engine}{gpu}" for each, gpu in zip(self.summaries, gpus, strict=True)]
         return f"{parts[0]} → {parts[1]}"
 
     @property
@@ -105,7 +106,7 @@ class TraceDiff(display.Shown):
         sides = (self.first.spans, joined.row[: joined.cut]), (self.second.spans, joined.row[joined.cut :])
         taken_ns = np.concatenate([np.where(spans.kind[rows] == SpanKind.KERNEL, spans.duration_ns[rows], 0) for spans, rows in sides])
         if joined.by == "name":
-            pairs = pairs[joined.text[pairs[:, 0]] == joined.text[pairs[:, 1]]]  # What was renamed may be something else.
+            pairs = pairs[joined.called[pairs[:, 0]] == joined.called[pairs[:, 1]]]  # What was renamed may be something else.
         whole_ns = int(taken_ns.sum())
         return float(taken_ns[pairs].sum() / whole_ns) if whole_ns else 1.0
 
@@ -114,14 +115,19 @@ class TraceDiff(display.Shown):
         """What a reader must know before believing the numbers."""
         kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
         devices = {each.info.device.name for each in self.summaries}
-        both = self.in_both
+        both, gpus = self.in_both, self._gpus
         alike = [text for text in self.summaries[0].warnings if text in self.summaries[1].warnings]
         apart = f"{percent(both)} of the kernel time is in both: these look like different programs"
         return (
             *([apart] if both < SAME_PROGRAM_FROM else []),
+            *([f"GPU {gpus[0]} is compared with GPU {gpus[1]}: ss.read(path, gpu=...) chooses"] if gpus else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
             *([f"two devices: {listed(sorted(devices))}"] if len(devices) > 1 else []),
-            "one run each: the difference of the whole has no interval",
+            *(
+                []
+                if self._exact
+                else [f"one run each, and rows of fewer than {FEWEST_FOR_INTERVAL} runs: {Ranking.UNKNOWN.value} a difference"]
+            ),
             *(f"both: {text}" for text in alike),
             *(
                 f"{name}: {text}"
@@ -131,26 +137,42 @@ class TraceDiff(display.Shown):
             ),
         )
 
+    @property
+    def _gpus(self) -> tuple[int, ...]:
+        """The GPUs of both traces, where they have different numbers; else empty."""
+        first, second = (each.info.device.gpu for each in self.summaries)
+        return () if first is None or second is None or first == second else (first, second)
+
+    @property
+    def _exact(self) -> bool:
+        """Whether times have no noise, so that one run of each tells."""
+        return all(each.info.device.exact for each in self.summaries)
+
     @cached_property
     def answer(self) -> str:
-        """One sentence: how the two compare, and why."""
+        """How the two compare, and why. One measured run of each tells no difference: then it says what lies between these runs."""
         (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
+        if not first_us or not second_us:
+            return f"{first if second_us else second} has no spans, so there is nothing to compare."
         profiled = [name for name, each in zip(self.names, self.summaries, strict=True) if each.info.profiled]
         watched = ", both with a profiler on" if len(profiled) > 1 else f", {profiled[0]} with a profiler on" if profiled else ""
         spans = f"{format_us(first_us)} → {format_us(second_us)} µs{watched}"
-        if not first_us or not second_us:
-            return f"{first if second_us else second} has no spans, so there is nothing to compare."
-        if abs(second_us - first_us) <= SAME_WITHIN * max(first_us, second_us):
-            return f"{second} takes as long as {first}, within 1 % ({spans})."
-        ranking = Ranking.FASTER if second_us < first_us else Ranking.SLOWER
-        change = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us))
-        compared = f"{second} is {change.words} than {first} ({spans})"
-        change_us = second_us - first_us
+        same = abs(second_us - first_us) <= SAME_WITHIN * max(first_us, second_us)
+        if self._exact:
+            ranking = Ranking.FASTER if second_us < first_us else Ranking.SLOWER
+            words = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us)).words
+            compared = f"{second} " + (f"takes as long as {first}, within 1 %" if same else f"is {words} than {first}") + f" ({spans})"
+        else:
+            took = f"{second} took {format_us(second_us)} µs, and {first} {format_us(first_us)} µs{watched}"
+            compared = f"{took}. One run each: {Ranking.UNKNOWN.value} a difference" + ("" if same else f". In {second}")
+        return f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
+
+    def _made_of(self, change_us: float) -> str:
         parts = sorted(self.contributions, key=lambda part: -abs(part.difference_us))
         parts = [part for part in parts if abs(part.difference_us) >= WORTH_TELLING * abs(change_us)]
         along = [_words(part) for part in parts if part.difference_us * change_us > 0]
         against = [_words(part) for part in parts if part.difference_us * change_us < 0]
-        return f"{compared}: {listed(along)}{f'; against that, {listed(against)}' if against else ''}.{self._most_changed()}"
+        return listed(along) + (f"; against that, {listed(against)}" if against else "")
 
     def _most_changed(self) -> str:
         top = next((row for row in self.rows if row.kind == "kernel"), None)

@@ -67,7 +67,8 @@ class DiffRow:
         """Whether both traces have it, only the second, only the first, or both by another name."""
         if not all(self.count):
             return "gone" if self.count[0] else "added"
-        return "renamed" if self.was or (all(self.symbols) and self.symbols[0] != self.symbols[1]) else "both"
+        another = self.operation >= 0 and all(self.symbols) and self.symbols[0] != self.symbols[1]
+        return "renamed" if self.was or another else "both"
 
     @property
     def told(self) -> bool:
@@ -125,6 +126,8 @@ def diff_rows(first: Trace, second: Trace, joined: Joined) -> Iterator[DiffRow]:
     for row, (counts, totals, examples) in enumerate(zip(count.tolist(), total_us.tolist(), example.tolist(), strict=True)):
         names, symbols = ([texts[column[at]] if at >= 0 else "" for at in examples] for column in (joined.text, joined.symbol))
         at, both = max(examples), all(counts)
+        if both and names[0] != names[1] and joined.called[examples[0]] == joined.called[examples[1]]:
+            names = [readable_name(names[1]) if symbols[1] else names[1]] * 2
         median, low, high = each_us[:, row].tolist() if both else (None, None, None)
         yield DiffRow(
             name=names[1] or names[0],

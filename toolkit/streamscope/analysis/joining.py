@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import DEVICE_KINDS, IntArray
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
+from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 
 SAME_PROGRAM_FROM = 0.5
@@ -26,6 +28,8 @@ class Joined:
     """int64: of each, in its trace's table."""
     text: IntArray
     """int64: what each is called, as an index into ``texts``: its name; where they are joined by name and both have symbols, its symbol."""
+    called: IntArray
+    """int64: equal where both are called the same: by ``text`` or, of symbols that only one trace has, by their readable names."""
     symbol: IntArray
     """int64: the kernel's own name, as an index into ``texts``; -1 where it is unknown."""
     group: IntArray
@@ -54,6 +58,21 @@ class _Columns:
         with_symbols = all((self.symbol[self.second == side] >= 0).any() for side in (0, 1))
         return np.where(self.symbol >= 0, self.symbol, self.name) if with_symbols else self.name
 
+    def called(self, texts: Sequence[str]) -> IntArray:
+        """Return `text` as numbers; symbols that only one trace has share a number where they read alike.
+
+        A library's parameters change from version to version: ``ncclDevKernel_Generic`` takes others in NCCL 2.19 and 2.23.
+        """
+        text, symbols = self.text, {*self.symbol.tolist()}
+        kernels = self.kind == SpanKind.KERNEL
+        first, second = (text[kernels & (self.second == side)] for side in (0, 1))
+        number, readable = np.arange(len(texts)), dict[str, int]()
+        for alone in np.setxor1d(first, second).tolist():
+            name = readable_name(texts[alone]) if alone in symbols else texts[alone]
+            number[alone] = readable.setdefault(name, len(texts) + len(readable))
+        found: IntArray = number[text]
+        return found
+
     @property
     def cut(self) -> int:
         return int(len(self.second) - self.second.sum())
@@ -62,6 +81,7 @@ class _Columns:
 def join(first: Trace, second: Trace) -> Joined:
     """Join two traces by operation, part and n-th kernel if both ran one program, else by name and order.
 
+    Names are symbols where both traces have some; a symbol that only one trace has stands for its readable name.
     By name, the n-th occurrence in one trace stands for the n-th in the other, on streams of the same name where each has as many of it.
     Where one trace has more of a name, kernels that occur equally often in both divide the traces into stretches, and the n-th of a
     stretch stands for the n-th of that stretch. So one more kernel does not shift all that follow. What then has no counterpart, but stands
@@ -70,10 +90,14 @@ def join(first: Trace, second: Trace) -> Joined:
     texts = tuple(dict.fromkeys((*first.spans.names, *second.spans.names)))
     columns = _columns(first, second, texts)
     found = _by_operation(columns) if first.info.program == second.info.program else None
-    by: Literal["operation", "name"] = "name" if found is None else "operation"
-    group, pairs = _by_name(columns) if found is None else found
-    text = columns.text if by == "name" else columns.name
-    return Joined(by, columns.cut, columns.row, text, columns.symbol, np.unique(group, return_inverse=True)[1], pairs, texts)
+    if found is None:
+        by: Literal["operation", "name"] = "name"
+        text, called = columns.text, columns.called(texts)
+        group, pairs = _by_name(called, columns)
+    else:
+        by, text, called = "operation", columns.name, columns.name
+        group, pairs = found
+    return Joined(by, columns.cut, columns.row, text, called, columns.symbol, np.unique(group, return_inverse=True)[1], pairs, texts)
 
 
 def _columns(first: Trace, second: Trace, texts: tuple[str, ...]) -> _Columns:
@@ -111,8 +135,8 @@ def _by_operation(columns: _Columns) -> tuple[IntArray, IntArray] | None:
     return (group, pairs) if len(pairs) and alike.mean() >= SAME_PROGRAM_FROM else None
 
 
-def _by_name(columns: _Columns) -> tuple[IntArray, IntArray]:
-    name = np.unique(packed(columns.text, columns.kind), return_inverse=True)[1]
+def _by_name(called: IntArray, columns: _Columns) -> tuple[IntArray, IntArray]:
+    name = np.unique(packed(called, columns.kind), return_inverse=True)[1]
     even = _even(name, columns.second)[name]
     lane = np.where(_even_everywhere(name, columns)[name], columns.lane, -1)
     stretch = _stretches(name, even, columns)

@@ -96,7 +96,16 @@ def convert(
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", parser=given_path, help=f"A trace: {READABLE}", show_default=False)],
     second: Annotated[Path, typer.Argument(metavar="B", parser=given_path, help="The trace to compare it with.", show_default=False)],
-    gpu: Gpu = None,
+    gpu: Annotated[
+        int | None,
+        typer.Option(
+            "--gpu",
+            metavar="N",
+            min=0,
+            help="Which GPU of files with several; by default the busiest of A, if B has it.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +113,7 @@ def diff(
     from streamscope.analysis.diff import diff as compared
 
     with _showing() as progress:
-        traces = [_read(path, gpu, progress) for path in (first, second)]
+        traces = _read_both((first, second), gpu, progress)
         progress("comparing", 1, 1)
         found = compared(*traces)
     if as_json:
@@ -185,6 +194,16 @@ def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
     from streamscope.trace.read import read as read_trace
 
     return read_trace(path, gpu, progress=progress)
+
+
+def _read_both(paths: tuple[Path, Path], gpu: int | None, progress: Progress) -> list[Trace]:
+    """Read two traces: of one GPU where both files have it, else each of its busiest."""
+    traces = [_read(path, gpu, progress) for path in paths]
+    for ours, theirs in ((0, 1), (1, 0)):
+        device, other = (traces[at].info.device for at in (ours, theirs))
+        if device.gpu is not None and device.gpu != other.gpu and device.gpu in other.gpus:
+            traces[theirs] = _read(paths[theirs], device.gpu, progress)
+    return traces
 
 
 def _factor(text: str) -> tuple[str, float]:

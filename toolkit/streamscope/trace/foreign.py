@@ -97,7 +97,11 @@ def foreign_trace(
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     """
     said = list(notes)
-    found = _of_one_gpu(_possible(activities, said), gpu, said)
+    found = _possible(activities, said)
+    if gpu is not None:
+        gpus = np.unique(found.gpu[found.is_kind(ON_DEVICE)]).tolist()
+        device = replace(device, details={**device.details, "gpu": gpu, "gpus": gpus})
+    found = _of_one_gpu(found, gpu, said)
     found = _few_enough(_launching(found, said), said)
     if zero_ns is None:
         calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})

@@ -46,7 +46,8 @@ class DeviceInfo:
     name : str
         For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
     details : mapping
-        Multiprocessors, driver version, cost model and the like, as JSON values.
+        Multiprocessors, driver version, cost model and the like, as JSON values. Of a trace that another tool recorded, ``gpu`` is the
+        number of its GPU, and ``gpus`` lists those of its file.
 
     Raises
     ------
@@ -65,6 +66,18 @@ class DeviceInfo:
     def simulated(self) -> bool:
         """Whether the times come from a model. Wherever such a time is shown, the word stands beside it."""
         return self.kind == "simulated"
+
+    @property
+    def gpu(self) -> int | None:
+        """Number of the GPU in the file that its trace comes from; None where that is unknown."""
+        number = self.details.get("gpu")
+        return number if isinstance(number, int) else None
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Numbers of all GPUs of that file; empty where they are unknown."""
+        numbers = self.details.get("gpus")
+        return tuple(number for number in numbers if isinstance(number, int)) if isinstance(numbers, list) else ()
 
     @property
     def exact(self) -> bool:
