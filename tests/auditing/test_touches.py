@@ -174,7 +174,7 @@ def view_of_bytes(shape, dtype):
 
 
 @pytest.mark.parametrize("make", [np.empty, ndarray_of, view_of_bytes, empty])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"])
 def test_elements_that_are_never_written_however_their_memory_was_made(make, dtype):
     def first_row(x):
         y = make(x.shape, x.dtype)

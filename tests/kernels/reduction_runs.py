@@ -14,7 +14,7 @@ from streamscope.ops.reductions import norm_of_order
 from streamscope.program.variable import ArraySpec
 
 FLOATS = ["float16", "float32", "float64"]
-WHOLE = ["int8", "uint8", "int16", "int32", "int64", "bool"]
+WHOLE = ["int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
 GUARD = 64
 

@@ -36,5 +36,5 @@ def test_values(differing, dtype):
 
 
 def test_whole_numbers_wrap(differing):
-    x = np.full(5000, 2**62, np.int64)
-    assert differing({"wraps": (ss.ops.cumsum, x)}) == []
+    wrapping = {dtype: (ss.ops.cumsum, np.full(5000, 2**62, dtype)) for dtype in ("int64", "uint64")}
+    assert differing(wrapping | {"uint8": (ss.ops.cumsum, np.full(5000, 255, np.uint8))}) == []

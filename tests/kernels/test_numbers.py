@@ -17,7 +17,7 @@ from streamscope.program.reference import run_reference
 pytestmark = pytest.mark.slow
 
 FLOATS = ["float16", "float32", "float64"]
-DTYPES = [*FLOATS, "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = [*FLOATS, "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 SIZE = 203  # no vector width divides it
 # NumPy's vectorised functions, the reference of float64, are off by up to so many units in the last place.
 NUMPY_ULP = 4

@@ -16,7 +16,7 @@ from streamscope.ops.operators import OPERATORS
 pytestmark = pytest.mark.slow
 
 FLOATS = ["float16", "float32", "float64"]
-WIDE, NARROW = ["int32", "int64"], ["bool", "int8", "uint8", "int16"]
+WIDE, NARROW = ["int32", "int64", "uint64"], ["bool", "int8", "uint8", "int16"]
 WHOLE = [*WIDE, *NARROW]
 
 
@@ -56,6 +56,8 @@ def forms():
                 for items in (1, 2):
                     yield ss.ops.multiply.source(first, second, shapes=shapes, request=request, items=items)
     yield from (ss.ops.power.source(2.0, dtype) for dtype in FLOATS)
+    yield from (compare.source(*dtypes) for compare in (ss.ops.less, ss.ops.equal) for dtypes in (("int64", "uint64"), ("uint64", "int64")))
+    yield ss.ops.round.source("bool")
 
 
 def gradients(traced_sources):

@@ -16,7 +16,8 @@ import streamscope as ss
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.program.reference import run_reference
 
-WIDE = ["int32", "int64"]
+SIGNED = ["int32", "int64"]
+WIDE = [*SIGNED, "uint64"]
 
 
 def extremes(dtype, count=2):
@@ -25,6 +26,7 @@ def extremes(dtype, count=2):
     root = int(np.sqrt(float(limits.max)))
     some = [0, 1, -1, 2, -2, 3, 7, limits.bits - 1, limits.bits, root, root + 1, -root - 1, limits.max // 2 + 1]
     some += [limits.min, limits.min + 1, limits.max, limits.max - 1]
+    some = [each for each in some if each >= limits.min]
     return [each.ravel().copy() for each in np.meshgrid(*[np.array(some, dtype)] * count)]
 
 
@@ -72,7 +74,7 @@ RANDOM = range(24)
 def programs(new_bench, bound_program):
     bench = new_bench()
     cases = {(name, dtype): (function, extremes(dtype)) for name, function in FUSED.items() for dtype in WIDE}
-    cases |= {(seed, WIDE[seed % 2]): (in_streamscope(random_program(seed)), extremes(WIDE[seed % 2])) for seed in RANDOM}
+    cases |= {(seed, WIDE[seed % len(WIDE)]): (in_streamscope(random_program(seed)), extremes(WIDE[seed % len(WIDE)])) for seed in RANDOM}
     made = {
         (*case, fuse): bound_program(bench, ss.program(function, fuse=fuse), arrays)
         for case, (function, arrays) in cases.items()
@@ -99,13 +101,23 @@ def test_what_overflows_is_numpys_fused_or_not(programs, name, dtype):
 
 @pytest.mark.parametrize("seed", RANDOM)
 def test_random_programs_of_whole_numbers_are_numpys_fused_or_not(programs, seed):
-    dtype = WIDE[seed % 2]
+    dtype = WIDE[seed % len(WIDE)]
     with np.errstate(all="ignore"):
         expected = random_program(seed)(np, *extremes(dtype))
     for fuse in (False, True):
         for found, each in zip(programs[seed, dtype, fuse].run(), expected, strict=True):
             assert found.dtype == each.dtype
             np.testing.assert_array_equal(found, each)
+
+
+def test_numbers_with_a_sign_are_compared_with_those_without_one(differing):
+    x, y = (each.ravel() for each in np.meshgrid(extremes("int64", 1)[0], extremes("uint64", 1)[0]))
+    compares = (ss.ops.less, ss.ops.less_equal, ss.ops.equal, ss.ops.not_equal, ss.ops.greater, ss.ops.greater_equal)
+
+    def compared(x, y):
+        return *(compare(x, y) for compare in compares), *(compare(y, x) for compare in compares), compares[0](x + 1, y) & (y - 1 > x)
+
+    assert differing({f"fused: {fuse}": (ss.program(compared, fuse=fuse), x, y) for fuse in (False, True)}) == []
 
 
 def reduced(x, y):
@@ -119,15 +131,15 @@ def reduced(x, y):
 def reductions(new_bench, bound_program):
     bench = new_bench()
     made = {}
-    for dtype in ("int8", "int16", *WIDE):
+    for dtype in ("int8", "uint8", "int16", *WIDE):
         limits = np.iinfo(dtype)
-        x = np.random.default_rng(0).choice(np.array([limits.min, limits.max, -3, 5], dtype), (63, 34))
+        x = np.random.default_rng(0).choice(np.array([limits.min, limits.max, max(-3, limits.min), 5], dtype), (63, 34))
         made[dtype] = bound_program(bench, reduced, [x, np.full(63, limits.max, dtype)])
     bench.finish()
     return made
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", *WIDE])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", *WIDE])
 def test_reductions_that_overflow_are_numpys(reductions, dtype):
     program = reductions[dtype]
     inputs = [program.bench.read(program.memory[variable]).copy() for variable in program.program.inputs]
@@ -197,19 +209,19 @@ LINES = {
 def lines(new_bench, bound_program):
     bench = new_bench()
     made = {}
-    for dtype in WIDE:
+    for dtype in SIGNED:
         for number, text in enumerate(LINES):
             line = ss.elementwise(f"y = {text}", name=f"line_{number}", operands=["a", "b"])
             made[text, dtype] = bound_program(bench, line, extremes(dtype))
     for seed in RANDOM:
-        dtype = WIDE[seed % 2]
+        dtype = SIGNED[seed % len(SIGNED)]
         line = ss.elementwise(f"z = {random_line(seed, np.iinfo(dtype).bits)[0]}", name=f"line_{seed}", operands=["x", "y"])
         made[seed] = bound_program(bench, line, extremes(dtype))
     bench.finish()
     return made
 
 
-@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("dtype", SIGNED)
 @pytest.mark.parametrize("text", LINES)
 def test_one_lines_of_whole_numbers_are_numpys(lines, text, dtype):
     inputs = extremes(dtype)
@@ -221,7 +233,7 @@ def test_one_lines_of_whole_numbers_are_numpys(lines, text, dtype):
 
 @pytest.mark.parametrize("seed", RANDOM)
 def test_random_lines_of_whole_numbers_wrap(lines, seed):
-    dtype = WIDE[seed % 2]
+    dtype = SIGNED[seed % len(SIGNED)]
     _, compute = random_line(seed, np.iinfo(dtype).bits)
     inputs = extremes(dtype)
     (found,) = lines[seed].run()

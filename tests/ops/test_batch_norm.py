@@ -26,7 +26,7 @@ def test_variances_are_numpys(evaluate, dtype, axis, keepdims):
     assert found.shape == expected.shape
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"])
 @pytest.mark.parametrize("count", [1, 2, 8, 15, 16, 17, 32, 48, 256])
 def test_variances_around_the_width_of_vectors(evaluate, dtype, count):
     """Of 16 bytes in a row beside a mean in double, a thread cannot load as many at once as of other arrays, but it loads one."""

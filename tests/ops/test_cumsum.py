@@ -11,7 +11,7 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.cumsum import planned_cumsum
 from streamscope.program.reference import run_reference
 
-DTYPES = ["float32", "float64", "int8", "int32", "int64", "bool"]
+DTYPES = ["float32", "float64", "int8", "uint8", "int32", "int64", "uint64", "bool"]
 
 
 @given(st.data())

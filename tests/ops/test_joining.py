@@ -14,7 +14,7 @@ from streamscope.kernels.joining import MOST_PARTS
 from streamscope.program.reference import run_reference
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 
 
 @given(st.data())

@@ -19,7 +19,7 @@ from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 from streamscope.program.tracer import is_operator
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 NUMPYS = {name: operator for name, operator in OPERATORS.items() if operator.definition.reference is operator.definition.like}
 
 

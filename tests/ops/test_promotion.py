@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.program.reference import run_reference
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 NUMBERS = [True, 1, 1.0, *(np.dtype(dtype).type(1) for dtype in (*DTYPES, "uint16", "uint32", "uint64"))]
 PAIRS = [*itertools.product(DTYPES, DTYPES), *itertools.product(DTYPES, NUMBERS), *itertools.product(NUMBERS, DTYPES)]
 BINARY = [

@@ -12,7 +12,7 @@ from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.gpu
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 SHAPES = [
     ((1000, 33), 1),
     ((1000, 33), 0),

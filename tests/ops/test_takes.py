@@ -25,7 +25,7 @@ def test_take_is_numpys(data):
     np.testing.assert_array_equal(found, np.take(x, indices, axis))
 
 
-@pytest.mark.parametrize("index", ["int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("index", ["int8", "uint8", "int16", "int32", "int64", "uint64"])
 def test_what_is_out_of_range_is_no_element(evaluate, index):
     places = np.array([0, 2, 3, 100], index)
     np.testing.assert_array_equal(evaluate(ss.ops.take, np.array([1.0, 2.0, 3.0]), places), [1, 3, np.nan, np.nan])

@@ -16,7 +16,7 @@ from streamscope.ops.views import VIEW_FUNCTIONS
 from streamscope.program.reference import run_reference
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 
 
 def traced(function, *arrays):

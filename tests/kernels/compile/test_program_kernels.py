@@ -17,7 +17,7 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.form import Variant
 from streamscope.ops.operators import OPERATORS
 
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool"]
 REDUCTIONS = [
     ss.ops.sum,
     ss.ops.mean,

@@ -26,6 +26,7 @@ CTYPES = {
     "int": ctypes.c_int32,
     "long long": ctypes.c_int64,
     "unsigned char": ctypes.c_uint8,
+    "unsigned long long": ctypes.c_uint64,
     "bool": ctypes.c_bool,
 }
 """What ctypes calls the C++ types of arithmetic."""

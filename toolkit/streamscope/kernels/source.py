@@ -25,6 +25,7 @@ STORAGE = {
     "int32": "int",
     "int64": "long long",
     "uint8": "unsigned char",
+    "uint64": "unsigned long long",
     "bool": "bool",
 }
 """C++ type of an element in memory, by dtype."""

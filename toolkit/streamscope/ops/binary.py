@@ -145,12 +145,12 @@ right_shift = _binary(
     np.right_shift,
 )
 
-equal = _binary("equal", "Tell where ``a == b``.", "a == b", np.equal)
-not_equal = _binary("not_equal", "Tell where ``a != b``.", "a != b", np.not_equal)
-greater = _binary("greater", "Tell where ``a > b``.", "a > b", np.greater)
-greater_equal = _binary("greater_equal", "Tell where ``a >= b``.", "a >= b", np.greater_equal)
-less = _binary("less", "Tell where ``a < b``.", "a < b", np.less)
-less_equal = _binary("less_equal", "Tell where ``a <= b``.", "a <= b", np.less_equal)
+equal = _binary("equal", "Tell where ``a == b``.", "a == b", np.equal, unlike="compared(a, b) == 0")
+not_equal = _binary("not_equal", "Tell where ``a != b``.", "a != b", np.not_equal, unlike="compared(a, b) != 0")
+greater = _binary("greater", "Tell where ``a > b``.", "a > b", np.greater, unlike="compared(a, b) > 0")
+greater_equal = _binary("greater_equal", "Tell where ``a >= b``.", "a >= b", np.greater_equal, unlike="compared(a, b) >= 0")
+less = _binary("less", "Tell where ``a < b``.", "a < b", np.less, unlike="compared(a, b) < 0")
+less_equal = _binary("less_equal", "Tell where ``a <= b``.", "a <= b", np.less_equal, unlike="compared(a, b) <= 0")
 logical_and = _binary("logical_and", "Tell where neither a nor b is zero.", "a && b", np.logical_and)
 logical_or = _binary("logical_or", "Tell where a or b is not zero.", "a || b", np.logical_or)
 logical_xor = _binary("logical_xor", "Tell where one of a and b is not zero.", "!a != !b", np.logical_xor)

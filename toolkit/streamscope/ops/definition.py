@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class Definition:
     truth: str | None = None
     half: str | None = None
     """The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits."""
+    unlike: str | None = None
+    """The expression for two whole numbers, one of which has no sign, where C++ has another meaning than NumPy."""
     gradient: tuple[str | None, ...] | None = None
     """For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``; None
     where that operand has none. None for an operator without gradients."""
@@ -55,8 +57,10 @@ class Definition:
     example: str = ""
     """The *Examples* section of its documentation."""
 
-    def expression_for(self, dtype: np.dtype[Any]) -> str:
-        """Return the expression for operands that are taken in a dtype."""
+    def expression_for(self, taken: Sequence[np.dtype[Any]], dtype: np.dtype[Any]) -> str:
+        """Return the expression for operands that are taken in some dtypes, and computed in one."""
+        if self.unlike is not None and {each.kind for each in taken} == {"i", "u"}:
+            return self.unlike
         if dtype.kind == "b" and self.truth is not None:
             return self.truth
         if dtype == np.float16 and self.half is not None:

@@ -292,7 +292,7 @@ def _signature(
         definition.name,
         parameters,
         promoted.result.name,
-        definition.expression_for(promoted.first),
+        definition.expression_for(promoted.taken, promoted.first),
         promoted.first.name,
         definition.lets,
         definition.functions,

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
+from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, UNSIGNED, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
 from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
 from streamscope.ops.examples import RAISES, example_of
@@ -110,7 +110,7 @@ class Reduction:
         return source_of(lambda x, **how: self(x, axis, **how), [x], result if request == "add" else None)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of the result, which is NumPy's, but for sums and products of uint8: int64, since there is no uint64 here."""
+        """Return the dtype of the result, which is NumPy's."""
         if self.reducer.located:
             return np.dtype(np.int64)
         if self.reducer.name in ("any", "all"):
@@ -119,7 +119,7 @@ class Reduction:
             return np.dtype(np.float32) if self.exact and dtype == np.float16 else dtype
         if self.reducer.real or self.reducer.double:
             return np.dtype(np.float64)
-        return np.dtype(np.int64) if self.reducer.wide else dtype
+        return np.dtype(np.uint64 if dtype.name in UNSIGNED else np.int64) if self.reducer.wide else dtype
 
     def _truth(self, keepdims: object) -> bool:
         """Return ``keepdims`` as Python's, which is the only one that NumPy takes."""
@@ -196,7 +196,7 @@ def _mean(x: Array, axis: Axis, keepdims: bool) -> Any:  # noqa: FBT001 — NumP
 
 sum = Reduction("sum", "Sum; half is added up in float32, whole numbers in 64 bits.", REDUCERS["sum"], np.sum)  # noqa: A001 — NumPy's name
 mean = Reduction("mean", "Mean; that of whole numbers is float64.", REDUCERS["mean"], _mean)
-prod = Reduction("prod", "Product; that of whole numbers is int64, and wraps.", REDUCERS["prod"], np.prod)
+prod = Reduction("prod", "Product; that of whole numbers has 64 bits, and wraps.", REDUCERS["prod"], np.prod)
 nansum = Reduction("nansum", "Sum, with NaN as 0.", REDUCERS["nansum"], np.nansum)
 nanprod = Reduction("nanprod", "Product, with NaN as 1.", REDUCERS["nanprod"], np.nanprod)
 max = Reduction("max", "Largest element; NaN is passed on.", REDUCERS["max"], np.max)  # noqa: A001

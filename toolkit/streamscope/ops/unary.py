@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from streamscope.ops.elementwise_operator import defined
+from streamscope.kernels.expression.promotion import Promoted, promote
+from streamscope.ops.definition import Definition
+from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
+from streamscope.ops.examples import example_of
+from streamscope.program.variable import ArraySpec
 
 PI_OVER_180 = "T(0.0174532925199432957692)"
 LN_2 = "T(0.693147180559945309417)"
@@ -30,14 +35,29 @@ reciprocal = _unary(
 square = _unary("square", "Return ``x * x``.", "x * x", np.square, "2 * x * dy")
 
 rint = _unary("rint", "Round to the nearest whole number, halves to the even one.", "rint(x)", np.rint, "0")
-round = _unary(  # noqa: A001 — NumPy's name
-    "round",
-    "Round to the nearest whole number, halves to the even one; whole numbers keep their dtype.",
-    "rint(x)",
-    np.floor,
-    "0",
-    whole="x",
-    reference=np.round,
+
+
+class _Round(Elementwise):
+    """`rint` that keeps whole numbers; of truth values it is half, as `rint` is."""
+
+    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
+        """Return the dtypes that the operand is taken in, and the result's."""
+        kinds = self._kinds(specs, scalars)
+        return promote(self.__name__, np.rint if kinds == (np.dtype(np.bool_),) else self.definition.like, kinds)
+
+
+round = _Round(  # noqa: A001 — NumPy's name
+    Definition(
+        "round",
+        "Round to the nearest whole number, halves to the even one; whole numbers keep their dtype, and truth values become half.",
+        ("x",),
+        "rint(x)",
+        np.floor,
+        np.round,
+        whole="x",
+        gradient=("0",),
+        example=example_of("round"),
+    )
 )
 ceil = _unary("ceil", "Round up.", "ceil(x)", np.ceil, "0", whole="x")
 floor = _unary("floor", "Round down.", "floor(x)", np.floor, "0", whole="x")

@@ -268,6 +268,8 @@ def writes_refused(what: str) -> Iterator[None]:
 def as_arrays(result: Any, what: str = "it") -> list[Array]:
     """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``."""
     results = list(result) if isinstance(result, tuple | list) else [result]
+    if any(isinstance(array, np.ma.MaskedArray) for array in results):
+        raise ProgramError(f"{what} returned a masked array, which would lose its mask", hint="fill it first: array.filled(value)")
     try:
         return [np.asarray(array) for array in results]
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.

@@ -15,8 +15,10 @@ from streamscope.errors import ProgramError
 from streamscope.words import a_kind
 
 HINT = "pass a NumPy or CuPy array"
-SUPPORTED_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+SUPPORTED_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "uint64", "bool")
 _SUPPORTED = frozenset(map(np.dtype, SUPPORTED_DTYPES))
+_PLAIN = (np.ndarray, np.memmap, np.recarray)
+"""Classes of NumPy's whose operators mean the same."""
 
 
 class Place(Enum):
@@ -85,11 +87,26 @@ class ArraySpec:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
+def check_meaning(value: object) -> None:
+    """Raise a `ProgramError` for a subclass of NumPy's arrays that may mean something else by the same operators."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ProgramError("a masked array would lose its mask", hint="fill it first: array.filled(value)")
+    if isinstance(value, np.matrix):
+        hint = "pass its values, np.asarray(...), and write @ for the product"
+        raise ProgramError("np.matrix has a matrix product for *, where a program multiplies element by element", hint=hint)
+    if isinstance(value, np.ndarray) and type(value) not in _PLAIN:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise ProgramError(
+            f"{kind} is a subclass of NumPy's arrays, and its operators may have another meaning", hint="pass np.asarray(...)"
+        )
+
+
 def spec_of(value: Any, name: str) -> ArraySpec:
     """Return shape and dtype of an array argument."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ProgramError(f"argument {name!r} is {a_kind(value)}, not an array", hint=HINT)
     try:
+        check_meaning(value)
         return ArraySpec(value.shape, value.dtype)
     except ProgramError as error:
         raise ProgramError(f"argument {name!r}: {error.message}", hint=error.hint) from None
@@ -97,8 +114,7 @@ def spec_of(value: Any, name: str) -> ArraySpec:
 
 def host_array(values: Any) -> npt.NDArray[Any]:
     """Return an array's values on the host: NumPy as it is, CuPy copied."""
-    if isinstance(values, np.ma.MaskedArray):
-        raise ProgramError("a masked array would lose its mask", hint="fill it first: array.filled(value)")
+    check_meaning(values)
     try:
         array = np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.

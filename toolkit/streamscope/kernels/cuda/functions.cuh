@@ -70,6 +70,15 @@ template <typename T> __device__ inline T whole_power(T a, T b)
 //@ magnitude:
 template <typename T> __device__ inline unsigned long long magnitude(T a) { return a < 0 ? 0 - (unsigned long long)a : a; }
 
+//@ compared:
+// -1, 0 or 1 of two whole numbers, one of which has no sign: C++ would take the sign of the other, too.
+template <typename A, typename B> __device__ inline int compared(A a, B b)
+{
+    if (a < 0 || b < 0) return a < 0 ? -1 : 1;
+    const unsigned long long x = a, y = b;
+    return x < y ? -1 : x > y;
+}
+
 //@ gcd:
 template <typename T> __device__ inline T gcd(T a, T b)
 {

@@ -108,7 +108,7 @@ def _called(number: Number | np.generic) -> str:
 def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
     """Return a hint that is true: the smallest dtype that holds a number and what the variable holds, or what to do where there is none."""
     whole = int(number)
-    for name in ("int16", "int32", "int64"):
+    for name in ("int16", "int32", "int64", "uint64"):
         if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:
             return f"pass an array of a wider dtype: x.astype({name!r})"
     try:

@@ -16,6 +16,7 @@ _CUDA = pieces("reduce")
 
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
+UNSIGNED = ("uint8", "uint64")
 NARROW = (*BYTES, "int16")
 """Whole numbers of less than 32 bits."""
 FACTORS = 4
@@ -36,7 +37,7 @@ class Reducer:
     absorbed: str = "joined(a, mapped(x, index))"
     """``joined(a, mapped(x, index))`` where ``index`` is beyond all that ``a`` has seen, which may be cheaper."""
     wide: bool = False
-    """Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type."""
+    """Whole numbers are joined in 64 bits, without a sign if they have none, as NumPy's sums and products are; else in their own type."""
     real: bool = False
     """Whole numbers are joined in double (means and norms)."""
     double: bool = False
@@ -57,7 +58,11 @@ class Reducer:
         """Return the C++ type in which values of a dtype are joined: half in float, whole numbers of less than 32 bits in 32."""
         if dtype in FLOATS and not self.double:
             return COMPUTE[dtype]
-        return "double" if self.real or self.double else "long long" if self.wide else "int" if dtype in NARROW else COMPUTE[dtype]
+        if self.real or self.double:
+            return "double"
+        if self.wide:
+            return "unsigned long long" if dtype in UNSIGNED else "long long"
+        return "int" if dtype in NARROW else COMPUTE[dtype]
 
     def adds_bytes(self, dtype: str) -> bool:
         """Tell whether bytes are added, of which a thread has a sum of up to 2^24 in 32 bits."""
@@ -117,6 +122,7 @@ _LIMITS = {
     "int16": ("-32768", "32767"),
     "int32": ("-2147483647 - 1", "2147483647"),
     "int64": ("-9223372036854775807LL - 1", "9223372036854775807LL"),
+    "uint64": ("0", "18446744073709551615ULL"),
     "bool": ("0", "1"),
 }
 """The least and the largest value by dtype, in C++."""
@@ -176,7 +182,7 @@ def is_keyed(reducer: Reducer, dtype: str, width: int) -> bool:
 
 def accumulator_bytes(reducer: Reducer, dtype: str, *, far: bool = False) -> int:
     """Return the size of an accumulator in memory."""
-    value = {"float": 4, "int": 4, "double": 8, "long long": 8}[reducer.value_type(dtype)]
+    value = {"float": 4, "int": 4, "double": 8, "long long": 8, "unsigned long long": 8}[reducer.value_type(dtype)]
     if not reducer.located:
         return value
     return 16 if far else 2 * value
