@@ -111,6 +111,16 @@ def show(trace: ss.Trace, folder: Path) -> None:
         assert held(ss.read(written)) == held(trace), f"{written.name} reads as something else"
 
 
+def salvaged(path: Path) -> str:
+    """Read what is whole in a file that was refused; it is refused again, or shown like any other."""
+    try:
+        found = ss.read(path, damaged="skip")
+    except StreamscopeError:
+        return "refused"
+    show(found, path.parent)
+    return "salvaged"
+
+
 def outcome(path: Path, known: str) -> str:
     """Read a file and show what it holds, and say in a word what came of it."""
     try:
@@ -119,7 +129,7 @@ def outcome(path: Path, known: str) -> str:
             return "equal"
         show(found, path.parent)
     except StreamscopeError as error:
-        return "refused" if path.name in str(error) else f"does not name the file: {error}"
+        return salvaged(path) if path.name in str(error) else f"does not name the file: {error}"
     except Exception as error:  # noqa: BLE001 — whatever it is, it is none of ours
         return f"{type(error).__name__}: {error}"
     else:

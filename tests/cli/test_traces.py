@@ -402,3 +402,17 @@ def test_ctrl_c_leaves_no_half_file(path, tmp_path, ending, monkeypatch, capsys)
     assert main(["convert", str(path), str(tmp_path / f"out{ending}")]) == 130
     assert sorted(tmp_path.iterdir()) == there
     assert "wrote" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [["read", "{0}"], ["convert", "{0}", "{1}"], ["diff", "{0}", "{0}"], ["what-if", "{0}"]], ids=lambda each: each[0]
+)
+def test_each_command_reads_what_is_whole_of_a_damaged_file_where_it_is_asked_to(repository, tmp_path, capsys, command):
+    file, out = repository / "tests" / "data" / "cases" / "truncated.json", tmp_path / "t.parquet"
+    arguments = [each.format(file, out) for each in command]
+    assert main(arguments) == 1
+    assert "--damaged skip" in " ".join(capsys.readouterr().err.split())
+    assert main([*arguments, "--damaged", "skip"]) == 0
+    notes = ss.read(out).info.notes if out.exists() else [" ".join(capsys.readouterr().out.split())]
+    assert any("left out: 1 event without an end" in note for note in notes)
+    assert main([*arguments, "--damaged", "ignore"]) == 2

@@ -43,12 +43,12 @@ TEXTS = {
     "more behind the end": (GOOD + "{}", "not as PyTorch's profiler writes it"),
     "nested deeply": ('{"traceEvents": [' + '{"args": {"a": ' + "[" * 200_000, "recursion|nested"),
     "nested deeply in front": ('{"a": ' + "[" * 200_000 + "]" * 200_000 + ', "traceEvents": []}', "recursion|nested"),
-    "NaN": (one(ts="@@NaN@@"), "it has NaN in the place of a number, which JSON does not know"),
-    "infinity": (one(dur="@@Infinity@@"), "it has Infinity in the place of a number"),
-    "infinity below 0": (one(dur="@@-Infinity@@"), "it has Infinity in the place of a number"),
-    "NaN in the middle": (GOOD.replace('"dur": ', '"x": NaN, "dur": ', 1), "it has NaN in the place of a number"),
-    "NaN beside the events": (GOOD[:-1] + ', "x": NaN}', "it has NaN in the place of a number"),
-    "a time that is a text": (one(ts="12.5"), r"Expected `float \| null`, got `str`"),
+    "NaN": (one(ts="@@NaN@@"), r"at byte \d+: it has NaN in the place of a number"),
+    "infinity": (one(dur="@@Infinity@@"), r"at byte \d+: it has Infinity in the place of a number"),
+    "infinity below 0": (one(dur="@@-Infinity@@"), r"at byte \d+: it has -Infinity in the place of a number"),
+    "a correlation that is NaN": (one(args={"stream": 7, "correlation": "@@NaN@@"}), "'NaN' is not a whole number"),
+    "a time that is a word": (one(ts="soon"), r"at byte \d+: Invalid decimal string"),
+    "a time that is the word NaN": (one(ts="nan"), r"at byte \d+: it has NaN in the place of a number"),
     "a time that no double holds": (one(ts="@@1e999@@"), "not as PyTorch's profiler writes it"),
     "a time with a million digits": (one(ts="@@1" + "0" * 1_000_000 + "@@"), "not as PyTorch's profiler writes it"),
     "a name that is a list": (one(name=["a"]), "Expected `str`, got `array`"),
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_told(tmp_path, case):
     (tmp_path / "t.json").write_text(text, encoding="utf-8")
     refused(tmp_path / "t.json", match)
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(text.encode()))
-    refused(tmp_path / "t.json.gz", match.replace("none of the formats", "it is not JSON|not as PyTorch's profiler writes it"))
+    refused(tmp_path / "t.json.gz", match)
 
 
 ODD = {
@@ -122,8 +122,8 @@ def test_names_that_would_break_a_screen_or_a_file_are_shown_harmless(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (b" ", "none of the formats|without an event's end"),
-        (b'{"a":"' + b"x" * 1_000, "without an event's end"),
+        (b" ", "none of the formats"),
+        (b'{"a":"' + b"x" * 1_000, "no 'traceEvents' in its first [0-9,]+ bytes"),
         (b'{"traceEvents":[{"name":"' + b"x" * 1_000, "without an event's end"),
         (b'{"traceEvents":[' + b"[" * 1_000, "recursion|nested|not as PyTorch|without an event's end"),
         (b'{"traceEvents":[' + b"{}," * 1_000, "more than 100,000 events"),

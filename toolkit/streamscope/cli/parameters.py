@@ -30,12 +30,12 @@ def shared(option: options.Option) -> Any:
         help=option.help,
         min=option.least,
         max=option.most,
-        callback=_one_of(option.choices) if option.choices else None,
+        callback=one_of(option.choices) if option.choices else None,
         show_default=option.default is not None,
     )
 
 
-def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
     """Return a check that an option has one of a few values."""
 
     def check(value: str) -> str:

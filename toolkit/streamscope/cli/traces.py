@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import WrongUsageError, given_path
+from streamscope.cli.parameters import WrongUsageError, given_path, one_of
 from streamscope.cli.terminal import notes, output, print_sentences
 from streamscope.errors import EngineError, OutputError, printable
 from streamscope.files import suffix_of, writable_file, written_whole
@@ -37,6 +37,15 @@ Gpu = Annotated[
     int | None,
     typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default the busiest.", show_default=False),
 ]
+Damaged = Annotated[
+    str,
+    typer.Option(
+        "--damaged",
+        metavar="refuse|skip",
+        callback=one_of(("refuse", "skip")),
+        help="What to do with Kineto JSON that is damaged: skip reads what is whole, and counts the rest.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
 
@@ -51,6 +60,7 @@ def read(
             help="Kernels by name communicate between GPUs, as NCCL's do: '*my_ring*'. May be given again.",
         ),
     ] = None,
+    damaged: Damaged = "refuse",
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +68,7 @@ def read(
     from streamscope.analysis import summary
 
     with _showing() as progress:
-        trace = _read(file, gpu, progress)
+        trace = _read(file, gpu, damaged, progress)
         progress("measuring", 1, 1)
         found = summary(trace, communication=communication or ())
     if as_json:
@@ -80,6 +90,7 @@ def convert(
         ),
     ],
     gpu: Gpu = None,
+    damaged: Damaged = "refuse",
 ) -> None:
     """Write a trace in another format; the ending of OUT says which."""
     suffix = suffix_of(target, *_writers())
@@ -87,7 +98,7 @@ def convert(
         raise OutputError(f"cannot write {target}: it is the file that is read", hint="choose another name")
     writable_file(target)
     with _showing() as progress:
-        trace = _read(source, gpu, progress)
+        trace = _read(source, gpu, damaged, progress)
         progress(f"writing {target.name}", 1, 1)
         _writers()[suffix](trace, target)
     output().print(f"wrote {target}", soft_wrap=True, markup=False)
@@ -106,6 +117,7 @@ def diff(
             show_default=False,
         ),
     ] = None,
+    damaged: Damaged = "refuse",
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +125,7 @@ def diff(
     from streamscope.analysis.diff import diff as compared
 
     with _showing() as progress:
-        traces = _read_both((first, second), gpu, progress)
+        traces = _read_both((first, second), gpu, damaged, progress)
         progress("comparing", 1, 1)
         found = compared(*traces)
     if as_json:
@@ -154,6 +166,7 @@ def what_if(
         ),
     ] = None,
     gpu: Gpu = None,
+    damaged: Damaged = "refuse",
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -165,7 +178,7 @@ def what_if(
 
     factors = [_factor(text) for text in scale or ()]
     with _showing() as progress:
-        trace = _read(file, gpu, progress)
+        trace = _read(file, gpu, damaged, progress)
         progress("predicting", 1, 1)
         try:
             supposed = supposition_of(trace, engine, streams, measured_us)
@@ -190,19 +203,19 @@ def _showing() -> AbstractContextManager[Progress]:
     return showing("reading", progress=notes().is_terminal)
 
 
-def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
+def _read(path: Path, gpu: int | None, damaged: str, progress: Progress) -> Trace:
     from streamscope.trace.read import read as read_trace
 
-    return read_trace(path, gpu, progress=progress)
+    return read_trace(path, gpu, damaged=damaged, progress=progress)  # type: ignore[arg-type]
 
 
-def _read_both(paths: tuple[Path, Path], gpu: int | None, progress: Progress) -> list[Trace]:
+def _read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress: Progress) -> list[Trace]:
     """Read two traces: of one GPU where both files have it, else each of its busiest."""
-    traces = [_read(path, gpu, progress) for path in paths]
+    traces = [_read(path, gpu, damaged, progress) for path in paths]
     for ours, theirs in ((0, 1), (1, 0)):
         device, other = (traces[at].info.device for at in (ours, theirs))
         if device.gpu is not None and device.gpu != other.gpu and device.gpu in other.gpus:
-            traces[theirs] = _read(paths[theirs], device.gpu, progress)
+            traces[theirs] = _read(paths[theirs], device.gpu, damaged, progress)
     return traces
 
 

@@ -101,12 +101,17 @@ def joined(parts: Sequence[Activities]) -> Activities:
     return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
 
 
+def no_work() -> TraceError:
+    """Return the error for a file without work of a GPU, of which no more is known."""
+    return TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
+
+
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
     """Return the number of the GPU with the most work, or the wanted one."""
     rows = activities.is_kind(ON_DEVICE)
     gpus, which = distinct(activities.gpu[rows])
     if not len(gpus):
-        raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
+        raise no_work()
     if wanted is None:
         lengths = np.clip(activities.end_ns[rows] - activities.start_ns[rows], 0, MOST_NS).astype(np.float64)
         return int(gpus[np.argmax(np.bincount(which, lengths))])

@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits, no_work
+from streamscope.trace.compressed import Decompressed, Readable
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
-from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader, products, times_ns, whole_numbers
+from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_own import OwnSpans
+from streamscope.trace.kineto_values import products, times_ns, whole_numbers
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
+from streamscope.trace.stored import DamagedError
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
-from streamscope.words import counted
+from streamscope.words import counted, listed
 
 _DEVICE = {
     "kernel": SpanKind.KERNEL, "gpu_memcpy": SpanKind.COPY, "gpu_memset": SpanKind.SET, "memcpy": SpanKind.COPY, "memset": SpanKind.SET,
@@ -34,28 +37,67 @@ _RANGES = ("cpu_op", "user_annotation", "operator", "nvtx")
 _CALLS = ("runtime", "driver")
 _WAITS = ("correlation", "stream", "wait_on_stream", "recorded_by")
 """Arguments that synchronisations have."""
+_MOST_DIGITS = 19
+"""A stream or thread with as many digits is kept by its text: 2**64 - 1, for one, stands for a stream that is not known."""
 _STREAM_WAIT, _STREAM_SYNC = "Stream Wait Event", "Stream Sync"
 MOST_KEPT = 10_000_000
 """Events of a file that are kept until its end; then the shortest ranges and calls beyond what a trace may have are left out."""
-_QUIET = frozenset({"", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
+_QUIET = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
 """Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
+_QUIET_PHASES = frozenset("MstfEe")
+"""Names of processes and threads, flows, and ends, whose begins are counted."""
+_OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "external_correlation", "cuda_event", "cuda_profiler_range"}
+"""Categories that say nothing of another accelerator."""
 
 
-def read_kineto(file: IO[bytes], program: str, gpu: int | None = None) -> Trace:
-    """Read a Kineto file, open at its start and not compressed; ``program`` is what the trace is called."""
-    reader = EventsReader(file)
+def read_kineto(file: Readable, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
+    """Read a Kineto file, open at its start and not compressed.
+
+    ``program``: what the trace is called.
+    ``skip``: leave out events that are damaged, and count them; else they are an error.
+    """
+    reader = EventsReader(file, skip=skip)
     found: OwnSpans | _ForeignSpans | None = None
+    wrong = 0
     for events in reader.pieces():
         if found is None:
             found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
-        found.add(events)
+        wrong += _add(found, events, skip=skip)
         del events  # Before the next ones are made.
     assert found is not None  # There is a last piece always.
+    notes = reader.notes()
+    if isinstance(file, Decompressed) and file.damage:
+        notes.insert(0, f"the compressed data are damaged or truncated: {file.damage}")
+    if wrong:
+        notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
     if isinstance(found, OwnSpans):
-        return found.trace(reader.beside.streamscope)
+        return found.trace(reader.beside.streamscope, notes, incomplete=reader.incomplete or wrong > 0)
     if reader.beside.streamscope is not None:
         raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
-    return found.trace(reader.beside, program, gpu)
+    return found.trace(reader.beside, program, gpu, notes)
+
+
+def _add(found: OwnSpans | _ForeignSpans, events: list[AnyEvent], *, skip: bool) -> int:
+    """Add events, with ``skip`` all but those whose values are wrong; return how many these are."""
+    try:
+        if skip:
+            type(found)().add(events)
+        found.add(events)
+    except (TypeError, ValueError, LookupError) as error:
+        if not skip:
+            raise DamagedError(str(error)) from error
+        whole = [event for event in events if _fits(type(found), event)]
+        found.add(whole)
+        return len(events) - len(whole)
+    return 0
+
+
+def _fits(kind: type[OwnSpans | _ForeignSpans], event: AnyEvent) -> bool:
+    try:
+        kind().add([event])
+    except (TypeError, ValueError, LookupError):
+        return False
+    return True
 
 
 class _ForeignSpans:
@@ -72,21 +114,24 @@ class _ForeignSpans:
         }
         self._streams = Streams("context")
         self._kept = self._on_device = 0
+        self._timeless = 0
+        """Kernels, copies and sets without a time."""
+        self._categories = Counter[str]()
 
     def add(self, events: Iterable[AnyEvent]) -> None:
         by_category = defaultdict[str, list[Any]](list)
         for event in events:
             if event.ph == "X":
                 by_category[event.cat].append(event)
-            elif event.ph in ("B", "b"):
-                self._lost["whose begin and end stand apart"] += 1
+            elif event.ph not in _QUIET_PHASES:
+                self._lost[_unread(event)] += 1
+        self._lost.pop("", None)
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
-    def trace(self, beside: Beside, program: str, gpu: int | None) -> Trace:
-        if not self._parts:
-            hint = "ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table"
-            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'", hint=hint)
+    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str]) -> Trace:
+        if not self._on_device:
+            raise self._no_work()
         self._parts[-1].names = tuple(self._names)
         found = joined(self._parts)
         found.places = self._places
@@ -94,7 +139,7 @@ class _ForeignSpans:
         found.places |= self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
         waited = self._said(_STREAM_SYNC)
         name_waits(found, waited["correlation"], waited["stream"])
-        notes = [f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items())]
+        notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         hip = any(name.startswith("hip") for name in self._names)
         return foreign_trace(
             found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
@@ -115,12 +160,15 @@ class _ForeignSpans:
             elif category == "cuda_sync":
                 self._add_synchronisations(events)
             elif category not in _QUIET:
-                self._lost[f"of category {printable(category)[:50]!r}"] += len(events)
+                self._lost[_of_category(category)] += len(events)
+            self._categories[category] += len(events)
             return
         timed = [event for event in events if event.ts is not None and event.dur is not None]
         self._count(len(timed), on_device=device is not None)
         if len(timed) < len(events):
-            self._lost[f"of category {printable(category)[:50]!r} without a time"] += len(events) - len(timed)
+            self._lost[f"{_of_category(category)} without a time"] += len(events) - len(timed)
+            self._timeless += len(events) - len(timed) if device is not None else 0
+        self._categories[category] += len(events)
         start_ns = times_ns([event.ts for event in timed])
         columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
         columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
@@ -139,6 +187,28 @@ class _ForeignSpans:
             columns |= _on_device(timed, self._places)
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
+
+    def _no_work(self) -> TraceError:
+        """Say why a file has no work of a GPU that can be read."""
+        if self._timeless:
+            return TraceError(
+                f"none of its {counted(self._timeless, 'device span')} has a time",
+                hint="an event of phase X needs both ts and dur, in µs",
+            )
+        others = [category for category in self._categories if category not in _OF_THE_HOST and not category.startswith(("cuda_", "hip_"))]
+        if others or not self._categories:
+            what = (
+                listed([f"{counted(self._categories[each], 'event')} {_of_category(each)}" for each in others[:5]])
+                or "no event with a time"
+            )
+            return TraceError(
+                f"it has none of Kineto's categories of a GPU, such as 'kernel', but {what}: of another accelerator, or another program",
+                hint="ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table",
+            )
+        if any(category.rpartition("_")[2] in _CALLS for category in self._categories):
+            hint = "CUPTI recorded nothing: synchronize before the profiler stops, and let no other profiler use CUPTI at the time"
+            return TraceError("it holds calls of the CUDA or HIP runtime, but no work of a GPU", hint=hint)
+        return no_work()
 
     def _count(self, count: int, *, on_device: bool = False) -> None:
         """Stop where there is more than a trace may hold, or than is kept of a file until its end."""
@@ -173,6 +243,23 @@ class _ForeignSpans:
         return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
 
 
+def _of_category(category: str) -> str:
+    return f"of category {printable(category)[:50]!r}" if category else "without a category"
+
+
+def _unread(event: AnyEvent) -> str:
+    """Return in words what an event is that is no span, where something is lost with it."""
+    if event.ph in ("B", "b"):
+        return "whose begin and end stand apart"
+    if event.ph == "C":
+        return 'that are counters ("ph": "C")'
+    if event.name.startswith("["):  # "[memory]", "[OutOfMemory]"
+        return f"called {printable(event.name)[:50]!r}"
+    if event.ph in ("i", "I", "R"):
+        return _of_category(event.cat) if event.cat else ""  # Marks of the profiler itself, such as "Record Window End".
+    return f"of phase {printable(event.ph)[:50]!r}"
+
+
 def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return the numbers of contexts, -1 where there is none."""
     found = (-1 if given is None else given.context for given in arguments)
@@ -186,7 +273,7 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
     return {
         "place": _numbers(streams, places),
         "gpu": whole_numbers(gpus, 0),
-        "graph_node": whole_numbers([given and given.graph_node_id for given in arguments], -1),
+        "graph_node": np.maximum(whole_numbers([given and given.graph_node_id for given in arguments], -1), -1),
         "blocks": products([given and given.grid for given in arguments]),
         "threads": products([given and given.block for given in arguments]),
         "bytes": whole_numbers([given and given.bytes for given in arguments], 0),
@@ -194,9 +281,9 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
 
 
 def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
-    """Return numbers of threads or streams; a text that is not a number gets one, from -2 down, and is kept in ``places``."""
+    """Return numbers of threads or streams; what is no such number gets one, from -2 down, and its text is kept in ``places``."""
     numbers = np.array(values)
-    if numbers.dtype == np.int64 and numbers.ndim == 1:
+    if numbers.dtype == np.int64 and numbers.ndim == 1 and numbers.min(initial=0) >= -1:
         return numbers
     texts = {text: number for number, text in places.items()}
     found = []
@@ -204,12 +291,11 @@ def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.in
         if not isinstance(value, int | str | None):
             raise TypeError(f"{value!r:.20} is not the number or the name of a stream")
         text = "?" if value is None else str(value)
-        if text.isascii() and text.removeprefix("-").isdigit():
-            found.append(int(text))
-        else:
-            number = texts.setdefault(text, -2 - len(texts))
+        plain = text.isascii() and text.removeprefix("-").isdigit() and len(text) < _MOST_DIGITS and int(text) >= -1
+        number = int(text) if plain else texts.setdefault(text, -2 - len(texts))
+        if not plain:
             places[number] = text
-            found.append(number)
+        found.append(number)
     return np.array(found, np.int64)
 
 

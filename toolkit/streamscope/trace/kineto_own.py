@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter, index
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.kineto_events import AnyEvent, OwnArguments, products, times_ns, whole_numbers
+from streamscope.trace.kineto_events import AnyEvent, OwnArguments
 from streamscope.trace.kineto_format import CATEGORIES
+from streamscope.trace.kineto_values import products, times_ns, whole_numbers
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -65,8 +67,13 @@ class OwnSpans:
             "graph_node": whole_numbers(values("graph_node_id"), -1),
         })  # fmt: skip
 
-    def trace(self, stored: Any) -> Trace:
-        """Return the trace; ``stored`` is what the file holds beside the events."""
+    def trace(self, stored: Any, notes: Sequence[str] = (), *, incomplete: bool = False) -> Trace:
+        """Return the trace.
+
+        ``stored``: what the file holds beside the events.
+        ``notes``: what the reader of the file has to say.
+        ``incomplete``: whether events were left out; then nothing is said of rows, whose numbers have changed.
+        """
         if not isinstance(stored, Mapping):
             raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
         lane_of_track = {(pid, tid): name for name, pid, tid in stored["lanes"]}
@@ -77,7 +84,10 @@ class OwnSpans:
         for column in ("start_ns", "end_ns"):
             columns[column] = columns[column] - index(stored.get("before_zero_ns", 0))
         table = SpanTable(**columns, names=tuple(self._names), lanes=tuple(lanes))
-        return Trace(table, TraceInfo.from_dict(stored["info"]), Origins.from_dict(stored.get("origins")))
+        info, origins = TraceInfo.from_dict(stored["info"]), Origins.from_dict(stored.get("origins"))
+        if incomplete:
+            origins = replace(origins, row_waits=Origins().row_waits, complete=False)
+        return Trace(table, replace(info, notes=(*info.notes, *notes)), origins)
 
     def _code(self, text: Any) -> int:
         if not isinstance(text, str):

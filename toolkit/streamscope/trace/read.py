@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
-from streamscope.arguments import given_path
+from streamscope.arguments import given_path, shown
 from streamscope.errors import TraceError, printable
 from streamscope.progress import Progress, showing
+from streamscope.trace import compressed
+from streamscope.trace.compressed import Decompressed
 from streamscope.trace.pages import MAGIC
 from streamscope.trace.stored import opened, told
 from streamscope.trace.trace import Trace
+from streamscope.trace.unread import check_start, hint_of
+from streamscope.words import listed
 
 MOST_FILE_BYTES = 1 << 33
 """8 GiB."""
 LARGE_FILE_BYTES = 8 << 20
 """A smaller file is read before a bar would be seen."""
-FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
+DAMAGED = ("refuse", "skip")
+"""What may be done with a file that is damaged."""
 MOST_LOOKED_AT = 200
 """Files of a folder."""
-_OTHERS = {
-    ".nsys-rep": "`nsys export --type sqlite FILE` makes what can be read of it",
-    ".qdrep": "`nsys export --type sqlite FILE` makes what can be read of it",
-    ".pftrace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
-    ".perfetto-trace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
-    "-": "standard input is not read: name a file",
-    "comparison.json": "ss.load_comparison reads the folder that it is in",
-}
-"""What to do with other files that people have, by the end of their names."""
-_CAPTURED = re.compile(rb'^\s*\{\s*("schema"\s*:\s*\d+\s*,\s*)?"captured"\s*:')
-_COMPARISON = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
-_GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
+_SQLITE = b"SQLite format 3\0"
+_LOOKED_AT = 1 << 12
+"""Bytes at the start of a file that say what it is."""
 
 
-def read(path: str | Path, gpu: int | None = None, *, progress: bool | Progress = True) -> Trace:
+def read(
+    path: str | Path, gpu: int | None = None, *, damaged: Literal["refuse", "skip"] = "refuse", progress: bool | Progress = True
+) -> Trace:
     """Read a trace that Streamscope or another profiler recorded.
 
     What the file holds is found by its content: Kineto JSON (PyTorch's profiler, also compressed with gzip), an SQLite export of Nsight
@@ -47,6 +43,9 @@ def read(path: str | Path, gpu: int | None = None, *, progress: bool | Progress 
     path : str or Path
     gpu : int, optional
         Which GPU, where the file has several: a trace is of one. By default it is the one with the most work, and a note counts the rest.
+    damaged : {"refuse", "skip"}
+        What to do with Kineto JSON that is damaged or ends too early. ``"skip"`` reads the events that are whole, and a note counts the
+        others. Databases and Parquet are whole or refused.
     progress : bool or callable
         Show a progress bar while a file of more than 8 MiB is read, or call ``progress(what, done, whole)`` with bytes of any file. Of a
         database or Parquet, only the start is told.
@@ -70,8 +69,10 @@ def read(path: str | Path, gpu: int | None = None, *, progress: bool | Progress 
     ('async', True)
     """
     path = given_path(path, error=TraceError)
+    if damaged not in DAMAGED:
+        raise TraceError(f"damaged={shown(damaged)} is not known", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
     with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as said:
-        return _read(path, gpu, said)
+        return _read(path, gpu, said, skip=damaged == "skip")
 
 
 def _is_large(path: Path) -> bool:
@@ -81,13 +82,13 @@ def _is_large(path: Path) -> bool:
         return False  # What is wrong is told where it is opened.
 
 
-def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
-    hint = next((hint for ending, hint in _OTHERS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}")
+def _read(path: Path, gpu: int | None, progress: Progress, *, skip: bool) -> Trace:
+    hint = hint_of(path)
     with told(path, hint=hint):
         _check_is_no_folder(path, hint)
     with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as opened_file:
         file = cast("BinaryIO", _Watched(opened_file, path, progress))
-        start = file.read(64)
+        start = file.read(_LOOKED_AT)
         file.seek(0)
         if start.startswith(MAGIC):
             from streamscope.trace.parquet import decoded_trace, trace_bytes
@@ -97,22 +98,13 @@ def _read(path: Path, gpu: int | None, progress: Progress) -> Trace:
             return _database(path, gpu)
         from streamscope.trace.kineto import read_kineto
 
-        if start.startswith(_GZIP):
-            return read_kineto(cast("IO[bytes]", _Decompressed(file)), program_of(path), gpu)
-        if not start:
-            raise TraceError("it is empty")
-        if _CAPTURED.search(start):
-            raise TraceError(
-                "it is captured code, not a trace",
-                hint="`streamscope compare` and ss.compare make traces of it; ss.load_captured(path) opens it in Python",
-            )
-        if path.name == "comparison.json" and _COMPARISON.search(start):
-            raise TraceError("it is a comparison, of several traces", hint=f"ss.load_comparison({str(path.parent)!r}) opens it")
-        if start.startswith(b'{"name": "') and b'"value": ' in start:
-            raise TraceError("it holds metrics, not a trace", hint="keep the trace itself too, as Parquet or Kineto JSON")
-        if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
-            raise TraceError("it is none of the formats that are known")
-        return read_kineto(file, program_of(path), gpu)
+        if not start.startswith(compressed.MAGIC):
+            check_start(path, start)
+            return read_kineto(file, program_of(path), gpu, skip=skip)
+        if begin := Decompressed(file, skip=True).read(_LOOKED_AT):
+            check_start(path, begin)
+        file.seek(0)
+        return read_kineto(Decompressed(file, skip=skip), program_of(path), gpu, skip=skip)
 
 
 def _check_is_no_folder(path: Path, hint: str) -> None:
@@ -128,10 +120,10 @@ def is_trace(path: Path) -> bool:
     """Tell by the first bytes whether a file is likely a trace, for errors that say so; a file that cannot be opened is none."""
     try:
         with opened(path, MOST_FILE_BYTES) as file:
-            start = file.read(4096)
-            if start.startswith(_GZIP):
+            start = file.read(_LOOKED_AT)
+            if start.startswith(compressed.MAGIC):
                 file.seek(0)
-                start = _Decompressed(cast("IO[bytes]", file)).read(4096)
+                start = Decompressed(file, skip=True).read(_LOOKED_AT)
     except (OSError, ValueError):
         return False
     return start.startswith((_SQLITE, MAGIC)) or re.match(rb'\s*\{\s*"(schemaVersion|traceEvents)"', start) is not None
@@ -170,16 +162,3 @@ class _Watched:
         found = self._file.read(size)
         self._progress(self._what, self._file.tell(), self._size)
         return found
-
-
-class _Decompressed:
-    """A file that is decompressed while it is read, as much as is asked for, so that a small one cannot fill the memory."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = gzip.GzipFile(fileobj=file)
-
-    def read(self, size: int) -> bytes:
-        try:
-            return self._file.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"its compressed data are damaged or truncated: {error}") from error

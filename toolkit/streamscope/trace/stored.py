@@ -26,6 +26,12 @@ SCHEMA_VERSION = 3
 MOST_JSON_BYTES = 1 << 24
 
 
+class DamagedError(ValueError):
+    """A file is damaged, but what is whole in it can be read."""
+
+    hint = 'damaged="skip" reads what is whole and counts the rest; in a terminal, --damaged skip'
+
+
 @contextmanager
 def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
     """Open an ordinary file of at most so many bytes."""
@@ -52,7 +58,8 @@ def told(path: Path, *, hint: str) -> Iterator[None]:
             raise  # It was told further down.
         raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or hint) from error
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=hint) from error
+        way_out = error.hint if isinstance(error, DamagedError) else hint
+        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=way_out) from error
 
 
 def read_content(path: Path) -> dict[str, Any]:

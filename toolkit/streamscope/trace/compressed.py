@@ -1,0 +1,88 @@
+"""Files that gzip compressed, decompressed while they are read."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Protocol
+
+from streamscope.trace.stored import DamagedError
+
+MAGIC = b"\x1f\x8b"
+_AT_ONCE = 1 << 12
+"""Compressed bytes that are decompressed together: they become at most 4 MiB, so that a small file cannot fill the memory."""
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class Readable(Protocol):
+    """A binary file, as far as readers need it."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        ...
+
+
+class Decompressed:
+    """A file that is decompressed as far as it is asked for.
+
+    Where its data are damaged or end too early, `read` raises, or stops there with ``skip`` and says in ``damage`` what is wrong.
+    """
+
+    def __init__(self, file: Readable, *, skip: bool = False) -> None:
+        self.damage = ""
+        self._file, self._skip = file, skip
+        self._member = zlib.decompressobj(_GZIP)
+        self._members, self._began = 0, False
+        self._text = bytearray()
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes of what was compressed, fewer only at the end."""
+        while len(self._text) < size and not self._ended:
+            self._read_more()
+        found = bytes(self._text[:size])
+        del self._text[:size]
+        return found
+
+    def _read_more(self) -> None:
+        data = self._file.read(_AT_ONCE)
+        if not data:
+            self._end("they end too early" if self._began or not self._members else "")
+        while data and not self._ended:
+            data = self._decompress(data)
+
+    def _decompress(self, data: bytes) -> bytes:
+        """Add what some data hold; return those that lie behind the end of a member, where another one may begin."""
+        if not self._began and self._members:
+            data = data.lstrip(b"\0")  # Some writers fill up a block.
+        if not data:
+            return b""
+        self._began = True
+        before = self._member.copy()
+        try:
+            self._text += self._member.decompress(data)
+        except zlib.error as error:
+            self._text += _until_damage(before, data)
+            self._end(str(error))
+            return b""
+        if not self._member.eof:
+            return b""
+        rest, self._member, self._began = self._member.unused_data, zlib.decompressobj(_GZIP), False
+        self._members += 1
+        return rest
+
+    def _end(self, damage: str) -> None:
+        self._ended = True
+        if damage and not self._skip:
+            raise DamagedError(f"its compressed data are damaged or truncated: {damage}")
+        self.damage = damage
+
+
+def _until_damage(member: zlib._Decompress, data: bytes) -> bytes:
+    """Return all that can be decompressed before data turn out to be damaged."""
+    found = bytearray()
+    try:
+        for byte in data:
+            found += member.decompress(bytes((byte,)))
+    except zlib.error:
+        pass
+    return bytes(found)

@@ -1,0 +1,75 @@
+"""Files that people have, and that are not read: what they are, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from streamscope.errors import TraceError
+
+FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
+_PERFETTO = "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too"
+_NSIGHT = "`nsys export --type sqlite FILE` makes what can be read of it"
+_ENDINGS = {".nsys-rep": _NSIGHT, ".qdrep": _NSIGHT, ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO}
+_NAMES = {"-": "standard input is not read: name a file", "comparison.json": "ss.load_comparison reads the folder that it is in"}
+
+
+class _Other(NamedTuple):
+    """JSON of other tools, which begins like this."""
+
+    start: re.Pattern[bytes]
+    what: str
+    hint: str
+
+
+_FIRST = rb"^\s*\{\s*"
+_JSON = (
+    _Other(
+        re.compile(_FIRST + rb'"rocprofiler-sdk-tool"\s*:'),
+        "this is rocprofv3's JSON, which is not read",
+        "write `--output-format rocpd`: `rocprofv3 --sys-trace --output-format rocpd -- python step.py`",
+    ),
+    _Other(
+        re.compile(_FIRST + rb'(?="schema"\s*:\s*")(?=.*"(?:nodes|start_ts)"\s*:)(?!.*"traceEvents")', re.DOTALL),
+        "this is an execution trace of PyTorch (ExecutionTraceObserver), which holds operators and no times of a GPU",
+        "record with torch.profiler, and write profiler.export_chrome_trace(path)",
+    ),
+    _Other(
+        re.compile(_FIRST + rb'"(?:schema"\s*:\s*\d+\s*,\s*")?captured"\s*:'),
+        "it is captured code, not a trace",
+        "`streamscope compare` and ss.compare make traces of it; ss.load_captured(path) opens it in Python",
+    ),
+    _Other(
+        re.compile(rb'^\{"name": ".{0,200}"value": '),
+        "it holds metrics, not a trace",
+        "keep the trace itself too, as Parquet or Kineto JSON",
+    ),
+)
+_COMPARISON = re.compile(_FIRST + rb'"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
+
+
+def hint_of(path: Path) -> str:
+    """Return what to do with a file that is not read, by its name."""
+    return _NAMES.get(path.name) or next(
+        (hint for ending, hint in _ENDINGS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}"
+    )
+
+
+def check_start(path: Path, start: bytes) -> None:
+    """Refuse a file that is something else, by its first bytes.
+
+    Raises
+    ------
+    TraceError
+        It says what the file is.
+    """
+    if not start:
+        raise TraceError("it is empty")
+    if _COMPARISON.search(start):
+        raise TraceError("it is a comparison, of several traces", hint=f"ss.load_comparison({str(path.parent)!r}) opens it")
+    for other in _JSON:
+        if other.start.search(start):
+            raise TraceError(other.what, hint=other.hint)
+    if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        raise TraceError("it is none of the formats that are known")
