@@ -110,3 +110,15 @@ def test_streams_of_two_contexts_with_one_number_are_two_lanes():
     assert starts == [[100, 300]]  # of the other context's kernel, and of the one behind the wait
     names = [trace.spans.names[name] for name in trace.spans.of_kind([SpanKind.SYNC]).name]
     assert names == ["cudaStreamSynchronize_v3020 stream 7 (context 2)"]
+
+
+def test_records_without_a_time_are_left_out_and_counted():
+    """CUPTI writes 0 for both times of a kernel whose times it could not collect."""
+    calls_made = [{"code": 1, "start_ns": START + 10, "end_ns": START + 15, "name": int(Runtime.cudaLaunchKernel_v7000), "correlation": 1}]
+    work = [{"code": SpanKind.KERNEL, "start_ns": at, "end_ns": at, "correlation": 2, "name": 1} for at in (0, 0, 0)]
+    work.append({"code": SpanKind.KERNEL, "start_ns": START + 20, "end_ns": START + 30, "correlation": 1, "name": 1})
+    records = ActivityRecords(table("calls", calls_made), table("work", work), texts={1: "k"})
+    trace = recorded_trace(records, Block("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
+    kernels = trace.spans.of_kind([SpanKind.KERNEL])
+    assert (kernels.start_ns.tolist(), kernels.end_ns.tolist()) == ([20], [30])
+    assert trace.info.notes == ("left out: 3 device spans without a time",)

@@ -13,6 +13,7 @@ from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits
 from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.impossible import timed
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
@@ -66,7 +67,8 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),
     ]
-    found = replace(joined(parts), names=names.all())
+    said = [*notes, *_notes(records.dropped, captured, open_ranges)]
+    found = timed(replace(joined(parts), names=names.all()), said)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
     on_stream = records.waits[records.waits["what"] == STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"])
@@ -78,7 +80,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         recorder="cupti",
         gpu=block.gpu,
         zero_ns=block.start_ns,
-        notes=[*notes, *_notes(records.dropped, captured, open_ranges)],
+        notes=said,
         waits=_event_waits(records, calls),
         ledger={
             "recorded_ns": block.end_ns - block.start_ns,

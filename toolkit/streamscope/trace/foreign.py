@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu
+from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu
+from streamscope.trace.impossible import possible
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, IntArray, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_NS
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import placed
@@ -97,7 +97,7 @@ def foreign_trace(
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     """
     said = list(notes)
-    found = _possible(activities, said)
+    found = possible(activities, said)
     if gpu is not None:
         gpus = np.unique(found.gpu[found.is_kind(ON_DEVICE)]).tolist()
         device = replace(device, details={**device.details, "gpu": gpu, "gpus": gpus})
@@ -168,29 +168,6 @@ def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> 
     inside_ns = np.clip(end_ns, first_ns, last_ns) - np.clip(start_ns, first_ns, last_ns)
     took_ns = float(np.maximum(inside_ns, 0).sum(dtype=np.float64))
     return [f"the profiler itself took {took_ns / 1e3:,.1f} µs of host time within the span"] if took_ns else []
-
-
-def _possible(found: Activities, said: list[str]) -> Activities:
-    """Leave out what has no length, or lies far from all else."""
-    backwards = found.end_ns < found.start_ns
-    if backwards.any():
-        said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
-    found = found.rows(~backwards)
-    if len(found):
-        times_ns = np.stack((found.start_ns, found.end_ns))
-        far = ((times_ns >= FAR_NS) | (times_ns <= -FAR_NS)).any(axis=0)
-        middle = int(np.median(found.start_ns[~far])) if not far.all() else 0
-        far |= (np.abs(times_ns - middle) > MOST_NS // 2).any(axis=0)  # wraps around for those alone that are far already
-        if far.any():
-            said.append(f"left out: {counted(int(far.sum()), 'span')} more than 52 days away from the others")
-            found = found.rows(~far)
-    for column in ("blocks", "threads", "bytes"):
-        values = getattr(found, column)
-        wrong = (values < 0) | (values > np.iinfo(COLUMN_DTYPES[column]).max)
-        if wrong.any():
-            said.append(f"unknown: {column} of {counted(int(wrong.sum()), 'span')}, impossible in the file")
-            setattr(found, column, np.where(wrong, 0, values))
-    return found
 
 
 def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:

@@ -18,6 +18,7 @@ from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits, no_work
 from streamscope.trace.compressed import Decompressed, Readable
 from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
@@ -133,19 +134,30 @@ class _ForeignSpans:
         if not self._on_device:
             raise self._no_work()
         self._parts[-1].names = tuple(self._names)
-        found = joined(self._parts)
-        found.places = self._places
+        notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
+        found = recorded(self._joined(), notes, _unknown_ns(beside))
         gpu = busiest_gpu(found, gpu)
-        found.places |= self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+        found.places = {**found.places, **self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])}
         waited = self._said(_STREAM_SYNC)
         name_waits(found, waited["correlation"], waited["stream"])
-        notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         hip = any(name.startswith("hip") for name in self._names)
         return foreign_trace(
             found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
             notes=notes, waits=self._event_waits(found), profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
         )  # fmt: skip
+
+    def _joined(self) -> Activities:
+        found = joined(self._parts)
+        found.places = self._places
+        on_device = found.is_kind(ON_DEVICE)
+        if (np.abs(found.start_ns[on_device]) >= FAR_NS).all():
+            years = FAR_NS // (365 * 24 * 3600 * 10**9)
+            raise TraceError(
+                f"the times of its kernels are {years} years and more: 'ts' and 'dur' are in µs, and these look like ns",
+                hint="divide 'ts' and 'dur' by 1,000",
+            )
+        return found
 
     def _add_category(self, category: str, events: list[Any]) -> None:
         """Keep the events of one category as activities, or count what is not kept."""
@@ -241,6 +253,12 @@ class _ForeignSpans:
         wait_ns, record_ns = (looked_up(calls.correlation, calls.start_ns, each, -FAR_NS) for each in (wait, record))
         known = (record > 0) & (recorded_on >= 0) & (wait_ns > -FAR_NS) & (record_ns > -FAR_NS)
         return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
+
+
+def _unknown_ns(beside: Beside) -> set[int]:
+    """Return how a file writes a time that CUPTI did not have, which is 0 there: as 0, or as 0 less the base."""
+    base_ns = beside.baseTimeNanoseconds
+    return {0, -base_ns} if type(base_ns) is int and abs(base_ns) < FAR_NS else {0}
 
 
 def _of_category(category: str) -> str:

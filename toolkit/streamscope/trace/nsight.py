@@ -18,6 +18,7 @@ from streamscope.errors import printable
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
 from streamscope.trace.database import Columns, Tables, text_of
 from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
@@ -55,6 +56,8 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     parts = [calls, graphs, sets, _kernels(tables, texts, names, streams), _copies(tables, names, streams), _ranges(tables, texts, names)]
     found = joined([part for part in parts if part is not None])
     found.names = names.all()
+    odd = list[str]()
+    found = recorded(found, odd)
     gpu = busiest_gpu(found, gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     if _SYNCS in tables.names:
@@ -71,7 +74,7 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
-        found, engine="nsys", program=program, device=_device(tables, gpu), recorder="nsys", gpu=gpu, notes=notes,
+        found, engine="nsys", program=program, device=_device(tables, gpu), recorder="nsys", gpu=gpu, notes=[*notes, *odd],
         waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},

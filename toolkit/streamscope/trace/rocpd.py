@@ -16,6 +16,7 @@ from streamscope.errors import printable
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined
 from streamscope.trace.database import Columns, Tables, text_of
 from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
@@ -46,6 +47,8 @@ def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
         devices |= process.devices
     found = joined([part for part in parts if part is not None])
     found.names = names.all()
+    notes = list[str]()
+    found = recorded(found, notes)
     gpu = busiest_gpu(found, gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     device = DeviceInfo("hip", printable(devices.get(gpu, ""))[:200] or f"GPU {gpu}")
@@ -54,7 +57,9 @@ def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
         for name in sorted(tables.names) if name.startswith("rocpd_metadata")
         for tag, value in tables.texts(name, ("tag", "value")) if tag == "schema_version" and isinstance(value, str)
     }  # fmt: skip
-    return foreign_trace(found, engine="rocpd", program=program, device=device, recorder="rocpd", gpu=gpu, versions=versions, created="")
+    return foreign_trace(
+        found, engine="rocpd", program=program, device=device, recorder="rocpd", gpu=gpu, notes=notes, versions=versions, created=""
+    )
 
 
 class _Process:
