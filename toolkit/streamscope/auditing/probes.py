@@ -24,8 +24,8 @@ POISON = (0x5A, 0x00)
 SCALES = (1, 100, 1)
 """Sizes of the random values that are tried, after the program's own."""
 ORDINARY, EXTREME = (0.0, 1.0, -1.0, 100.0, np.nan), (np.inf, -np.inf)
-"""What a whole variable is filled with. Extremes come last: only a function that nothing else made a difference to meets them, so that one
-which counts up to a value, or makes that much memory, does not."""
+"""What a whole variable is filled with. Extremes come last, and no single element has them: it may be how long a function waits, or how
+often it does something, with results that tell nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,8 @@ class _Unseen:
                 continue
             for variable in list(self.variables):
                 spec, others = self._specs[variable], [values[other] for other in values if other != variable]
-                for other in (*(_like(array, spec) for array in others), *(_filled(fill, spec) for fill in fills)):
+                tried = fills if fills is ORDINARY or spec.size > 1 else ()
+                for other in (*(_like(array, spec) for array in others), *(_filled(fill, spec) for fill in tried)):
                     if variable in self.variables:
                         self._try(variable, other, values, found[0])
 
