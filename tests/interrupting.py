@@ -1,4 +1,4 @@
-"""Ctrl-C at chosen moments."""
+"""Ctrl-C, or another signal, at chosen moments."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from contextlib import contextmanager
 class Countdown:
     """Interrupts at the n-th time that it is asked; counts on."""
 
-    def __init__(self, at=None):
+    def __init__(self, at=None, number=signal.SIGINT):
         self.at = at
+        self.number = number
         self.count = 0
 
     def tick(self):
         self.count += 1
         if self.count == self.at:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.number)
 
 
 class Lines:
     """Interrupts at the n-th line of this package that is run; counts on."""
 
-    def __init__(self, at=None):
-        self.countdown = Countdown(at)
+    def __init__(self, at=None, number=signal.SIGINT):
+        self.countdown = Countdown(at, number)
 
     def __call__(self, frame, event, argument):
         if not frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
@@ -51,8 +52,8 @@ class Calls:
     Counts on. Between lines, as `Lines` does, is more often than Python does: it never comes at the end of a ``with`` block, say.
     """
 
-    def __init__(self, at=None):
-        self.countdown = Countdown(at)
+    def __init__(self, at=None, number=signal.SIGINT):
+        self.countdown = Countdown(at, number)
 
     def __call__(self, frame, event, argument):
         if event in ("call", "c_return") and frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
@@ -73,3 +74,21 @@ class Tripping:
     """Lets Ctrl-C wait to be noticed by the next Python code, as one that comes in the middle of C code does, when it is let go."""
 
     __del__ = interrupt_main
+
+
+class HandlerError(Exception):
+    """What the handler of `raising` raises."""
+
+
+@contextmanager
+def raising(number=signal.SIGUSR1):
+    """Let a signal's handler raise, as one does that limits the time of something."""
+
+    def handle(number, frame):
+        raise HandlerError
+
+    before = signal.signal(number, handle)
+    try:
+        yield handle
+    finally:
+        signal.signal(number, before)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 
 import pytest
-from tests.interrupting import Calls, Countdown, profiled, traced
+from tests.interrupting import Calls, Countdown, HandlerError, profiled, raising, traced
 
-from streamscope.interrupts import deferred, let_through
+from streamscope.interrupts import deferred, is_interruption, let_through
 
 # ruff: noqa: PT012 — it is the order of statements in the block that is tested.
 
@@ -59,8 +60,8 @@ def test_a_long_block_can_ask_whether_one_is_due():
 class Opcodes:
     """Interrupts before the n-th instruction of `streamscope.interrupts`; counts on. That is more often than Python does."""
 
-    def __init__(self, at=None):
-        self.countdown = Countdown(at)
+    def __init__(self, at=None, number=signal.SIGINT):
+        self.countdown = Countdown(at, number)
 
     def __call__(self, frame, event, argument):
         if frame.f_globals.get("__name__") != "streamscope.interrupts":
@@ -93,6 +94,98 @@ def test_wherever_it_comes_in_a_block_the_handler_is_put_back(kind):
             interrupt()
             done.append("deferred")
         assert done == ["deferred"]
+
+
+@pytest.mark.parametrize("kind", [Calls, Opcodes])
+def test_wherever_another_signals_handler_raises_the_handlers_are_put_back(kind):
+    """It raises once, and never inside the block: what that does is done whole, or not begun."""
+
+    def block(watch, done):
+        with profiled(watch) if kind is Calls else traced(watch), deferred(), deferred():
+            done.append("begun")
+            let_through(int)
+            done.append("ended")
+
+    with raising(signal.SIGUSR1) as handler:
+        block(undisturbed := kind(), [])
+        for at in range(1, undisturbed.countdown.count + 1):
+            with pytest.raises(HandlerError):
+                block(kind(at, signal.SIGUSR1), done := [])
+            assert done in ([], ["begun", "ended"], ["begun"]), at
+            assert signal.getsignal(signal.SIGUSR1) is handler, at
+            with pytest.raises(KeyboardInterrupt), deferred():
+                interrupt()
+            with deferred():
+                pass  # It has been raised, and is not once more.
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGUSR2, signal.SIGTERM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGHUP])
+def test_whatever_signal_it_is_its_handler_is_called_at_the_end_of_the_block(number):
+    done = []
+    with raising(number):
+        with pytest.raises(HandlerError):
+            with deferred():
+                with deferred() as inner:
+                    signal.raise_signal(number)
+                    done.append(inner.due)
+                done.append("outer")
+            done.append("never")
+        with pytest.raises(HandlerError), deferred():
+            let_through(lambda: (signal.raise_signal(number), done.append("never")))
+    assert done == [False, "outer"]
+
+
+def test_of_several_that_arrive_each_is_delivered():
+    with raising(signal.SIGUSR1), raising(signal.SIGUSR2), pytest.raises(KeyboardInterrupt) as caught, deferred():
+        for number in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGINT):
+            signal.raise_signal(number)
+    assert isinstance(caught.value.__context__, HandlerError)
+    assert isinstance(caught.value.__context__.__context__, HandlerError)
+
+
+def test_a_handler_that_the_block_sets_is_kept_and_one_that_was_ours_calls_nobody():
+    with raising(signal.SIGUSR1), deferred():
+        ours = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, ours)
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
+def raise_timeout():
+    raise TimeoutError
+
+
+class Limit:
+    def __call__(self, number, frame):
+        raise TimeoutError
+
+    def method(self, number, frame):
+        raise TimeoutError
+
+
+def limit(what, number, frame):
+    raise TimeoutError(what)
+
+
+@pytest.mark.parametrize("handler", [Limit(), Limit().method, partial(limit, "five seconds"), lambda *_: limit("", *_)])
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_error_of_a_handler_is_known_from_one_of_the_code_that_it_came_in(handler, inside):
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with deferred() if inside else nullcontext():
+            with pytest.raises(TimeoutError) as caught:
+                let_through(signal.raise_signal, signal.SIGUSR1)
+            assert is_interruption(caught.value)
+            with pytest.raises(TimeoutError) as caught:
+                raise_timeout()
+            assert not is_interruption(caught.value)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert is_interruption(KeyboardInterrupt())
+    assert is_interruption(SystemExit())
+    assert not is_interruption(ValueError())
 
 
 def test_an_error_in_the_block_is_not_lost():

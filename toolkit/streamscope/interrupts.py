@@ -1,7 +1,8 @@
-"""Ctrl-C at a time when it does no harm: what must not stop halfway is finished first.
+"""Ctrl-C and other signals at a time when they do no harm: what must not stop halfway is finished first.
 
-Python raises `KeyboardInterrupt` between any two lines of the main thread. A stream that is held by a gate, a capture that was begun, or a
-simulated device in the middle of a step would then stay as it is for ever.
+Python calls the handlers of signals between any two lines of the main thread, and they may raise: `KeyboardInterrupt` on Ctrl-C, a
+`TimeoutError` of the user's on SIGALRM. A stream that is held by a gate, a capture that was begun, an operation that is counted and not
+queued, or a simulated device in the middle of a step would then stay as it is for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from inspect import CO_GENERATOR
 from sys import _getframe
 from threading import get_ident, main_thread
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
@@ -27,27 +28,37 @@ V = TypeVar("V")
 _Handler = Callable[[int, FrameType | None], Any]
 _CONTEXTLIB = contextmanager.__code__.co_filename
 _SIGINT: int = _signal.SIGINT
+_FAULTS = {_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT, _signal.SIGTRAP, _signal.SIGSYS}
+_OTHERS = tuple(sorted({*range(1, 32)} - {_SIGINT, _signal.SIGKILL, _signal.SIGSTOP} - _FAULTS))
+"""Signals beside Ctrl-C whose handlers wait, too. Faults come back until they are handled; those from 32 on would double the time."""
 
 
 class Deferral:
-    """Lets Ctrl-C wait until the end of a block; the one there is, is what `deferred` returns.
+    """Lets Ctrl-C, and all signals that Python code handles, wait until the end of a block; the one there is, is what `deferred` returns.
 
     Only the main thread gets interrupts, so in others it does nothing. Blocks may be nested: the outermost ends the waiting.
     """
 
-    __slots__ = ("_arrived", "_depth", "_handler", "_open", "_outermost")
+    __slots__ = ("_arrived", "_depth", "_handler", "_none", "_open", "_others", "_outermost")
 
     def __init__(self) -> None:
-        self._arrived: tuple[int, FrameType | None] | None = None
+        self._arrived: dict[int, tuple[_Handler | None, FrameType | None]] = {}
         self._depth = 0
         self._open = 0  # at which depth Ctrl-C goes through
         self._outermost: FrameType | None = None  # whose the outermost block is
         self._handler: _Handler | None = None
+        self._others: dict[int, _Handler] = {}  # of the other signals that wait
+        self._none: list[object] = []  # the handlers of the others when Python code handled none of them, which saves looking at each
+
+    @property
+    def handlers(self) -> list[object]:
+        """All that handle signals, or are to after this block."""
+        return [*map(_signal.getsignal, (_SIGINT, *_OTHERS)), self._handler, *self._others.values()]
 
     @property
     def due(self) -> bool:
-        """Whether Ctrl-C will be raised as soon as this block ends: one that takes long can stop for it where it is safe to."""
-        return self._arrived is not None and self._depth == self._open + 1 and get_ident() == main_thread().ident
+        """Whether a handler will be called as soon as this block ends: one that takes long can stop for it where it is safe to."""
+        return bool(self._arrived) and self._depth == self._open + 1 and get_ident() == main_thread().ident
 
     def __enter__(self) -> Self:
         if get_ident() == main_thread().ident:
@@ -97,29 +108,64 @@ class Deferral:
         return before
 
     def _begin(self, outermost: FrameType) -> None:
-        handler, self._arrived, self._open, self._outermost = _signal.getsignal(_SIGINT), None, 0, outermost
-        if handler == self._note:
-            return  # Another signal's handler raised between here and the block.
-        # Where Ctrl-C is ignored, or kills the process, there is nothing to wait with.
-        self._handler = handler if callable(handler) else None
-        if self._handler is not None:
-            _signal.signal(_SIGINT, self._note)
+        self._open, self._outermost = 0, outermost
+        handler = _signal.getsignal(_SIGINT)
+        if handler != self._note:  # else another signal's handler raised between here and the block
+            # Where Ctrl-C is ignored, or kills the process, there is nothing to wait with.
+            self._handler = handler if callable(handler) else None
+            if self._handler is not None:
+                _signal.signal(_SIGINT, self._note)
+        others = [*map(_signal.getsignal, _OTHERS)]
+        if others == self._none:
+            return
+        for number, other in zip(_OTHERS, others, strict=True):
+            if callable(other) and other != self._note_other:
+                self._others[number] = other
+                _signal.signal(number, self._note_other)
+        if not any(map(callable, others)):
+            self._none = others
 
     def _end(self) -> None:
         self._outermost = None
-        if self._handler is not None and _signal.getsignal(_SIGINT) == self._note:
-            _signal.signal(_SIGINT, self._handler)
-        if self._arrived is not None:
-            self._deliver()
+        try:
+            if self._handler is not None and _signal.getsignal(_SIGINT) == self._note:
+                _signal.signal(_SIGINT, self._handler)
+            # These last: the handler of one that is back may raise, and that of Ctrl-C is back by then.
+            for number, other in [*self._others.items()] if self._others else ():
+                if _signal.getsignal(number) == self._note_other:
+                    _signal.signal(number, other)
+                self._others.pop(number, None)
+        finally:
+            if self._arrived:
+                self._deliver()
 
     def _deliver(self) -> None:
-        """Hand what has arrived to the handler that was there before."""
-        arrived, self._arrived = self._arrived, None
-        if arrived is not None and self._handler is not None:
-            self._handler(*arrived)
+        """Hand what has arrived to the handlers that were there before, each, even if one raises."""
+        if not self._arrived:
+            return
+        number = next(iter(self._arrived))
+        handler, frame = self._arrived.pop(number)
+        try:
+            if handler is not None:
+                handler(number, frame)
+        finally:
+            self._deliver()
+
+    def _hand_over(self, number: int, frame: FrameType | None) -> None:
+        """Call who handles Ctrl-C now, whom `swap` may have changed since it came."""
+        if self._handler is not None:
+            self._handler(number, frame)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._arrived = (number, frame)
+        self._arrived[number] = (self._hand_over, frame)
+        self._look(frame)
+
+    def _note_other(self, number: int, frame: FrameType | None) -> None:
+        self._arrived[number] = (self._others.get(number), frame)
+        self._look(frame)
+
+    def _look(self, frame: FrameType | None) -> None:
+        """Deliver what has just arrived, unless the block is to wait for its end."""
         if not self._depth or not self._is_inside(frame):
             # Another signal's handler raised as the block was to begin or end, which then did not.
             self._depth = 0
@@ -144,13 +190,32 @@ _deferral = Deferral()
 
 
 def deferred() -> Deferral:
-    """Let Ctrl-C wait until the end of the block: ``with deferred(): ...``."""
+    """Let Ctrl-C and other signals wait until the end of the block: ``with deferred(): ...``."""
     return _deferral
 
 
 def let_through(function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Result:
     """Call a function of the user's with Ctrl-C let through, inside a block that defers it; see `Deferral.lifted`."""
     return _deferral.lifted(function, *arguments, **options)
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether an error has nothing to do with the code that it came in: it ends the program, or a signal's handler has raised it."""
+    return not isinstance(error, Exception) or _is_of_a_handler(error)
+
+
+def _is_of_a_handler(error: BaseException) -> bool:
+    codes = {_code_of(handler) for handler in _deferral.handlers if callable(handler)}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in codes:
+        trace = trace.tb_next
+    return trace is not None
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """Return the code of a function, a method, a `partial` or an object that is called; None of C's."""
+    handler = getattr(handler, "func", handler)
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 class Again:

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.engines.pushed.conftest import SPEC
-from tests.interrupting import Calls, profiled
+from tests.interrupting import Calls, HandlerError, profiled, raising
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.program.variable import Place
 
 
 def ones():
@@ -212,6 +213,77 @@ def test_at_any_call_of_a_function(device, scenario, name):
             scenario(engine)
     with pytest.raises(KeyboardInterrupt), deferred():
         signal.raise_signal(signal.SIGINT)
+
+
+def pushes_two(engine, variable):
+    """Pushed twice, so that the second meets the first; on a device variable, it is the quick way of a push."""
+    for _ in range(2):
+        if variable.place is Place.HOST:
+            engine.push(by_hand, reads=(variable,), writes=(variable,))
+        else:
+            engine.push(ss.ops.add, reads=(variable, variable), writes=(variable,))
+
+
+def waited(engine):
+    """Wait for all in a thread, where no signal comes, and return what that raises; a wait that hangs fails."""
+    raised = []
+
+    def wait():
+        try:
+            engine.wait_all()
+        except EngineError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(30)
+    assert not waiting.is_alive(), "the engine waits for an operation that will never end"
+    return raised
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize("name", ["sync", "async", "dual"])
+def test_wherever_another_signals_handler_raises_in_a_push(device, name, place):
+    """As a limit on time does. It raises there, and each operation was pushed whole, was not pushed, or counts as interrupted."""
+    with Engine(name, device=device) as engine, raising(signal.SIGUSR1):
+        variable = engine.variable(ones(), place=place)
+        pushes_two(engine, variable)
+        with profiled(undisturbed := Calls()):
+            pushes_two(engine, variable)
+        engine.wait_all()
+        last = undisturbed.countdown.count - 5  # Not all runs have as many.
+        for at in random.Random(f"{name} {place}").sample(range(1, last), min(60, last - 1)):
+            before = variable.version
+            with pytest.raises(HandlerError), profiled(Calls(at, signal.SIGUSR1)):
+                pushes_two(engine, variable)
+            failed = waited(engine)
+            assert all("was interrupted by HandlerError" in str(error) for error in failed)
+            assert variable.version - before in range(3)
+            assert engine._scheduler.unfinished == 0
+        pushes_two(engine, variable)
+        assert waited(engine) == []
+        works(engine)
+
+
+def test_a_host_function_that_takes_too_long_is_stopped_where_it_is_pushed(device):
+    """The synchronous engine calls it there."""
+    with Engine("sync", device=device) as engine, raising(signal.SIGUSR1):
+        h = engine.variable(ones(), place="host")
+        with pytest.raises(HandlerError):
+            engine.push(lambda values: signal.raise_signal(signal.SIGUSR1), reads=(h,), writes=(h,), name="endless")
+        with pytest.raises(EngineError, match=r"endless .* was interrupted by HandlerError"):
+            engine.wait_to_read(h)
+        works(engine)
+
+
+def test_a_bulk_that_is_interrupted_as_it_begins_does_not_stay_open(device):
+    with Engine("async", device=device) as engine:
+        with profiled(undisturbed := Calls()), engine.bulk():
+            pass
+        for at in range(1, undisturbed.countdown.count + 1):
+            with suppress(KeyboardInterrupt), profiled(Calls(at)), engine.bulk():
+                pass
+            assert engine._pusher.bulks == {}, at
 
 
 @pytest.mark.parametrize("wait", ["wait_to_read", "wait_all", "bulk", "push"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
 
 from streamscope.errors import EngineError, StreamscopeError, described
-from streamscope.interrupts import Alive
+from streamscope.interrupts import Alive, is_interruption
 
 KEPT = 100
 """How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
@@ -26,9 +26,12 @@ class Fault:
     """The operation's number, see `FaultLog.number`; None until the fault is kept."""
     raised: int | None = None
     """The number of the wait that has raised it."""
+    interrupted: bool = field(default=False, init=False)
+    """Whether the cause came from outside the operation."""
 
     def __post_init__(self) -> None:
         if self.cause is not None:
+            self.interrupted = is_interruption(self.cause)
             self.cause = kept(self.cause)
 
     def spoils(self, pushed: int | None) -> bool:
@@ -43,15 +46,15 @@ class Fault:
     def error(self, raised: int = 0) -> StreamscopeError:
         """Return the error to raise, once, at the wait of that number: of the cause's class if it is one of ours."""
         operation = f"{self.name} (pushed at {self.where})"
-        if isinstance(self.cause, StreamscopeError):
+        if self.interrupted or self.cause is None:
+            error: StreamscopeError = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
+        elif isinstance(self.cause, StreamscopeError):
             # A class that a user derived from ours may want other arguments, and keep others.
             ours = next(each for each in type(self.cause).__mro__ if each.__module__ == StreamscopeError.__module__)
             message, hint = getattr(self.cause, "message", described(self.cause)), getattr(self.cause, "hint", None)
-            error: StreamscopeError = ours(f"{operation} failed: {message}", hint=hint)
-        elif isinstance(self.cause, Exception):
-            error = EngineError(f"{operation} failed: {described(self.cause)}")
+            error = ours(f"{operation} failed: {message}", hint=hint)
         else:
-            error = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
+            error = EngineError(f"{operation} failed: {described(self.cause)}")
         error.__cause__ = self.cause
         # Frames of the user's lead back to ours, and these to the variable, which holds this.
         self.raised, self.cause = raised, None
@@ -123,10 +126,10 @@ def kept(error: BaseException) -> BaseException:
     """Return an error as it can be kept for long: frames of this package are taken out of its traceback, and of those it came from.
 
     Those frames hold operations and variables, and these hold the error: a cycle, which would stay until the collector runs. An error that
-    ends the program, and so is not an `Exception`, is raised on, which puts the frames back in. In its place another one is kept, without a
-    traceback.
+    ends the program, or that a signal's handler has raised, is raised on, which puts the frames back in. In its place another one is kept,
+    without a traceback.
     """
-    if not isinstance(error, Exception):
+    if is_interruption(error):
         return _another(error)
     told: set[int] = set()
     left: list[BaseException | None] = [error]

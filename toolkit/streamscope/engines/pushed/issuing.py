@@ -14,7 +14,7 @@ from streamscope.engines.pushed.lanes import EventStamp, Lane, earliest, expect
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.variable import VariableState, passed_on, spoiled, written
 from streamscope.errors import EngineError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import deferred, is_interruption
 from streamscope.order.clocks import Clock, merged
 from streamscope.order.hazards import note, unordered
 from streamscope.program.launch import LaunchKind
@@ -29,8 +29,8 @@ PRIORITY = "priority"
 class Issuer:
     """Issues operations on one device; the caller holds `lock`.
 
-    Ctrl-C may come in the middle of `issue`, since to put it off takes as long as all of that. The operation then counts as failed, and
-    the device is waited for, so that no event can be missing behind what was launched.
+    Ctrl-C, or what another signal's handler raises, may come in the middle of `issue`, since to put it off takes as long as all of that.
+    The operation then counts as failed, and the device is waited for, so that no event can be missing behind what was launched.
     """
 
     def __init__(self, device: Device, *, synchronous: bool, streams: int) -> None:
@@ -81,7 +81,10 @@ class Issuer:
                     calls = part.calls.get(index)
                     for call in self._bound(part, lane) if calls is None else calls:
                         call()
-                except Exception as error:  # noqa: BLE001 — whatever it is, it is raised where the results are waited for
+                except Exception as error:
+                    if is_interruption(error):
+                        raise
+                    # Whatever it is, it is raised where the results are waited for.
                     self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
                     continue
                 written(part.writes)
@@ -96,7 +99,7 @@ class Issuer:
             self.torn, self._broken = True, (application, where, pushed, error)
             with deferred():
                 self.mend()
-            if not isinstance(error, Exception):
+            if is_interruption(error):
                 raise
         self._issuing = False
 

@@ -155,14 +155,14 @@ class Pusher:
         if thread in self.bulks:
             yield  # A block in a block fills the outer one's.
             return
-        self.bulks[thread] = Bulk(size)
         try:
+            self.bulks[thread] = Bulk(size)
             yield
         finally:
             try:
                 self.flush()
             finally:
-                del self.bulks[thread]
+                self.bulks.pop(thread, None)
 
     def flush(self) -> None:
         """Issue the operations that the calling thread has pushed in bulk."""

@@ -17,7 +17,7 @@ from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave, passed_on, written_by_host
 from streamscope.engines.pushed.workers import Latch, Workers
 from streamscope.errors import EngineError, OutOfMemoryError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import deferred, is_interruption
 from streamscope.order.clocks import fewest
 from streamscope.order.hazards import hazards
 from streamscope.program.user_line import user_line
@@ -105,10 +105,11 @@ class Scheduler:
             start, turn.start = turn.start, _nothing  # else each would be a reference cycle
             try:
                 start()
-            except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
-                self._issuer.fail(turn.writes, Fault("an operation", user_line(), error, turn.sequence))
-            except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
-                interruption = error
+            except BaseException as error:  # noqa: BLE001 — kept and raised where the results are waited for, or raised on here
+                if is_interruption(error):
+                    interruption = error
+                else:
+                    self._issuer.fail(turn.writes, Fault("an operation", user_line(), error, turn.sequence))
             if not turn.on_host:
                 turn.done.set()
                 for freed in leave(turn):
@@ -141,6 +142,7 @@ class Scheduler:
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turn; whatever happens, that is ended."""
         failure: BaseException | None = None
+        interrupted = False
         outside = self.is_inside  # In the synchronous engine, host functions push host functions.
         if self.queue is not None and move is not None:
             function.in_turn = partial(self.queue.wait, move)
@@ -151,7 +153,7 @@ class Scheduler:
                     self._local.inside = True
                     function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
-                    failure = error
+                    failure, interrupted = error, is_interruption(error)
                 finally:
                     self._local.inside = outside
             function.in_turn()  # Where it was skipped, or has raised.
@@ -161,7 +163,7 @@ class Scheduler:
                 turn.done.set()
                 if self.queue is not None and move is not None:
                     self.queue.end(turn.priority > 0, move)
-        if isinstance(failure, Exception):
+        if not interrupted:
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
 
@@ -266,7 +268,7 @@ class Scheduler:
     def block_on(self, latch: Latch) -> None:
         """Block the host until a latch is set, which operations do that have ended or had their turn."""
         if self.queue is not None and self.queue.ordered:
-            with self._issuer.lock:
+            with self._issuer.lock, deferred():
                 self.queue.await_latch(latch)
         latch.wait()
 
