@@ -166,7 +166,7 @@ class BoundProgram:
             return [bench.argument(seen(self.memory[variable], view)) for variable, view in operands]
 
         self.calls = [
-            launch.cuda(bench, arguments(launch.operands), arguments((variable, None) for variable in launch.writes))
+            launch.cuda(bench, arguments(launch.operands), arguments(launch.results))
             for launch in self.program.launches()
         ]
 

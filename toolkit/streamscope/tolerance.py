@@ -29,6 +29,7 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import View
 
 Array = npt.NDArray[Any]
 
@@ -217,7 +218,7 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
     as_it_is = launch.reference
     if launch.kind is not LaunchKind.KERNEL or launch.exact or as_it_is is None:
         return launch
-    writes = [program.variables[variable].spec for variable in launch.writes]
+    writes, parts = [program.variables[variable].spec for variable in launch.writes], [part for _, part in launch.results]
     count = _joined(program, operation, launch)
     with_operands = count > 1 or launch.name in BY_OPERANDS
 
@@ -227,13 +228,20 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
         given = (
             [_perturbed(_wider(each), share, perturbation) for each, share in zip(arrays, shares, strict=True)] if with_operands else arrays
         )
-        results = zip(as_it_is(given), writes, strict=True)
-        return [
-            _perturbed(np.asarray(result), max(_perturbed_share(spec.dtype), _perturbed_share(arithmetic(spec.dtype), count)), perturbation)
-            for result, spec in results
-        ]
+        shares = [max(_perturbed_share(spec.dtype), _perturbed_share(arithmetic(spec.dtype), count)) for spec in writes]
+        results = zip(as_it_is(given), parts, shares, strict=True)
+        return [_perturbed_part(np.asarray(result), part, share, perturbation) for result, part, share in results]
 
     return replace(launch, reference=reference)
+
+
+def _perturbed_part(values: Array, part: View | None, share: float, perturbation: Perturbation | None) -> Array:
+    """Return a result whose part that was written is perturbed; what stayed as it was is not rounded again."""
+    if part is None:
+        return _perturbed(values, share, perturbation)
+    result = np.array(values, order="C")
+    part.put(result, _perturbed(part.of(result).copy(), share, perturbation))
+    return result
 
 
 def _joined(program: Program, operation: Operation, launch: Launch) -> int:

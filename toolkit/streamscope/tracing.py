@@ -17,7 +17,7 @@ from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
-from streamscope.program.symbol import Symbol, SymbolView
+from streamscope.program.symbol import Sharing, Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import Place, spec_of
@@ -103,7 +103,11 @@ class ProgramFunction:
         arguments, attributes = self.by_position(arguments, attributes)
         tracer = Tracer(self.name)
         names = self._argument_names(arguments, attributes)
-        inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
+        inputs = [
+            # NumPy's numbers, unlike arrays without axes, are never written.
+            tracer.symbol(spec_of(value, name), name, None, sharing=Sharing.NUMBER if isinstance(value, np.generic) else Sharing.ARRAY)
+            for value, name in zip(arguments, names, strict=True)
+        ]
         with users_lines_shown(), tracing(tracer):
             try:
                 result = self.function(*inputs, **attributes)
@@ -161,7 +165,12 @@ class ProgramFunction:
                 raise ProgramError(f"program {self.name!r} returned {a_kind(output)} instead of a variable", hint=hint)
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
-        return outputs
+            if output.stale:
+                raise ProgramError(
+                    f"program {self.name!r} returns {output.name!r}, a view of {output.stale!r} in NumPy, which was written since",
+                    hint="index again after the write, or copy before it: x[i].copy()",
+                )
+        return [output.base if output.seen is None else output for output in outputs]
 
 
 def _placed_results(outputs: Sequence[Symbol], inputs: Sequence[Symbol]) -> tuple[list[Symbol], dict[int, tuple[int, ...]]]:

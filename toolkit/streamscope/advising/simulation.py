@@ -37,7 +37,7 @@ def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan
                 return Replay(tuple(map(emptied, steps)))
         return step
 
-    operations = tuple(replace(operation, reads=(), writes=(), views=()) for operation in plan.program.operations)
+    operations = tuple(replace(operation, reads=(), writes=(), views=(), written=()) for operation in plan.program.operations)
     program = replace(plan.program, variables=(), operations=operations, inputs=(), outputs=())
     return replace(plan, program=program, steps=tuple(map(emptied, plan.steps)))
 
@@ -62,4 +62,4 @@ def _nothing(arrays: object) -> tuple[()]:
     return ()
 
 
-_BARE = {"reads": (), "writes": (), "views": (), "reference": _nothing, "stateful": True}
+_BARE = {"reads": (), "writes": (), "views": (), "written": (), "reference": _nothing, "stateful": True}

@@ -19,7 +19,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.auditing.probes import Array, GuardedCall, Remark, call_guarded, guarded_call, probe, random_values
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
-from streamscope.program.view import Viewing
+from streamscope.program.view import Placing, Viewing
 from streamscope.progress import Progress
 from streamscope.words import counted
 
@@ -110,6 +110,8 @@ def _identity(function: Any) -> Hashable:
     """Return a key that is equal only for functions that do the same: one code over the same captured values."""
     if isinstance(function, Viewing):
         return function.views, _identity(function.function)
+    if isinstance(function, Placing):
+        return function.view, function.spec.shape, _identity(function.function)
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or hasattr(function, "__self__"):
         return id(function)

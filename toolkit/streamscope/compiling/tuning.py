@@ -191,7 +191,8 @@ def _problems(program: Program) -> Iterator[_Problem]:
     """Yield the launches to be tuned, those that are alike once."""
     seen = set()
     for launch in program.launches():
-        if isinstance(launch.cuda, ElementwiseCall) and not launch.views:  # Candidates are timed on arrays without gaps.
+        # Candidates are timed on arrays without gaps.
+        if isinstance(launch.cuda, ElementwiseCall) and not launch.views and not launch.written:
             signature = launch.cuda.signature
             operands = launch.reads[: len(signature.arrays)]
             specs = tuple(program.variables[variable].spec for variable in (*operands, *launch.writes))

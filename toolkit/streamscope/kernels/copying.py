@@ -65,8 +65,8 @@ class Tiled:
 
 def tiled(layout: StridedLayout) -> Tiled | None:
     """Return how a copy goes by tiles, if it is a transpose: read along one axis, written along another."""
-    read = layout.strides[0]
-    if layout.rank < 2 or read[-1] in (0, 1) or 1 not in read or layout.size == 0:
+    read, written = layout.strides
+    if layout.rank < 2 or read[-1] in (0, 1) or 1 not in read or written[-1] != 1 or layout.size == 0:
         return None
     found = Tiled(layout, read.index(1))
     long = min(layout.extents[found.source_axis], layout.extents[-1]) >= LEAST
@@ -113,7 +113,7 @@ class CopyCall:
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch."""
-        (source,), (out,) = reads, writes
+        source, out = reads[0], writes[0]  # What a part of a variable leaves as it is is not read.
         target = out.reshape(self.shape)
         strides = [[step // array.itemsize for step in array.strides] for array in (source, target)]
         turned = tiled(compact(self.shape, strides))

@@ -21,7 +21,7 @@ from streamscope.ops.definition import Definition, Reference, call_signature, do
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view
 
@@ -57,6 +57,11 @@ class Elementwise:
         """Apply the operator inside a program that is being traced."""
         arrays, scalars = self.sorted_operands(operands)
         return apply_request(self._operator, arrays, {"scalars": scalars} if scalars else {}, out, request)
+
+    def update(self, target: Symbol, *operands: object) -> Symbol:
+        """Write the result to a variable, or to a part of one, which keeps its shape and dtype, as NumPy does for ``x += y``."""
+        arrays, scalars = self.sorted_operands(operands)
+        return current_tracer(self.__name__).update(self._operator, arrays, {"scalars": scalars} if scalars else {}, target)
 
     def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
         """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple.

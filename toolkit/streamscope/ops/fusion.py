@@ -197,8 +197,11 @@ MOST_NUMBERS = 64
 
 
 def elementwise_call(operation: Operation) -> ElementwiseCall | None:
-    """Return the element-wise kernel that an operation launches; None for one that is something else, or nothing, or cannot be fused."""
-    if len(operation.launches) != 1 or not isinstance(call := operation.launches[0].cuda, ElementwiseCall):
+    """Return the element-wise kernel that an operation launches; None for one that is something else, or nothing, or cannot be fused.
+
+    One that writes a part of a variable cannot: what is fused writes a whole one.
+    """
+    if operation.written or len(operation.launches) != 1 or not isinstance(call := operation.launches[0].cuda, ElementwiseCall):
         return None
     # Macros know no namespaces: those of one operation would change what others mean.
     return None if "#" in call.signature.functions else call

@@ -9,8 +9,8 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.ops.views import viewed
-from streamscope.program.symbol import Symbol, operators
+from streamscope.ops.views import view_or_element, viewed
+from streamscope.program.symbol import Sharing, Symbol, operators
 from streamscope.program.user_line import user_line
 
 
@@ -31,7 +31,8 @@ def index(x: Symbol, key: Any) -> Symbol:
     plain = tuple(each if _makes_axes(each) else whole_number(each) for each in keys)
     # With an ellipsis, a single element is an array, too, and not its value.
     full = plain if Ellipsis in plain else (*plain, Ellipsis)
-    return viewed("indexing", x, lambda array: array[full], f"[{', '.join(map(_shown_key, plain))}]")
+    how = f"[{', '.join(map(_shown_key, plain))}]"
+    return viewed("indexing", x, lambda array: array[full], how, sharing=None if Ellipsis in plain else view_or_element)
 
 
 def _instead_of(keys: tuple[Any, ...], key: Any) -> str:
@@ -63,6 +64,10 @@ def _taken(x: Symbol, keys: tuple[Any, ...], place: int) -> Symbol:
     axis = sum(len(x.shape) - used if each is Ellipsis else 1 for each in keys[:place])
     seen = index(x, (*keys[:place], slice(None), *keys[place + 1 :]))
     result: Symbol = operators["take"](seen, keys[place], axis)
+    if keys[place].sharing is Sharing.NUMBER and (result.shape or Ellipsis in keys):
+        # To NumPy it is a basic index. Here it is copied, so it must not be used once the other is written.
+        result.sharing, result.taken_from = Sharing.TAKEN, x
+        result.tracer.before_writes(x.id, result)
     return result
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, indexing, reductions, selection, unary, views
+from streamscope.ops import activations, binary, in_place, indexing, reductions, selection, unary, views
 from streamscope.ops.application import require
 from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
@@ -157,6 +157,9 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
     "index": indexing.index,
+    "update": in_place.update,
+    "assign": in_place.assign,
+    "set_item": in_place.set_item,
     **{name: getattr(reductions, name) for name in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "matmul": matmul,
     "astype": astype,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from streamscope.ops.application import Request, apply_request, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
 from streamscope.ops.examples import example_of
-from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import applies_operators
+from streamscope.program.symbol import Sharing, Symbol
+from streamscope.program.tracer import applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
@@ -31,6 +31,13 @@ class _Where(Elementwise):
         chosen = promote(self.__name__, self.definition.like, choices)
         taken = np.dtype(np.bool_) if "condition" in scalars or isinstance(condition, type) else condition
         return Promoted((taken, *chosen.taken), chosen.result, chosen.first)
+
+    def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
+        """Apply the operator inside a program that is being traced."""
+        result = super().__call__(*operands, out=out, request=request)
+        if out is None:
+            result.sharing = Sharing.ARRAY  # also without axes, as in NumPy
+        return result
 
 
 where = _Where(
@@ -82,9 +89,14 @@ class _Conversion(Elementwise):
         (x,) = specs
         return Promoted((x.dtype,), self.dtype, x.dtype)
 
+    def update(self, target: Symbol, *operands: object) -> Symbol:
+        """Write the operand, converted, to a variable of the dtype or to a part of one; see `Elementwise.update`."""
+        return current_tracer("astype").update(self._operator, operands, {"dtype": self.dtype.name}, target)
+
 
 @lru_cache(maxsize=16)
-def _conversion(dtype: DType) -> _Conversion:
+def conversion(dtype: DType) -> _Conversion:
+    """Return the conversion to a dtype."""
     return _Conversion(dtype)
 
 
@@ -124,8 +136,12 @@ def astype(x: object, dtype: Any, *, copy: bool = True, out: object = None, requ
     ...     print(engine.run(ss.program(lambda x: x.astype("int32")), np.array([1.5, -2.5])))
     [ 1 -2]
     """
-    conversion = _conversion(_dtype(dtype))
+    convert = conversion(_dtype(dtype))
     (spec,) = specs_of("astype", [x])
-    if isinstance(x, Symbol) and not copy and out is None and spec.dtype == conversion.dtype:
-        return x
-    return conversion(x, out=out, request=request)
+    given = cast("Symbol", x)
+    if not copy and out is None and spec.dtype == convert.dtype:
+        return given
+    result = convert(given, out=out, request=request)
+    if out is None and given.sharing is not Sharing.NUMBER:
+        result.sharing = Sharing.ARRAY  # also without axes
+    return result

@@ -17,7 +17,7 @@ from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
-from streamscope.program.symbol import Symbol, symbol_of, view_of
+from streamscope.program.symbol import Sharing, Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
@@ -46,7 +46,7 @@ def _build_copy(application: Application) -> tuple[Launch, ...]:
     return application.kernel("copy", cost, reference, CopyCall(source.shape), exact=True)
 
 
-_copy = Operator("copy", _infer_copy, _build_copy, reads_view=any_view)
+COPY = Operator("copy", _infer_copy, _build_copy, reads_view=any_view)
 
 
 @applies_operators
@@ -71,7 +71,10 @@ def copy(x: object, *, out: object = None) -> Symbol:
     <lambda>: 1 operation, 2 variables
          0  %1:float64[3, 2] = copy(%0.T:float64[3, 2])    # ...
     """
-    return cast("Symbol", _copy(x, out=out))
+    result = cast("Symbol", COPY(x, out=out))
+    if out is None:
+        result.sharing = Sharing.ARRAY  # also of a number
+    return result
 
 
 @applies_operators
@@ -97,7 +100,8 @@ def transpose(x: object, axes: Sequence[int] | None = None) -> Symbol:
      [3. 5.]]
     """
     how = ".T" if axes is None else f".transpose({_listed(axes)})"
-    return viewed("transpose", x, lambda array: np.transpose(array, axes), how, "name each axis once, for example (0, 2, 1)")
+    hint = "name each axis once, for example (0, 2, 1)"
+    return viewed("transpose", x, lambda array: np.transpose(array, axes), how, hint, sharing=number_or_view)
 
 
 @applies_operators
@@ -144,9 +148,8 @@ def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
          0  %1:float64[3, 4, 2] = exp(%0.moveaxis(0, -1):float64[3, 4, 2])    # ...
     """
     function: Any = np.moveaxis
-    return viewed(
-        "moveaxis", x, lambda array: function(array, source, destination), f".moveaxis({_listed(source)}, {_listed(destination)})"
-    )
+    how = f".moveaxis({_listed(source)}, {_listed(destination)})"
+    return viewed("moveaxis", x, lambda array: function(array, source, destination), how, sharing=number_or_view)
 
 
 @applies_operators
@@ -171,9 +174,8 @@ def flip(x: object, axis: Axes = None) -> Symbol:
     [-3.  0.  3.]
     """
     function: Any = np.flip
-    return viewed(
-        "flip", x, lambda array: function(array, axis) if array.ndim else array, f".flip({'' if axis is None else _listed(axis)})"
-    )
+    how = f".flip({'' if axis is None else _listed(axis)})"
+    return viewed("flip", x, lambda array: function(array, axis) if array.ndim else array, how, sharing=view_or_element)
 
 
 @applies_operators
@@ -223,7 +225,8 @@ def squeeze(x: object, axis: Axes = None) -> Symbol:
          0  %1:float64[3] = exp(%0.squeeze():float64[3])    # ...
     """
     given: Any = tuple(axis) if isinstance(axis, list) else axis
-    return viewed("squeeze", x, lambda array: np.squeeze(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
+    how = f".squeeze({'' if axis is None else _listed(axis)})"
+    return viewed("squeeze", x, lambda array: np.squeeze(array, given), how, sharing=number_or_view)
 
 
 @applies_operators
@@ -247,8 +250,8 @@ def broadcast_to(x: object, shape: int | Sequence[int]) -> Symbol:
     [[2. 4. 6.]
      [2. 4. 6.]]
     """
-    hint = "from the right, extents must be equal or 1"
-    return viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), f".broadcast_to({_listed(shape)})", hint)
+    hint, how = "from the right, extents must be equal or 1", f".broadcast_to({_listed(shape)})"
+    return viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), how, hint, sharing=_repeated)
 
 
 @applies_operators
@@ -286,8 +289,8 @@ def reshape(x: object, shape: int | Sequence[int]) -> Symbol:
     try:
         view = view_of(symbol).through(lambda array: np.reshape(array, wanted, copy=False), f".reshape({_listed(wanted)})")
     except ValueError:  # It takes a copy.
-        return cast("Symbol", _copy(symbol, shape=wanted))
-    return symbol_of(symbol, view) if wanted != spec.shape else symbol
+        return cast("Symbol", COPY(symbol, shape=wanted))
+    return symbol_of(symbol, view, number_or_view(symbol, wanted)) if wanted != spec.shape else symbol
 
 
 @applies_operators
@@ -309,7 +312,10 @@ def ravel(x: object) -> Symbol:
     <lambda>: 1 operation, 2 variables
          0  %1:float64[6] = exp(%0.reshape(6):float64[6])    # ...
     """
-    return reshape(x, -1)
+    (spec,) = specs_of("ravel", [x])
+    symbol = cast("Symbol", x)
+    # A vector in other steps could be seen as it is, but NumPy's ravel copies whatever has gaps.
+    return reshape(symbol, -1) if view_of(symbol).contiguous or not spec.size else flattened(symbol)
 
 
 @applies_operators
@@ -368,9 +374,16 @@ def matrix_transposed(x: Symbol) -> Symbol:
     return viewed(".mT", x, lambda array: np.swapaxes(array, -1, -2), ".T" if len(x.shape) == 2 else ".mT")
 
 
+def copied(x: Symbol) -> Symbol:
+    """Return ``x.copy()``: of a number a number, where ``np.copy`` makes an array."""
+    result = copy(x)
+    result.sharing = Sharing.NUMBER if x.sharing is Sharing.NUMBER else Sharing.ARRAY
+    return result
+
+
 def flattened(x: Symbol) -> Symbol:
     """Return ``x.flatten()``: a copy, always."""
-    return cast("Symbol", _copy(x, shape=(x.spec.size,)))
+    return cast("Symbol", COPY(x, shape=(x.spec.size,)))
 
 
 def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:
@@ -383,11 +396,43 @@ def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | No
         raise ProgramError(f"{operator} of {x.name!r}, which is {x.spec}, at {user_line()}: {error}", hint=hint) from None
 
 
-def viewed(operator: str, x: object, function: Callable[[Array], Array], how: str, hint: str | None = None) -> Symbol:
-    """Return the view of a variable that a function of arrays makes; ``how`` is what printed programs show."""
+def viewed(
+    operator: str,
+    x: object,
+    function: Callable[[Array], Array],
+    how: str,
+    hint: str | None = None,
+    *,
+    sharing: Callable[[Symbol, tuple[int, ...]], Sharing] | None = None,
+) -> Symbol:
+    """Return the view of a variable that a function of arrays makes.
+
+    ``how``: what printed programs show.
+    ``sharing``: of the view, by what it is of and its shape; by default that of a view, and of a number a copy.
+    """
     specs_of(operator, [x])
     symbol = cast("Symbol", x)
-    return symbol_of(symbol, _made(operator, symbol, lambda view: view.through(function, how), hint))
+    view = _made(operator, symbol, lambda view: view.through(function, how), hint)
+    return symbol_of(symbol, view, (sharing or _view)(symbol, view.spec.shape))
+
+
+def _view(x: Symbol, shape: tuple[int, ...]) -> Sharing:
+    """Return what a view is in NumPy: of a number a copy, since numbers cannot be written."""
+    return Sharing.COPY if x.sharing is Sharing.NUMBER else x.sharing
+
+
+def number_or_view(x: Symbol, shape: tuple[int, ...]) -> Sharing:
+    """Return what the view is that some of NumPy's functions make: of a number, a number again."""
+    return Sharing.NUMBER if x.sharing is Sharing.NUMBER and not shape else _view(x, shape)
+
+
+def view_or_element(x: Symbol, shape: tuple[int, ...]) -> Sharing:
+    """Return what indexing makes: a number where no axis is left."""
+    return _view(x, shape) if shape else Sharing.NUMBER
+
+
+def _repeated(x: Symbol, shape: tuple[int, ...]) -> Sharing:
+    return Sharing.READ_ONLY if x.sharing is Sharing.ARRAY else _view(x, shape)
 
 
 def _shape(x: Symbol, shape: object) -> tuple[int, ...]:
@@ -414,7 +459,8 @@ def _listed(numbers: object) -> str:
 OF_SYMBOLS: dict[str, Callable[..., Any]] = {
     "mT": matrix_transposed,
     "flatten": flattened,
-    **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel, copy)},
+    "copy": copied,
+    **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel)},
 }
 """What variables of a program call for their attributes and methods."""
 VIEW_FUNCTIONS: dict[Any, Callable[..., Any]] = {

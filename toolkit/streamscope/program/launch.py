@@ -174,11 +174,20 @@ class Launch(_WithFunctions):
     """It only moves elements, and so rounds nothing."""
     views: tuple[View | None, ...] = ()
     """For each of ``reads``, how it is seen; None, or no entry at all: as it is."""
+    written: tuple[View | None, ...] = ()
+    """For each of ``writes``, which part of it is written; None, or no entry at all: all of it. A variable of which a part stays as it is
+    is the last of ``reads``, too; a kernel does not read it."""
 
     def __post_init__(self) -> None:
         if not self.views:
             return
-        raced = [f"%{variable}{view}" for variable, view in self.operands if view is not None and variable in self.writes]
+        # A thread may read the element that it writes, and no other one of that variable.
+        written = dict(self.results)
+        raced = [
+            f"%{variable}{view}"
+            for variable, view in self.operands
+            if view is not None and variable in written and view != written[variable]
+        ]
         if raced:
             raise ProgramError(
                 f"{self} reads {raced[0]}, a view of the variable that it writes, so its threads would race",
@@ -189,6 +198,11 @@ class Launch(_WithFunctions):
     def operands(self) -> list[tuple[int, View | None]]:
         """The variables that it reads, each with how it is seen."""
         return list(zip(self.reads, self.views or (None,) * len(self.reads), strict=True))
+
+    @property
+    def results(self) -> list[tuple[int, View | None]]:
+        """The variables that it writes, each with the part that is written; None: all of it."""
+        return list(zip(self.writes, self.written or (None,) * len(self.writes), strict=True))
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)

@@ -64,6 +64,9 @@ class Operation:
         Text of the user's line; empty where the source is not to be had.
     views : tuple of (int, View or None)
         Variables that it reads, with how each is seen, each pair once; nothing where all are read as they are.
+    written : tuple of (View or None)
+        For each of ``writes`` the part that is written, None for all of it; nothing where each is written as a whole. A variable of which
+        a part stays as it is is in ``reads``, too.
     """
 
     id: int
@@ -76,6 +79,7 @@ class Operation:
     label: str = ""
     source: str = ""
     views: tuple[tuple[int, View | None], ...] = ()
+    written: tuple[View | None, ...] = ()
 
     @property
     def line(self) -> str:
@@ -86,6 +90,11 @@ class Operation:
     def operands(self) -> Sequence[tuple[int, View | None]]:
         """The variables that it reads, each with how it is seen."""
         return self.views or [(variable, None) for variable in self.reads]
+
+    @property
+    def results(self) -> Sequence[tuple[int, View | None]]:
+        """The variables that it writes, each with the part that is written; None: all of it."""
+        return list(zip(self.writes, self.written or (None,) * len(self.writes), strict=True))
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -194,7 +203,7 @@ class Program:
     def __str__(self) -> str:
         lines = [self._summary()]
         for operation in self.operations:
-            writes = ", ".join(self._label(variable) for variable in operation.writes)
+            writes = ", ".join(self._label(*result) for result in operation.results)
             reads = ", ".join([*(self._label(*operand) for operand in operation.operands), *_options(operation.attributes)])
             remark = widened(operation, lambda variable: self.variables[variable].spec)
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")

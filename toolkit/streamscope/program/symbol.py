@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -63,6 +64,16 @@ def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
     return decorate
 
 
+class Sharing(Enum):
+    """What NumPy has in the place of a symbol: it says who sees whom being written."""
+
+    ARRAY = "an array, or a view of one that may be written"
+    READ_ONLY = "a view in which elements repeat (broadcast_to), which NumPy makes read-only"
+    COPY = "a view of a number, which is a copy in NumPy"
+    NUMBER = "a number, which never changes"
+    TAKEN = "a view in NumPy, at an index that is known only when the program runs"
+
+
 @dataclass(eq=False, repr=False)
 class Symbol:
     """What a traced function sees instead of an array: a variable of the program that is being made.
@@ -77,6 +88,10 @@ class Symbol:
         None for an input that nothing has used yet: it lies where it is first used.
     written : bool
         False for `ss.empty` until an operation has written it.
+    sharing : Sharing
+        What NumPy has in its place.
+    taken_from : Symbol, optional
+        What it is a view of in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
 
     Examples
     --------
@@ -96,6 +111,40 @@ class Symbol:
     name: str
     place: Place | None
     written: bool = True
+    sharing: Sharing = Sharing.ARRAY
+    taken_from: Symbol | None = None
+    _outdated: bool = False
+
+    @property
+    def base(self) -> Symbol:
+        """The variable."""
+        return self
+
+    @property
+    def stale(self) -> str:
+        """The name of what it is a view of in NumPy, if that was written since: it has the old values. Else empty."""
+        if self.taken_from is None:
+            return ""
+        return self.taken_from.name if self._outdated else self.taken_from.stale
+
+    def let_go(self) -> None:
+        """Get ready for a write to what NumPy's view would see."""
+        self._outdated = True
+
+    def check_update(self, operator: str, result: ArraySpec) -> None:
+        """Raise a ProgramError where NumPy would not write such a result in place; ``operator`` made it."""
+        where = f"in-place {operator} of {self.name!r} at {user_line()}"
+        if self.sharing is not Sharing.ARRAY:
+            raise ProgramError(f"{where}: it is {self.sharing.value}", hint="write x = x + y, or copy it first: x = np.copy(x)")
+        if result.shape != self.shape:
+            raise ProgramError(
+                f"{where}: the result has shape {result.shape}, and {self.name!r} keeps its shape {self.shape}", hint="write x = x + y"
+            )
+        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
+            raise ProgramError(
+                f"{where}: the result is {result.dtype.name}, and NumPy does not cast that to {self.dtype.name} in place (same_kind)",
+                hint=f"write x = x + y, or convert first: .astype({self.dtype.name!r})",
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -224,6 +273,13 @@ class Symbol:
 
         return method
 
+    def _in_place(operator: str) -> Callable[[Symbol, object], Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
+        def method(self: Symbol, other: object) -> Symbol:
+            result: Symbol = operators["update"](operator, self, other)
+            return result
+
+        return method
+
     __neg__, __abs__, __invert__ = _applied("negative"), _applied("abs"), _applied("bitwise_not")
     __add__, __radd__ = _applied("add"), _applied("add", reflected=True)
     __sub__, __rsub__ = _applied("subtract"), _applied("subtract", reflected=True)
@@ -238,11 +294,22 @@ class Symbol:
     __xor__, __rxor__ = _applied("bitwise_xor"), _applied("bitwise_xor", reflected=True)
     __lshift__, __rlshift__ = _applied("left_shift"), _applied("left_shift", reflected=True)
     __rshift__, __rrshift__ = _applied("right_shift"), _applied("right_shift", reflected=True)
+    __iadd__, __isub__, __imul__ = _in_place("add"), _in_place("subtract"), _in_place("multiply")
+    __itruediv__, __ifloordiv__, __imod__ = _in_place("divide"), _in_place("floor_divide"), _in_place("mod")
+    __ipow__, __imatmul__ = _in_place("power"), _in_place("matmul")
+    __iand__, __ior__, __ixor__ = _in_place("bitwise_and"), _in_place("bitwise_or"), _in_place("bitwise_xor")
+    __ilshift__, __irshift__ = _in_place("left_shift"), _in_place("right_shift")
     __floor__, __ceil__, __trunc__ = _applied("floor"), _applied("ceil"), _applied("trunc")
     # A comparison is a variable too; a branch on it raises, in `__bool__`.
     __eq__, __ne__ = _applied("equal"), _applied("not_equal")  # type: ignore[assignment]
     __lt__, __le__, __gt__, __ge__ = _applied("less"), _applied("less_equal"), _applied("greater"), _applied("greater_equal")
-    del _applied
+    del _applied, _in_place
+
+    def __copy__(self) -> Symbol:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Symbol:
+        return self.copy()
 
     def __pos__(self) -> Symbol:
         # Not the symbol itself: NumPy returns a copy, which stays what it is when the variable is written.
@@ -309,29 +376,48 @@ class Symbol:
     __float__, __int__, __complex__, __delitem__ = _refuse("float()"), _refuse("int()"), _refuse("complex()"), _refuse("item deletion")
     del _refuse
 
-    def __setitem__(self, index: object, values: object) -> None:
-        raise ProgramError(
-            f"item assignment to {self.name!r} at {user_line()} is not an operator of a program, whose operations write whole variables",
-            hint="join the parts of a new array with ss.ops.concatenate",
-        )
+    def __setitem__(self, key: object, values: object) -> None:
+        operators["set_item"](self, key, values)
 
 
 class SymbolView(Symbol):
-    """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable."""
+    """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable.
 
-    def __init__(self, base: Symbol, view: View) -> None:
-        self.base = base
-        """The variable."""
-        self.view = view
+    Where NumPy has a copy, it is one as soon as the variable is written: until then, nobody can tell.
+    """
+
+    def __init__(self, base: Symbol, view: View, sharing: Sharing = Sharing.ARRAY) -> None:
+        self._see(base, view)
         self.tracer = base.tracer
-        self.id = base.id
         self.spec = view.spec
         self.name = f"{base.name}{view}"
+        self.sharing = sharing
+        if sharing in (Sharing.NUMBER, Sharing.COPY):
+            self.tracer.before_writes(self.id, self)
+
+    def _see(self, base: Symbol, view: View) -> None:
+        self._base, self.id, self.view = base, base.id, view
+        self._seen = None if view == whole(base.spec) else view
+
+    @property
+    def base(self) -> Symbol:
+        """The variable."""
+        return self._base
 
     @property
     def seen(self) -> View | None:
-        """How the variable is seen."""
-        return self.view
+        """How the variable is seen, if not as it is."""
+        return self._seen
+
+    @property
+    def stale(self) -> str:
+        """The name of what the variable is a view of in NumPy, if that was written since; numbers do not see that. Else empty."""
+        return "" if self.sharing is Sharing.NUMBER else self.base.stale
+
+    def let_go(self) -> None:
+        """Become a copy of what it sees."""
+        copied = self.tracer.copied(self)
+        self._see(copied, whole(copied.spec))
 
     @property
     def place(self) -> Place | None:
@@ -357,10 +443,12 @@ def view_of(symbol: Symbol) -> View:
     return symbol.seen or whole(symbol.spec)
 
 
-def symbol_of(symbol: Symbol, view: View) -> Symbol:
-    """Return a symbol for another view of the same variable; the variable's own where that is the same."""
-    base = symbol.base if isinstance(symbol, SymbolView) else symbol
-    return base if view == whole(base.spec) else SymbolView(base, view)
+def symbol_of(symbol: Symbol, view: View, sharing: Sharing) -> Symbol:
+    """Return a symbol for another view of the same variable; one that there is, where that is the same."""
+    if sharing is symbol.sharing and view == view_of(symbol):
+        return symbol
+    base = symbol.base
+    return base if sharing is base.sharing and view == whole(base.spec) else SymbolView(base, view, sharing)
 
 
 def _instead_of(attribute: str) -> str:

@@ -9,15 +9,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
+from weakref import ReferenceType, ref
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
-from streamscope.program.symbol import Symbol, SymbolView, operators
-from streamscope.program.user_line import UserLines, user_function, user_line
+from streamscope.program.symbol import Sharing, Symbol, SymbolView, operators
+from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.program.view import View, Viewing, like_new
+from streamscope.program.view import Placing, View, Viewing, like_new
 from streamscope.program.widening import origin_of
 from streamscope.words import a_kind
 
@@ -105,10 +106,12 @@ class Tracer:
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
     _writes: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
     """How often each variable has been written."""
+    _letting_go: defaultdict[int, list[ReferenceType[Symbol]]] = field(default_factory=partial(defaultdict, list))
+    """By variable, symbols that read it, but would not see in NumPy that it is written."""
 
-    def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
+    def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True, sharing: Sharing = Sharing.ARRAY) -> Symbol:
         """Make a new variable."""
-        symbol = Symbol(self, len(self.symbols), spec, name, place, written)
+        symbol = Symbol(self, len(self.symbols), spec, name, place, written, sharing)
         self.symbols.append(symbol)
         return symbol
 
@@ -118,15 +121,52 @@ class Tracer:
         """Apply an operator to symbols and return what it writes."""
         line = self.lines.here()
         where = labelled(line.where, self.label)
+        sources, specs = self._inferred(operator, reads, attributes, where)
+        if out is not None:
+            for target in out if isinstance(out, tuple | list) else [out]:
+                self._before_write(target)
+            self._check_out(operator, sources, out, where)
+        return self._apply(operator, sources, specs, attributes, out, line)
+
+    def update(self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], target: Symbol) -> Symbol:
+        """Apply an element-wise operator and write the result to a variable, or to a part of one, which keeps its shape and dtype."""
+        line = self.lines.here()
+        where = labelled(line.where, self.label)
+        sources, (spec,) = self._inferred(operator, reads, attributes, where)
+        target.check_update(operator.name, spec)
+        if not target.size:
+            return target
+        self._before_write(target)
+        # A thread may read the element that it writes; whatever else is read of the variable must be read before.
+        if spec == target.spec and all(source.id != target.id or source.seen == target.seen for source in sources):
+            self._apply(operator, sources, [spec], attributes, target, line)
+        else:
+            operators["assign"](target, self._apply(operator, sources, [spec], attributes, None, line))
+        return target
+
+    def _inferred(
+        self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], where: str
+    ) -> tuple[list[Symbol], Sequence[ArraySpec]]:
+        """Return the operands, checked, and the specs of the results."""
         sources = [self._source(operator, argument, where) for argument in reads]
         try:
-            specs = operator.infer([source.spec for source in sources], attributes)
+            return sources, operator.infer([source.spec for source in sources], attributes)
         except ProgramError as error:
             names = ", ".join(f"{source.name!r}" for source in sources)
             raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=self._origin(sources) or error.hint) from None
-        viewing = any(isinstance(source, SymbolView) for source in sources)
-        if viewing or out is not None:
-            self._check_out(operator, sources, out, where)
+
+    def _apply(
+        self,
+        operator: Operator,
+        sources: list[Symbol],
+        specs: Sequence[ArraySpec],
+        attributes: Mapping[str, Any],
+        out: object,
+        line: UserLine,
+    ) -> Symbol | tuple[Symbol, ...]:
+        """Add the operation that applies an operator to operands that were checked, and return what it writes."""
+        where = labelled(line.where, self.label)
+        viewing = any(source.seen is not None for source in sources)
         if viewing:
             sources = [self._readable(operator, source, where) for source in sources]
         targets = self._targets(operator, sources, specs, out, where)
@@ -137,15 +177,41 @@ class Tracer:
         number = len(self.operations)
         # What an operator's work reads through a view has a number of its own until that is known: of its first place among the arguments.
         first = [(source.id, source.seen) for source in sources] if viewing else []
-        arguments = tuple(-1 - first.index((one.id, one.seen)) if isinstance(one, SymbolView) else one.id for one in sources)
+        arguments = tuple(-1 - first.index((one.id, one.seen)) if one.seen is not None else one.id for one in sources)
         writes = tuple(target.id for target in targets)
         read, seen = [source.spec for source in sources], [source.seen for source in sources]
         work = operator.build(Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen))
-        reads, views, placed = *_operands(sources), self._placed(work, sources, where)
+        written = tuple(target.seen for target in targets)
+        if any(written) and not isinstance(work, HostCall):
+            work = tuple(self._placing(launch, targets) for launch in work)
+        reads, views, placed = *_operands(sources, targets), self._placed(work, sources, where)
+        parts = written if any(written) else ()
         self.operations.append(
-            Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views)
+            Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views, parts)
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def before_writes(self, variable: int, symbol: Symbol) -> None:
+        """Note a symbol that must let go of a variable before it is written, if the function still holds the symbol then."""
+        self._letting_go[variable].append(ref(symbol))
+
+    def _before_write(self, target: object) -> None:
+        if isinstance(target, Symbol):
+            for each in self._letting_go.pop(target.id, ()):
+                symbol = each()
+                if symbol is not None:
+                    symbol.let_go()
+
+    def _placing(self, launch: Launch, targets: Sequence[Symbol]) -> Launch:
+        """Return a launch that writes a part of a variable, of one that writes all of a variable like the part."""
+        (target,) = targets
+        view = target.seen
+        if view is None:
+            return launch
+        cost = replace(launch.cost, bytes=launch.cost.bytes + view.moved_bytes - view.spec.nbytes)
+        kept = (target.id,) if target.size < target.base.size else ()
+        reference = None if launch.reference is None else Placing(launch.reference, view, target.base.spec)
+        return replace(launch, reads=(*launch.reads, *kept), reference=reference, cost=cost, written=(view,))
 
     def _origin(self, sources: Sequence[Symbol]) -> str:
         """Return a sentence about where the widest floating-point dtype came from, if the arguments have several; else nothing."""
@@ -175,7 +241,7 @@ class Tracer:
 
     def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
         """Return what an operator can read in the place of a variable: a copy of a view that it cannot."""
-        if not isinstance(source, SymbolView) or operator.reads_view(source.view):
+        if not isinstance(source, SymbolView) or source.seen is None or operator.reads_view(source.view):
             return source
         if operator.reads_from is Place.HOST:
             raise ProgramError(
@@ -201,18 +267,23 @@ class Tracer:
             raise ProgramError(f"{operator.name} at {where} uses {argument.name!r}, which belongs to another program")
         if not argument.written:
             raise ProgramError(f"{operator.name} at {where} reads {argument.name!r}, which nothing has written")
+        if argument.stale:
+            raise ProgramError(
+                f"{operator.name} at {where} reads {argument.name!r}, a view of {argument.stale!r} in NumPy, which was written since",
+                hint="index again after the write, or copy before it: x[i].copy()",
+            )
         self._settle(argument, operator.reads_from, operator, where)
         return argument
 
     def _targets(self, operator: Operator, sources: Sequence[Symbol], specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
         if out is None:
-            return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
+            return [self._result(operator, spec) for spec in specs]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
         if len(targets) != len(specs):
             raise ProgramError(f"{operator.name} at {where} writes {len(specs)} variables, but out= names {len(targets)}")
         for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
             if target is None:
-                targets[index] = self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to)
+                targets[index] = self._result(operator, spec)
                 continue
             if not isinstance(target, Symbol) or target.tracer is not self:
                 raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
@@ -222,6 +293,11 @@ class Tracer:
                 raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}", hint=hint)
             self._settle(target, operator.writes_to, operator, where)
         return targets
+
+    def _result(self, operator: Operator, spec: ArraySpec) -> Symbol:
+        """Make a variable for a result: without axes it is a number, as NumPy's scalars are."""
+        sharing = Sharing.ARRAY if spec.shape else Sharing.NUMBER
+        return self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to, sharing=sharing)
 
     @staticmethod
     def _check_out(operator: Operator, sources: Sequence[Symbol], out: object, where: str) -> None:
@@ -233,7 +309,7 @@ class Tracer:
                     f"out= of {operator.name} at {where} is {target.name!r}, a view: operations write whole variables",
                     hint="join the parts of a new array with ss.ops.concatenate",
                 )
-            viewed = [source.name for source in sources if isinstance(source, SymbolView) and source.base is target]
+            viewed = [source.name for source in sources if source.seen is not None and source.base is target]
             if viewed:
                 raise ProgramError(
                     f"{operator.name} at {where} cannot write over {target.name!r} while it reads {viewed[0]!r}, a view of it",
@@ -264,10 +340,15 @@ class Tracer:
             )
 
 
-def _operands(sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
-    """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise."""
+def _operands(sources: Sequence[Symbol], targets: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
+    """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise.
+
+    A variable of which a part is written, and the rest stays, is read, too.
+    """
     seen = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
-    return tuple(dict.fromkeys(variable for variable, _ in seen)), seen if any(view is not None for _, view in seen) else ()
+    kept = [target.id for target in targets if target.seen is not None and target.size < target.base.size]
+    viewed = any(view is not None for _, view in seen) or any(target.seen is not None for target in targets)
+    return tuple(dict.fromkeys([*(variable for variable, _ in seen), *kept])), seen if viewed else ()
 
 
 def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:

@@ -69,11 +69,18 @@ class View:
         """Return what is seen of a variable's values, read-only, and without a copy where they lie in one piece."""
         if not self.spec.size:
             return np.empty(self.spec.shape, values.dtype)
-        memory: Any = np.ascontiguousarray(values)
-        strides = tuple(values.itemsize * stride for stride in self.strides)
-        seen: Array = np.ndarray(self.spec.shape, values.dtype, memory, values.itemsize * self.offset, strides)
+        seen = self._seen(np.ascontiguousarray(values))
         seen.flags.writeable = False
         return seen
+
+    def put(self, values: Array, part: Array) -> None:
+        """Write what is seen of a variable's values, which lie in one piece."""
+        self._seen(values)[...] = part
+
+    def _seen(self, values: Array) -> Array:
+        memory: Any = values
+        strides = tuple(values.itemsize * stride for stride in self.strides)
+        return np.ndarray(self.spec.shape, values.dtype, memory, values.itemsize * self.offset, strides)
 
     def __str__(self) -> str:
         return self.how
@@ -127,6 +134,29 @@ class Viewing:
         arrays = arguments[0] if self.listed else arguments
         seen = [array if view is None else view.of(array) for array, view in zip(arrays, self.views, strict=True)]
         return self.function(seen) if self.listed else self.function(*seen)
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A `Launch.reference` that writes a part of a variable, given one that returns the part."""
+
+    function: Callable[[Sequence[Array]], Sequence[Array]]
+    view: View
+    """The part that is written."""
+    spec: ArraySpec
+    """Of the variable."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the variable has more elements: they stay, so it is read, too, as the last argument."""
+        return self.view.spec.size < self.spec.size
+
+    def __call__(self, arguments: Sequence[Array]) -> list[Array]:
+        """Return the variable with its new part."""
+        (part,) = self.function(arguments[: len(arguments) - self.keeps])
+        result = np.array(arguments[-1], self.spec.dtype, order="C") if self.keeps else np.empty(self.spec.shape, self.spec.dtype)
+        self.view.put(result, part)
+        return [result]
 
 
 def _behind(before: str, how: str) -> str:

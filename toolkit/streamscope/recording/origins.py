@@ -119,7 +119,7 @@ def _arguments(operation: Operation, program: Program) -> str:
     """Return shapes and dtypes: ``float32[64, 256], float32[256, 256] → float32[64, 256]``; of captured code the operator's name."""
     if program.captured:  # Its variables have no elements.
         return operation.name if operation.name not in [launch.name for launch in operation.launches] else ""
-    written = [program.variables[variable].spec for variable in operation.writes]
+    written = [program.variables[variable].spec if part is None else part.spec for variable, part in operation.results]
     reads, writes = (", ".join(map(str, specs)) for specs in (program.read_specs(operation), written))
     return shortened(f"{reads} → {writes}", 2 * LONGEST_SOURCE)
 

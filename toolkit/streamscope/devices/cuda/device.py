@@ -217,13 +217,14 @@ class CudaDevice:
     def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> Call:
         """Prepare a launch on a stream, arguments packed once."""
         seen = [buffer.seen(view) for buffer, view in zip(reads, launch.views, strict=True)] if launch.views else reads
+        written = [buffer.seen(part) for buffer, part in zip(writes, launch.written, strict=True)] if launch.written else writes
         if launch.cuda is None and launch.kind is not LaunchKind.KERNEL:
             return self._bind_copy(launch, seen[0], writes[0], stream)
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with device='simulated'")
         with cuda_errors(f"preparing {launch.name}"):
             bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})", (launch.operation, launch.part))
-            return launch.cuda(bench, [b.array for b in seen], [b.array for b in writes])
+            return launch.cuda(bench, [b.array for b in seen], [b.array for b in written])
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> Call:
         kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamscope.calling import as_program, check_keywords, traced
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.function import CapturedFunction
@@ -128,7 +130,10 @@ class PreparedPrograms:
         identity = id(given) if isinstance(given, ProgramFunction | CapturedProgram | Program) else given
         check_hashable(identity, attributes)
         # As text: something other than an array may have a shape that cannot be hashed. Tracing then says so.
-        shapes = ((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs)
+        # A number of NumPy's is never written, an array without axes may be.
+        shapes = (
+            (str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value))), isinstance(value, np.generic)) for value in inputs
+        )
         key = (identity, *shapes, None, *((name, typed(value)) for name, value in sorted(attributes.items())))
         with self._counting:
             self.runs += 1

@@ -85,6 +85,6 @@ def kernels_of_launches(
     for launch in launches:
         if launch.cuda is not None and not launch.library:
             reads = [_array(specs[variable], view) for variable, view in launch.operands]
-            writes = [_array(specs[variable]) for variable in launch.writes]
+            writes = [_array(specs[variable], part) for variable, part in launch.results]
             launch.cuda(cast("CudaBench", bench), reads, writes)
     return tuple(bench.sources)
