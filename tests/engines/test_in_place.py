@@ -49,8 +49,8 @@ def following(steps):
 
     def function(*given):
         held = list(given)
-        for kind, first, second, one, other, update in steps:
-            first, second = first % len(held), second % len(held)
+        for kind, one_of, other_of, one, other, update in steps:
+            first, second = one_of % len(held), other_of % len(held)
             if kind == "see":  # Views of numbers are copies, which a program does not write.
                 held.append(one(held[first]) if held[first].shape else -held[first])
             elif kind == "new":

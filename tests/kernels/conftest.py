@@ -165,10 +165,7 @@ class BoundProgram:
         def arguments(operands):
             return [bench.argument(seen(self.memory[variable], view)) for variable, view in operands]
 
-        self.calls = [
-            launch.cuda(bench, arguments(launch.operands), arguments(launch.results))
-            for launch in self.program.launches()
-        ]
+        self.calls = [launch.cuda(bench, arguments(launch.operands), arguments(launch.results)) for launch in self.program.launches()]
 
     def run(self):
         """Return the outputs; to be called once where a program changes its inputs."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import streamscope as ss
-
 pytestmark = pytest.mark.slow
 
 PARTS = {

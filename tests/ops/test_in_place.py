@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.program.reference import run_reference
-from streamscope.program.symbol import Sharing
+from streamscope.program.sharing import Sharing
 
 X = np.arange(1.0, 7.0)
 SQUARE = np.arange(9.0).reshape(3, 3)
@@ -80,7 +80,7 @@ def parts_of_rows(x):
     rows[1, 2] += 40
     rows[None, :, 1:][0, 1] -= 1
     for row in rows:
-        row /= 2
+        row.__itruediv__(2)
     first, second = np.split(rows, 2)
     first += second
     return x, rows.copy()
@@ -128,7 +128,7 @@ def arrays_without_axes(x):
 def copies_are_not_written(x):
     parts = [x[::2].ravel(), x[::2].flatten(), x.reshape(2, 3).T.reshape(6), x.copy(), x.astype("float64"), np.copy(x)]
     for part in parts:
-        part += 1000
+        part.__iadd__(1000)
     kept = x.astype("float64", copy=False)
     kept += 1
     return (x, *parts)
@@ -320,10 +320,10 @@ def a_row_at_a_number(x, i):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda x, i: np.broadcast_to(x, (2, 3, 3)).__iadd__(1), "in-place add of 'x.broadcast_to(2, 3, 3)' at .* in which elements repeat"),
+        (lambda x, i: np.broadcast_to(x, (2, 3, 3)).__iadd__(1), r"in-place add of 'x\.broadcast_to\(.*\)' at .* in which elements repeat"),
         (lambda x, i: np.broadcast_to(x, x.shape).__imul__(1), "in-place multiply of .* which NumPy makes read-only"),
         (lambda x, i: np.sum(x)[None].__iadd__(1), r"in-place add of 'sum_0\[None\]' at .* a view of a number, which is a copy in NumPy"),
-        (lambda x, i: x[0].__iadd__(x), r"in-place add of 'x\[0\]' at .* the result has shape \(3, 3\), and 'x\[0\]' keeps its shape \(3,\)"),
+        (lambda x, i: x[0].__iadd__(x), r"in-place add of 'x\[0\]' at .* has shape \(3, 3\), and 'x\[0\]' keeps its shape \(3,\)"),
         (lambda x, i: i.__itruediv__(2), "in-place divide of 'i' at .* the result is float64, and NumPy does not cast that to int64"),
         (lambda x, i: x[0].__imatmul__(x[0]), r"in-place matmul of 'x\[0\]' at .* the result has shape \(\)"),
         (outdated, r"multiply at .* reads 'take_1', a view of 'x' in NumPy, which was written since .*index again"),
@@ -336,7 +336,7 @@ def a_row_at_a_number(x, i):
     ],
 )
 def test_what_cannot_be_written_is_said(function, said):
-    with pytest.raises(ProgramError, match=re.compile(said.replace("'x.b", r"'x\.b").replace("(2, 3, 3)", r"\(2, 3, 3\)"))) as caught:
+    with pytest.raises(ProgramError, match=said) as caught:
         traced(function, SQUARE, np.arange(3))
     assert "test_in_place.py" in caught.value.message
 
@@ -367,7 +367,8 @@ def test_one_kernel_writes_a_part_and_the_printed_program_shows_it():
         "2  %0[:2]:float64[2] = copy(%1:float64[2])",
         "3  %0:float64[6] = multiply(%0:float64[6])",
     ]
-    assert [(operation.reads, operation.writes) for operation in program.operations] == [((0,), (0,)), ((0,), (1,)), ((1, 0), (0,)), ((0,), (0,))]
+    assert [operation.reads for operation in program.operations] == [(0,), (0,), (1, 0), (0,)]  # also what stays as it is
+    assert [operation.writes for operation in program.operations] == [(0,), (1,), (0,), (0,)]
     assert [launch.cost.bytes for launch in program.launches()] == [80, 48, 32, 96]
 
 
@@ -414,5 +415,5 @@ def test_pushed_functions_write_in_place_what_they_return():
         engine.push(grown, reads=(a, b), writes=(a,))
         engine.push(grown, reads=(a, a), writes=(a,))
         np.testing.assert_array_equal(engine.read(a), 4 * X)
-        with pytest.raises(ProgramError, match="add .* changes 'variable 0'"):
+        with pytest.raises(ProgramError, match=r"add .* changes 'variable 0'"):
             engine.push(lambda a, b: grown(a, b) * 1, reads=(a, b), writes=(engine.variable(X),))

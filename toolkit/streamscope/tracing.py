@@ -17,7 +17,8 @@ from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
-from streamscope.program.symbol import Sharing, Symbol, SymbolView
+from streamscope.program.sharing import Sharing
+from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import Place, spec_of

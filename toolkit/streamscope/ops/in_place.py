@@ -9,7 +9,8 @@ from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.indexing import index
 from streamscope.ops.selection import conversion
 from streamscope.ops.views import COPY
-from streamscope.program.symbol import Sharing, Symbol, operators
+from streamscope.program.sharing import Sharing, check_update
+from streamscope.program.symbol import Symbol, operators
 from streamscope.program.tracer import current_tracer
 from streamscope.program.user_line import user_line
 
@@ -26,7 +27,7 @@ def update(operator: str, x: Symbol, other: object) -> Symbol:
     if isinstance(apply, Elementwise):
         return apply.update(x, x, other)
     result = cast("Symbol", apply(x, other))
-    x.check_update(operator, result.spec)
+    check_update(x, operator, result.spec)
     assign(x, result)
     return x
 

@@ -10,7 +10,8 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.ops.views import view_or_element, viewed
-from streamscope.program.symbol import Sharing, Symbol, operators
+from streamscope.program.sharing import Sharing
+from streamscope.program.symbol import Symbol, operators
 from streamscope.program.user_line import user_line
 
 

@@ -15,7 +15,8 @@ from streamscope.ops.application import Request, apply_request, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
 from streamscope.ops.examples import example_of
-from streamscope.program.symbol import Sharing, Symbol
+from streamscope.program.sharing import Sharing
+from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 

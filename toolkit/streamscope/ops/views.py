@@ -17,7 +17,8 @@ from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
-from streamscope.program.symbol import Sharing, Symbol, symbol_of, view_of
+from streamscope.program.sharing import Sharing
+from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec

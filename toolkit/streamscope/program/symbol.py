@@ -6,13 +6,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from streamscope.errors import ProgramError, UnknownAttributeError
+from streamscope.program.sharing import Sharing
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, whole
@@ -64,16 +64,6 @@ def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
     return decorate
 
 
-class Sharing(Enum):
-    """What NumPy has in the place of a symbol: it says who sees whom being written."""
-
-    ARRAY = "an array, or a view of one that may be written"
-    READ_ONLY = "a view in which elements repeat (broadcast_to), which NumPy makes read-only"
-    COPY = "a view of a number, which is a copy in NumPy"
-    NUMBER = "a number, which never changes"
-    TAKEN = "a view in NumPy, at an index that is known only when the program runs"
-
-
 @dataclass(eq=False, repr=False)
 class Symbol:
     """What a traced function sees instead of an array: a variable of the program that is being made.
@@ -92,6 +82,8 @@ class Symbol:
         What NumPy has in its place.
     taken_from : Symbol, optional
         What it is a view of in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
+    outdated : bool
+        Whether that was written since.
 
     Examples
     --------
@@ -113,7 +105,7 @@ class Symbol:
     written: bool = True
     sharing: Sharing = Sharing.ARRAY
     taken_from: Symbol | None = None
-    _outdated: bool = False
+    outdated: bool = False
 
     @property
     def base(self) -> Symbol:
@@ -125,26 +117,7 @@ class Symbol:
         """The name of what it is a view of in NumPy, if that was written since: it has the old values. Else empty."""
         if self.taken_from is None:
             return ""
-        return self.taken_from.name if self._outdated else self.taken_from.stale
-
-    def let_go(self) -> None:
-        """Get ready for a write to what NumPy's view would see."""
-        self._outdated = True
-
-    def check_update(self, operator: str, result: ArraySpec) -> None:
-        """Raise a ProgramError where NumPy would not write such a result in place; ``operator`` made it."""
-        where = f"in-place {operator} of {self.name!r} at {user_line()}"
-        if self.sharing is not Sharing.ARRAY:
-            raise ProgramError(f"{where}: it is {self.sharing.value}", hint="write x = x + y, or copy it first: x = np.copy(x)")
-        if result.shape != self.shape:
-            raise ProgramError(
-                f"{where}: the result has shape {result.shape}, and {self.name!r} keeps its shape {self.shape}", hint="write x = x + y"
-            )
-        if not np.can_cast(result.dtype, self.dtype, "same_kind"):
-            raise ProgramError(
-                f"{where}: the result is {result.dtype.name}, and NumPy does not cast that to {self.dtype.name} in place (same_kind)",
-                hint=f"write x = x + y, or convert first: .astype({self.dtype.name!r})",
-            )
+        return self.taken_from.name if self.outdated else self.taken_from.stale
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -387,7 +360,7 @@ class SymbolView(Symbol):
     """
 
     def __init__(self, base: Symbol, view: View, sharing: Sharing = Sharing.ARRAY) -> None:
-        self._see(base, view)
+        self.see(base, view)
         self.tracer = base.tracer
         self.spec = view.spec
         self.name = f"{base.name}{view}"
@@ -395,7 +368,8 @@ class SymbolView(Symbol):
         if sharing in (Sharing.NUMBER, Sharing.COPY):
             self.tracer.before_writes(self.id, self)
 
-    def _see(self, base: Symbol, view: View) -> None:
+    def see(self, base: Symbol, view: View) -> None:
+        """Become a view of another variable."""
         self._base, self.id, self.view = base, base.id, view
         self._seen = None if view == whole(base.spec) else view
 
@@ -413,11 +387,6 @@ class SymbolView(Symbol):
     def stale(self) -> str:
         """The name of what the variable is a view of in NumPy, if that was written since; numbers do not see that. Else empty."""
         return "" if self.sharing is Sharing.NUMBER else self.base.stale
-
-    def let_go(self) -> None:
-        """Become a copy of what it sees."""
-        copied = self.tracer.copied(self)
-        self._see(copied, whole(copied.spec))
 
     @property
     def place(self) -> Place | None:

@@ -15,10 +15,11 @@ from streamscope.arguments import shown
 from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
-from streamscope.program.symbol import Sharing, Symbol, SymbolView, operators
+from streamscope.program.sharing import Sharing, check_update
+from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.program.view import Placing, View, Viewing, like_new
+from streamscope.program.view import Placing, View, Viewing, like_new, whole
 from streamscope.program.widening import origin_of
 from streamscope.words import a_kind
 
@@ -106,8 +107,8 @@ class Tracer:
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
     _writes: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
     """How often each variable has been written."""
-    _letting_go: defaultdict[int, list[ReferenceType[Symbol]]] = field(default_factory=partial(defaultdict, list))
-    """By variable, symbols that read it, but would not see in NumPy that it is written."""
+    _before: defaultdict[int, list[ReferenceType[Symbol]]] = field(default_factory=partial(defaultdict, list))
+    """By variable, the symbols that `before_writes` has noted."""
 
     def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True, sharing: Sharing = Sharing.ARRAY) -> Symbol:
         """Make a new variable."""
@@ -133,7 +134,7 @@ class Tracer:
         line = self.lines.here()
         where = labelled(line.where, self.label)
         sources, (spec,) = self._inferred(operator, reads, attributes, where)
-        target.check_update(operator.name, spec)
+        check_update(target, operator.name, spec)
         if not target.size:
             return target
         self._before_write(target)
@@ -192,15 +193,18 @@ class Tracer:
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def before_writes(self, variable: int, symbol: Symbol) -> None:
-        """Note a symbol that must let go of a variable before it is written, if the function still holds the symbol then."""
-        self._letting_go[variable].append(ref(symbol))
+        """Note a symbol that would not see in NumPy that a variable is written, or that does not see it here."""
+        self._before[variable].append(ref(symbol))
 
     def _before_write(self, target: object) -> None:
+        """Copy what a write must not change, and note what it makes old, as far as the function still holds it."""
         if isinstance(target, Symbol):
-            for each in self._letting_go.pop(target.id, ()):
-                symbol = each()
-                if symbol is not None:
-                    symbol.let_go()
+            for symbol in [each() for each in self._before.pop(target.id, ())]:
+                if isinstance(symbol, SymbolView):
+                    copied = self.copied(symbol)
+                    symbol.see(copied, whole(copied.spec))
+                elif symbol is not None:
+                    symbol.outdated = True
 
     def _placing(self, launch: Launch, targets: Sequence[Symbol]) -> Launch:
         """Return a launch that writes a part of a variable, of one that writes all of a variable like the part."""
