@@ -131,12 +131,26 @@ def views(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
     return x, multiply(total, third.reshape(2, 2), out=total)
 
 
+def parts(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """Readers of a whole variable before and after a part of it is written."""
+    head, tail = x[:2], x[2:]
+    first = multiply(x, x)
+    second = add(x, 1.0)
+    head += tail
+    third = multiply(x, 2.0)
+    tail *= 0.5
+    total += add(first, second)
+    total *= third
+    return x, total
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diamond": (diamond, (np.full(4, 1.5, np.float64), np.zeros(4))),
     "in-place": (in_place, (np.full(4, 1.1), np.full(4, 0.7), np.zeros(4))),
     "pipeline": (pipeline, (np.arange(4.0), np.zeros(4))),
     "chunks": (chunks, (np.arange(4.0), np.zeros(4))),
     "fan": (fan, (np.full(4, 0.1), np.ones(4))),
+    "parts": (parts, (np.array([0.7, 1.1, 1.3, 0.9]), np.ones(4))),
     "views": (views, (np.array([[0.7, 1.1], [1.3, 0.9]]), np.ones((2, 2)))),
     "braid": (braid, (np.full(4, 1.5), np.full(4, 0.5), np.full(4, 1.25))),
 }
