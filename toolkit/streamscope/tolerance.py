@@ -83,6 +83,15 @@ def steps_of_tolerance(program: Program) -> int:
     return len(_runs(program, ours)) * len(ours) if any(map(_is_rounded, specs)) else 0
 
 
+def adds_up_halves(program: Program) -> bool:
+    """Tell whether numbers of float16 are added up, or multiplied: NumPy may round each step, and kernels round the result only."""
+    return any(
+        _joined(program, operation, launch) > 1 and any(spec.dtype == np.float16 for spec in program.read_specs(launch))
+        for operation in program.operations
+        for launch in operation.launches
+    )
+
+
 def allowed_of_others(reference: Array) -> Array:
     """Return how far a result of captured code may be off."""
     return _behind_others(reference, _share(reference.dtype))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, overload
@@ -25,6 +27,19 @@ from streamscope.program.variable import Place, spec_of
 from streamscope.words import a_kind
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
+
+
+_with_arrays: ContextVar[bool] = ContextVar("streamscope_with_arrays", default=False)
+
+
+@contextmanager
+def called_with_arrays() -> Iterator[None]:
+    """Let programs be called like the functions that they were made of."""
+    token = _with_arrays.set(True)
+    try:
+        yield
+    finally:
+        _with_arrays.reset(token)
 
 
 @applies_operators
@@ -70,7 +85,7 @@ class ProgramFunction:
 
     def __call__(self, *arguments: object, **attributes: Any) -> Any:
         """Inline the function into the program that is being traced."""
-        if not is_tracing():
+        if not is_tracing() and not _with_arrays.get():
             raise ProgramError(
                 f"program {self.name!r} was called outside a program", hint=f"run it with ss.compare({self.name}, ...), or trace it first"
             )

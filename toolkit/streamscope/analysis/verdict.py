@@ -21,8 +21,9 @@ BOUND_FROM = 0.5
 """Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
 AS_RATIO_FROM = 1.5
 """From this factor on, a difference is told as a factor, below it in per cent."""
-NUMPY, PLAIN_CALL, NOTHING = "NumPy", "a plain call", "nothing"
-"""What results may have been compared with; code that was captured elsewhere computes nothing here."""
+FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
+"""What results may have been compared with: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
+captured code. Code that was captured elsewhere computes nothing here."""
 NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
 """What a reader of captured code's times must know."""
 WORTH_SAYING = 0.01
@@ -137,6 +138,8 @@ class Verdict:
     wrong : tuple of str
         Engines whose results differ by more than is allowed from those of ``checked_against``.
     checked_against : str
+    why_not_function : str
+        Why the results were compared with the traced program, and not with the function itself.
     chosen : str
         The engine that was chosen, where that was asked for.
     memory_limit : int, optional
@@ -158,6 +161,7 @@ class Verdict:
     not_checked: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     checked_against: str = ""
+    why_not_function: str = ""
     chosen: str = ""
     memory_limit: int | None = None
     beside: tuple[Beside, ...] = ()
@@ -193,7 +197,9 @@ class Verdict:
         if not self.wrong:
             return ""
         told = f"they differ from those of {self.checked_against} by more than is allowed"
-        return f"RESULTS ARE WRONG under {', '.join(self.wrong)}: {told}."
+        everywhere = self.checked_against == FUNCTION and len(self.wrong) > len(self.changes)
+        traced = ". Under every engine, so the traced program does something else than the function" if everywhere else ""
+        return f"RESULTS ARE WRONG under {', '.join(self.wrong)}: {told}{traced}."
 
     @property
     def proviso(self) -> str:
@@ -275,17 +281,30 @@ class Verdict:
 
     @property
     def unchecked(self) -> str:
-        """Which results could not be checked; empty where all were."""
+        """Which results could not be checked, and what the others were compared with; empty where nobody said."""
         if self.checked_against == NOTHING:
             return "Results were not checked: the code was captured elsewhere, and computes nothing here."
         if self.checked is False and self.checked_against == PLAIN_CALL:
             return "Results were not checked: the function returns none."
         if self.checked is False:
             return "Results were not checked: an operation has no NumPy reference, or is stateful."
-        if not self.not_checked:
+        told = [] if self.wrong else [self._checked]
+        if self.not_checked:
+            depend = "depend" if len(self.not_checked) > 1 else "depends"
+            told.append(
+                f"Not checked: {listed(self.not_checked)}, which {depend} on an operation that has no NumPy reference, or is stateful."
+            )
+        return " ".join(filter(None, told))
+
+    @property
+    def _checked(self) -> str:
+        """What the results are right by."""
+        if self.checked and self.checked_against == FUNCTION:
+            return "Results are those of the plain function."
+        if not self.checked or self.checked_against != NUMPY:
             return ""
-        depend = "depend" if len(self.not_checked) > 1 else "depends"
-        return f"Not checked: {listed(self.not_checked)}, which {depend} on an operation that has no NumPy reference, or is stateful."
+        why = f" (the function itself {self.why_not_function})" if self.why_not_function else ""
+        return f"Results are those of the traced program in NumPy{why}."
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:

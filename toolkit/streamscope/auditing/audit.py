@@ -16,6 +16,7 @@ from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
+from streamscope.auditing.function_findings import function_findings
 from streamscope.auditing.probes import random_values
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
@@ -71,6 +72,8 @@ class Audit(display.Shown):
         Whether operators were run to see what they touch.
     replay_ns : float, optional
         How long a replay of captured code was measured to take, in ns, in the order of the capture; None where that is not known.
+    compared : str
+        Whether the traced program does what the function itself does, in words; empty where the function or its inputs are not known.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class Audit(display.Shown):
     planned_ns: float
     touches: bool = True
     replay_ns: float | None = None
+    compared: str = ""
 
     @property
     def ok(self) -> bool:
@@ -162,8 +166,9 @@ class Audit(display.Shown):
 
     @property
     def not_seen(self) -> str:
-        """What the audit did not see, in words."""
-        return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
+        """Whether the function itself was compared, and what the audit did not see, in words."""
+        unseen = CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
+        return f"{self.compared} {unseen}".lstrip()
 
     def __str__(self) -> str:
         lines = [self.headline, self.circumstances]
@@ -201,6 +206,9 @@ def audit(
     Nothing is launched, but for replays of live captured code, which are timed. References and host functions are called in NumPy, several
     times: with the program's values, with random ones up to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn
     that off with ``touches=False`` where a host function must not be called (it prints, or sends something).
+
+    The function itself is called, too, with copies of the inputs as NumPy arrays: the traced program must do what it does.
+    ``touches=False`` turns that off as well.
 
     A read is needless if none of these values changed the results, nor arrays of one value, nor the values of another argument. The audit
     looks for such reads in your own operators and host functions. Streamscope's own are known to be needed.
@@ -270,19 +278,32 @@ def audit(
         dependencies = Dependencies.of(chosen.program)
         order = serialisation(chosen, dependencies, expected)
         causes = list(order_findings(chosen.program, expected, order))
+        other, compared = _compared(program, inputs, attributes) if touches else ([], "")
         said_by_capture = any(finding.kind is Kind.FALSE_SERIALISATION for finding in causes)
         found = [
             *capture_findings(chosen),
             *issue_findings(chosen, dependencies),
             *race_findings(chosen),
             *(touch_findings(chosen.program, arrays, said) if touches else ()),
+            *other,
             *redundancy_findings(chosen),
             *(() if said_by_capture else serialisation_findings(chosen, order)),
             *causes,
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     replay_us = program.capture_us if isinstance(program, CapturedProgram) else None
-    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, None if replay_us is None else 1e3 * replay_us)
+    replay_ns = None if replay_us is None else 1e3 * replay_us
+    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, replay_ns, compared)
+
+
+def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:
+    """Compare the traced program with the function, where there is one; what a reference raises is among other findings."""
+    if not isinstance(program, ProgramFunction):
+        return [], ""
+    try:
+        return function_findings(program, inputs, attributes)
+    except Exception:  # noqa: BLE001 — references and host functions are the user's code
+        return [], ""
 
 
 def _plan(

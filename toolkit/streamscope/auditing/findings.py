@@ -52,6 +52,8 @@ class Kind(Enum):
     """An operator gives different results for the same arguments, so it reads something that it does not declare."""
     NEEDLESS_READ = "declared but not needed"
     """No change of a variable that a user declared as read changes the results: of a host function or an operator of their own."""
+    OTHER_FUNCTION = "not what the function does"
+    """The traced program has other results than the function itself has for the same arrays in NumPy."""
     UNCHECKED = "not checked"
     """What the audit could not see."""
 

@@ -218,6 +218,7 @@ def comparison_of(
         choice=choice,
         settings=settings or {},
         checked_against=case.checked_against,
+        why_not_function=case.why_not_function,
         not_checked=case.unchecked,
         capture=None if case.facts is None else case.facts(),
     )

@@ -112,7 +112,10 @@ class Comparison(Mapping[str, Run], display.Shown):
     settings : mapping of str to int
         What the program was made with, where that is known: the settings of a workload.
     checked_against : str
-        What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
+        What the results were compared with: ``"the plain function"``, which is your function called with NumPy arrays; ``"NumPy"``, which
+        is the traced program run in NumPy; or ``"a plain call"`` of captured code.
+    why_not_function : str
+        Why the results were compared with the traced program only: what your function does; empty where they were compared with it.
     not_checked : tuple of str
         Outputs that could not be compared with anything, where others were.
     capture : CaptureFacts, optional
@@ -137,6 +140,7 @@ class Comparison(Mapping[str, Run], display.Shown):
         choice: Choice | None = None,
         settings: Mapping[str, int] | None = None,
         checked_against: str = NUMPY,
+        why_not_function: str = "",
         not_checked: Sequence[str] = (),
         capture: CaptureFacts | None = None,
     ) -> None:
@@ -145,6 +149,7 @@ class Comparison(Mapping[str, Run], display.Shown):
         self.choice = choice
         self.settings = dict(settings or {})
         self.checked_against = checked_against
+        self.why_not_function = why_not_function
         self.not_checked = tuple(not_checked)
         self.capture = capture
         self._runs = {run.engine: run for run in runs}
@@ -190,6 +195,7 @@ class Comparison(Mapping[str, Run], display.Shown):
             not_checked=self.not_checked,
             wrong=tuple(run.engine for run in checked if not run.correct),
             checked_against=self.checked_against,
+            why_not_function=self.why_not_function,
         )
         if self.choice is None:
             return found
@@ -233,6 +239,8 @@ class Comparison(Mapping[str, Run], display.Shown):
         device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
         content["checked_against"] = self.checked_against
+        if self.why_not_function:
+            content["why_not_function"] = self.why_not_function
         if self.not_checked:
             content["not_checked"] = self.not_checked
         if self.capture is not None:
@@ -400,7 +408,8 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         content = checked_content(parsed(text))
         workload, settings, stored, engines = content["workload"], content["settings"], content["device"], content["engines"]
         against, missed, traces = content["checked_against"], content.get("not_checked", []), content[TRACES]
-        check_kinds("comparison", _DESCRIBED, workload, settings, against, missed, traces, stored, engines, error=TraceError)
+        why_not = content.get("why_not_function", "")
+        check_kinds("comparison", _DESCRIBED, workload, settings, against, why_not, missed, traces, stored, engines, error=TraceError)
         device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
         measured = {engine: _measured(content, engine) for engine in engines}
         for engine in measured:
@@ -413,7 +422,15 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
     runs = [Run(engine, *numbers, read_trace(path, engine, traces[engine], device)) for engine, numbers in measured.items()]
     return Comparison(
-        workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed, capture=capture
+        workload,
+        device,
+        runs,
+        choice=choice,
+        settings=settings,
+        checked_against=against,
+        why_not_function=why_not,
+        not_checked=missed,
+        capture=capture,
     )
 
 
@@ -428,6 +445,7 @@ _DESCRIBED: Kinds = {
     "workload": TEXT,
     "settings": COUNTS,
     "checked_against": TEXT,
+    "why_not_function": TEXT,
     "not_checked": (lambda value: isinstance(value, list) and is_tuple_of_texts(tuple(value)), "a list of texts"),
     "traces": VERSIONS,
     "device": (lambda value: isinstance(value, dict), "a mapping"),

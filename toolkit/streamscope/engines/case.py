@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streamscope.analysis.verdict import NOTHING, NUMPY, PLAIN_CALL
+from streamscope.analysis.verdict import FUNCTION, NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
+from streamscope.engines.plain_call import Answer, PlainFunction
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import MemoryWarning, ProgramError
 from streamscope.interrupts import deferred, let_through
@@ -71,6 +72,10 @@ class Case:
     """The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected."""
     facts: Callable[[], CaptureFacts] | None = None
     """What is known of captured code beside its times."""
+    function: PlainFunction | None = None
+    """What was traced, where results are to be checked; `with_reference` compares its results with those of the program."""
+    answer: Answer | None = None
+    """What came of that."""
 
     @classmethod
     def of(
@@ -98,7 +103,9 @@ class Case:
         plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
-        return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+        if not checked or not known_part(plain).outputs:
+            return cls(program, arrays, None)
+        return cls(program, arrays, None, plain=plain, function=PlainFunction(function.function, tuple(inputs), attributes or {}))
 
     def keeping(self) -> AbstractContextManager[None]:
         """Run a block, and leave what captured code changes as it was before: a model may have been trained since it was captured."""
@@ -109,7 +116,14 @@ class Case:
         """What the results are compared with, as a reader finds it."""
         if self.captured is not None:
             return PLAIN_CALL
-        return NOTHING if self.program.captured else NUMPY
+        if self.program.captured:
+            return NOTHING
+        return FUNCTION if self.answer is not None and not self.answer.why_not else NUMPY
+
+    @property
+    def why_not_function(self) -> str:
+        """Why the results are not compared with those of the function itself: a sentence without its subject; empty where they are."""
+        return "" if self.answer is None else self.answer.why_not
 
     def host_bytes(self, device: Device, engines: int) -> int:
         """Return about how much of this machine's memory it takes to check the case and to run it under so many engines.
@@ -140,10 +154,13 @@ class Case:
         if self.plain is None:
             return 0
         known = known_part(self.plain)
-        return len(known.operations) + steps_of_tolerance(known)
+        return len(known.operations) + steps_of_tolerance(known) + (self.function is not None)
 
     def with_reference(self, steps: Steps | None = None) -> Case:
-        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation."""
+        """Return the case with what is expected, and how far results may be from that; ``steps`` is told of each operation.
+
+        Expected is what the program computes in NumPy or, where the function itself computes something else, that.
+        """
         if self.plain is None:
             return self
         known, said = known_part(self.plain), steps or Steps(silent, self.reference_steps)
@@ -153,9 +170,15 @@ class Case:
         if again:
             said.begin("tolerances", again)
         limits = allowed_errors(known, self.inputs, results, lambda operation: said.part(operation.name))
-        expected, allowed = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, limits))
-        outputs = self.plain.outputs
-        return replace(self, expected=[*map(expected.get, outputs)], allowed=[*map(allowed.get, outputs)], plain=None)
+        by_variable = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, limits))
+        expected, allowed = ([*map(arrays.get, self.plain.outputs)] for arrays in by_variable)
+        answer = None
+        if self.function is not None:
+            said.begin("plain function")
+            answer = self.function.judged(self.function.results(self.plain), self.plain, expected, allowed)
+            if answer.results:
+                expected = [None if right is None else found for right, found in zip(expected, answer.results, strict=True)]
+        return replace(self, expected=expected, allowed=allowed, plain=None, function=None, answer=answer)
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -246,7 +269,11 @@ def largest_error(
     worst = (0.0, 0.0)
     used = -1.0
     for output, reference, limit in zip(outputs, expected, limits, strict=True):
-        if reference is None or limit is None or reference.size == 0:
+        if reference is None or limit is None:
+            continue
+        if (output.shape, output.dtype) != (reference.shape, reference.dtype):  # Only a plain call has others.
+            return float("inf"), 0.0
+        if reference.size == 0:
             continue
         error, most = absolute_errors(output, reference), np.broadcast_to(limit, reference.shape)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -1,0 +1,161 @@
+"""`.correct` means "as your function": it is called with NumPy arrays, beside the traced program, and the result says which was checked."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.analysis.verdict import FUNCTION, NUMPY
+
+X = np.arange(1.0, 7.0)
+HALVES = np.ones((5000, 2), np.float16)
+
+
+def compared(function, *inputs, **options):
+    return ss.compare(function, *inputs, engines="sync,graph", device="simulated", progress=False, **options)
+
+
+def told(runs):
+    return runs.checked_against, runs.why_not_function, {run.correct for run in runs.values()}
+
+
+def raising(x):
+    if isinstance(x, np.ndarray):
+        raise KeyError("no")
+    return x * 1
+
+
+def raising_later(x, calls=[]):  # noqa: B006 — kept from call to call
+    if isinstance(x, np.ndarray):
+        calls.append(x)
+        if len(calls) > 1:
+            raise KeyError("no")
+        return x * 2
+    return x * 1
+
+
+@ss.program
+def a_program(x):
+    x += 1
+    return x * 2
+
+
+@ss.host_function
+def on_the_host(x):
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "why_not"),
+    [
+        (lambda x: ss.ops.relu(x) + 1, [X], "uses operators of Streamscope"),
+        (lambda x: x @ ss.ops.softmax(x), [X], "uses operators of Streamscope"),
+        (on_the_host, [X], "uses operators of Streamscope"),
+        (ss.program(ss.program(lambda x: x + 1)), [X], ""),
+        (lambda x: a_program(x) + 1, [X], ""),
+        (lambda x: x * random.random(), [X], "returns other results when it is called again"),
+        (raising, [X], "raises \"KeyError: 'no'\" for NumPy arrays"),
+        (raising_later, [X], "raises \"KeyError: 'no'\" when it is called again"),
+        (lambda x: (x, x + 1) if isinstance(x, np.ndarray) else x * 2, [X], "returns 2 arrays for NumPy arrays, and 1 in a program"),
+        (
+            lambda x: (x * 1e30).astype("int8"),
+            [X],
+            "makes whole numbers of floating-point ones that are out of range, which NumPy leaves open",
+        ),
+        (lambda x: np.sum(x, axis=0), [HALVES], "adds up numbers of float16, which NumPy rounds one by one"),
+        (lambda x, y: x @ y, [np.zeros((600, 600), "float16")] * 2, "multiplies matrices of float16, which takes NumPy long"),
+    ],
+)
+def test_a_function_that_says_nothing_is_left_alone_and_why_is_said(function, inputs, why_not):
+    runs = compared(function, *inputs)
+    assert told(runs) == (NUMPY if why_not else FUNCTION, why_not, {True})
+    ending = f"traced program in NumPy (the function itself {why_not})." if why_not else "Results are those of the plain function."
+    assert runs.verdict.endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("function", "off"),
+    [
+        (lambda x: x * (2 if isinstance(x, np.ndarray) else 3), 6.0),
+        (lambda x: x.astype("float32" if isinstance(x, np.ndarray) else "float64"), np.inf),
+        (lambda x: x[None] * 1 if isinstance(x, np.ndarray) else x * 1, np.inf),
+        (lambda x: x[:0] if isinstance(x, np.ndarray) else x[:0].astype("int8"), np.inf),
+    ],
+)
+def test_a_program_that_does_something_else_than_its_function_is_wrong(function, off):
+    runs = compared(function, X)
+    assert told(runs) == (FUNCTION, "", {False})
+    assert {run.max_abs_error for run in runs.values()} == {off}
+    assert runs.verdict.startswith(
+        "RESULTS ARE WRONG under sync, graph: they differ from those of the plain function by more than is allowed. "
+        "Under every engine, so the traced program does something else than the function. "
+    )
+    assert "Results are" not in runs.verdict
+
+
+def test_what_was_checked_is_saved_and_read_back():
+    for function in (lambda x: x + 1, ss.ops.relu):
+        runs = compared(function, X)
+        again = ss.load_comparison(runs.save("kept"))
+        assert told(again) == told(runs)
+        assert again.to_json() == runs.to_json()
+        assert again.to_json()["checked_against"] == runs.checked_against
+        assert again.to_json().get("why_not_function", "") == runs.why_not_function
+
+
+def test_the_function_is_called_once_more_with_arrays_that_nobody_else_has():
+    called = []
+
+    def function(x, y, scale=1, gradient=False):
+        if isinstance(x, np.ndarray):
+            called.append((x, y, scale, gradient))
+        x += scale
+        return [x, None, y * 2]
+
+    x, y = X.copy(), np.float64(3)
+    assert told(compared(function, x, y, scale=4, gradient=True)) == (FUNCTION, "", {True})
+    (given,) = called
+    assert given[0] is not x
+    assert given[1:] == (3.0, 4, True)
+    assert isinstance(given[1], np.float64)
+    np.testing.assert_array_equal(x, X)
+
+
+def test_fused_programs_and_choices_are_checked_too():
+    @ss.program(fuse=True)
+    def function(x):
+        x *= 2
+        return x * x - x
+
+    assert told(compared(function, X)) == (FUNCTION, "", {True})
+    assert ss.best(function, X, device="simulated", progress=False).engine
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "found"),
+    [
+        (lambda x: x[1:] + 1, "The plain function has the results of the traced program. ", 0),
+        (ss.program(lambda x: x + 1, fuse=True), "The plain function has the results of the traced program. ", 0),
+        (ss.ops.relu, "The traced program was not compared with the function itself, which uses operators of Streamscope. ", 0),
+        (
+            lambda x: (x - 1, x * (2 if isinstance(x, np.ndarray) else 3)),
+            "The plain function has other results than the traced program. ",
+            1,
+        ),
+    ],
+)
+def test_an_audit_compares_with_the_function_too(function, said, found):
+    audit = ss.audit(function, X, device="simulated", progress=False)
+    errors = audit.of("not what the function does")
+    assert audit.not_seen.startswith(said)
+    assert len(errors) == found
+    assert audit.ok == (not found)
+    for error in errors:
+        assert [variable.name for variable in error.variables] == ["multiply_1"]
+        assert [operation.name for operation in error.operations] == ["multiply"]
+    apart = ss.audit(function, X, device="simulated", progress=False, touches=False)
+    assert apart.compared == ""
+    assert not apart.of("not what the function does")

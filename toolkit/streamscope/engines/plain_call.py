@@ -1,0 +1,124 @@
+"""A plain call: the user's function, called once with NumPy arrays, shows whether the traced program means what the function does.
+
+Nobody else would find out: every engine runs the program, and so does the reference. Functions that cannot be called like that, for example
+since they apply operators of `streamscope.ops`, are left alone, and the answer says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from streamscope.arguments import shown
+from streamscope.errors import ProgramError, described
+from streamscope.program.launch import Array
+from streamscope.program.operation import Program
+from streamscope.program.variable import host_array
+from streamscope.tolerance import absolute_errors, adds_up_halves
+from streamscope.tracing import called_with_arrays
+from streamscope.words import counted
+
+MOST_HALF_FLOPS = 2**28
+"""NumPy multiplies matrices of float16 without a library, at about this rate: it takes a second."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plain call says of the results of a program."""
+
+    results: tuple[Array, ...] = ()
+    """Those of the function, where they differ from the program's."""
+    why_not: str = ""
+    """Why it says nothing: a sentence without its subject, the function."""
+
+
+@dataclass(frozen=True)
+class PlainFunction:
+    """A function with the arguments that it was traced for."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    attributes: Mapping[str, Any]
+
+    def __call__(self, *, invalid: Literal["ignore", "warn"] = "ignore") -> tuple[Array, ...]:
+        """Call it with copies of its inputs, whose memory nobody else has, and return its results.
+
+        ``invalid``: what NumPy does about conversions of numbers that are out of range.
+        """
+        # NumPy's own numbers are no arrays without axes: nobody can write to them.
+        copies = [value if isinstance(value, np.generic) else np.array(host_array(value), order="C") for value in self.inputs]
+        with called_with_arrays(), np.errstate(all="ignore", invalid=invalid):
+            result = self.function(*copies, **self.attributes)
+        return tuple(np.array(one) for one in (result if isinstance(result, tuple | list) else [result]) if one is not None)
+
+    def results(self, program: Program) -> tuple[Array, ...] | Answer:
+        """Return what the function returns or, if it cannot be called, why; ``program`` is what it was traced to."""
+        if _half_flops(program) > MOST_HALF_FLOPS:
+            return Answer(why_not="multiplies matrices of float16, which takes NumPy long")
+        try:
+            return self()
+        except ProgramError:
+            return Answer(why_not="uses operators of Streamscope")
+        except Exception as error:  # noqa: BLE001 — the user's code, which was written for variables of a program
+            return Answer(why_not=f"raises {shown(described(error))} for NumPy arrays")
+
+    def judged(
+        self, found: tuple[Array, ...] | Answer, program: Program, results: Sequence[Array | None], allowed: Sequence[Array | None]
+    ) -> Answer:
+        """Return whether what the function returned is what the program computes; None is a result that is not known.
+
+        Where they differ, the function is called once more: one that returns something else then says nothing.
+        """
+        if isinstance(found, Answer):
+            return found
+        if same(found, results, allowed):
+            return Answer()
+        try:
+            again, casts = self._again()
+        except Exception as error:  # noqa: BLE001 — as above
+            return Answer(why_not=f"raises {shown(described(error))} when it is called again")
+        if not _equal(found, again):
+            return Answer(why_not="returns other results when it is called again")
+        if casts:
+            return Answer(why_not="makes whole numbers of floating-point ones that are out of range, which NumPy leaves open")
+        if adds_up_halves(program):
+            return Answer(why_not="adds up numbers of float16, which NumPy rounds one by one")
+        if len(found) != len(results):
+            return Answer(why_not=f"returns {counted(len(found), 'array')} for NumPy arrays, and {len(results)} in a program")
+        return Answer(found)
+
+    def _again(self) -> tuple[tuple[Array, ...], bool]:
+        """Return what a further call returns, and whether it converts numbers that are out of range."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            again = self(invalid="warn")
+        return again, any("in cast" in str(each.message) for each in caught)
+
+
+def same(found: Sequence[Array], results: Sequence[Array | None], allowed: Sequence[Array | None]) -> bool:
+    """Tell whether a function's results are a program's: of the same shapes and dtypes, and as near as rounding explains."""
+    return len(found) == len(results) and all(
+        right is None
+        or most is None
+        or (one.shape == right.shape and one.dtype == right.dtype and bool(np.all(absolute_errors(one, right) <= most)))
+        for one, right, most in zip(found, results, allowed, strict=True)
+    )
+
+
+def _equal(one: Sequence[Array], other: Sequence[Array]) -> bool:
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in zip(one, other, strict=True)
+    )
+
+
+def _half_flops(program: Program) -> int:
+    """Return how many operations libraries take for matrices of float16."""
+    return sum(
+        launch.cost.flops
+        for launch in program.launches()
+        if launch.library and any(program.variables[variable].spec.dtype == np.float16 for variable in launch.reads)
+    )
