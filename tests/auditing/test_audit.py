@@ -43,12 +43,12 @@ def broken():
 def test_a_program_function_a_program_and_a_plan_are_the_same_to_it(engine):
     plan = PLANNERS[engine](crossed.trace(X, X), SimulatedDevice().estimate_ns)
     texts = {
-        str(ss.audit(crossed, X, X, engine=engine)),
+        str(replace(ss.audit(crossed, X, X, engine=engine), compared="")),  # Of a program, the function is not known.
         str(ss.audit(crossed.trace(X, X), X, X, engine=engine)),
         str(ss.audit(crossed.trace(X, X), engine=engine)),
         str(ss.audit(plan, X, X)),
         str(ss.audit(plan)),
-        str(ss.audit(crossed, X, X, plan=plan)),
+        str(replace(ss.audit(crossed, X, X, plan=plan), compared="")),
     }
     assert len(texts) == 1
     assert ss.audit(plan).ok

@@ -19,7 +19,7 @@ OPERATORS = [
     getattr(operator, f"i{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 ] + [operator.iand, operator.ior]
-DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int64", "bool"]
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int64", "uint64", "bool"]
 
 
 def traced(function, *arrays, fuse=False):

@@ -282,7 +282,7 @@ def audit_html(audit: Audit) -> Html:
         fill('<p style="margin:0 0 10px 0;color:#808080">{}</p>', audit.circumstances),
         fill('<ul style="list-style:none;margin:0;padding:0">{}</ul>', [_finding(finding) for finding in audit.findings[:SHOWN]]),
         fill("<p>… and {:,} more in <code>.findings</code></p>", more) if more > 0 else "",
-        fill('<p style="margin:0;color:#808080;font-size:12px">{}</p>', audit.not_seen),
+        *(fill('<p style="margin:0;color:#808080;font-size:12px">{}</p>', told) for told in (audit.compared, audit.not_seen) if told),
     )
 
 

@@ -166,9 +166,8 @@ class Audit(display.Shown):
 
     @property
     def not_seen(self) -> str:
-        """Whether the function itself was compared, and what the audit did not see, in words."""
-        unseen = CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
-        return f"{self.compared} {unseen}".lstrip()
+        """What the audit did not see, in words."""
+        return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
 
     def __str__(self) -> str:
         lines = [self.headline, self.circumstances]
@@ -179,7 +178,9 @@ class Audit(display.Shown):
             lines += wrapped(f"→ {finding.advice}", WIDTH, first="    ", then="      ")
         if len(self.findings) > SHOWN:
             lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
-        return "\n".join([*lines, "", *wrapped(self.not_seen, WIDTH)])
+        for told in filter(None, (self.compared, self.not_seen)):
+            lines += ["", *wrapped(told, WIDTH)]
+        return "\n".join(lines)
 
     __repr__ = __str__
 

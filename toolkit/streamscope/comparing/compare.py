@@ -57,6 +57,9 @@ def compare(
     All engines are prepared first (memory, packed arguments, captured graphs); then they take turns, in an order that is shuffled for
     each repeat, so that drifts meet all alike. The repeats run without recording. Then each engine is recorded.
 
+    Results are checked against the function itself, which is called once with copies of the inputs as NumPy arrays. Where that is not
+    possible, since the function uses `ss.ops`, they are checked against the traced program in NumPy. The verdict says which.
+
     Parameters
     ----------
     program : callable, ProgramFunction or CapturedProgram

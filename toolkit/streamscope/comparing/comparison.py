@@ -77,7 +77,7 @@ class Run:
 
     @property
     def correct(self) -> bool:
-        """Whether the results equal the reference within the tolerance; true where there is none to compare with."""
+        """Whether the results are those of `Comparison.checked_against` within the tolerance; true where nothing was compared."""
         return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
 
     if not TYPE_CHECKING:
