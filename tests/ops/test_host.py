@@ -41,6 +41,28 @@ def test_arguments_that_the_function_does_not_take(evaluate):
         evaluate(lambda a, b: ss.ops.to_device(twice(a, b)), X, X)
 
 
+def scaled(values, scale=2.0, *, shift=0.0):
+    return values * scale + shift
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": 3.0}, {"scale": 3.0, "shift": 1.0}])
+def test_what_is_given_by_name_is_passed_on(evaluate, options):
+    by_name = ss.host_function(scaled)
+    np.testing.assert_array_equal(evaluate(lambda x: by_name(x, **options), X), scaled(X, **options))
+    with ss.Engine("async", device="simulated") as engine:
+        np.testing.assert_array_equal(engine.run(ss.program(lambda x: by_name(x, **options)), X), scaled(X, **options))
+    audit = ss.audit(lambda x: by_name(by_name(x, **options), scale=1.0), X, device="simulated", progress=False)
+    assert audit.findings == ()
+
+
+def test_what_is_given_by_name_and_is_not_taken(evaluate):
+    by_name = ss.host_function(scaled)
+    with pytest.raises(ProgramError, match=r"scaled cannot take 1 arguments, size=: got an unexpected keyword.* at test_host\.py:\d+"):
+        evaluate(lambda x: by_name(x, size=3), X)
+    with pytest.raises(ProgramError, match=r"scaled was given the variable 'y' by name, scale=.*by position"):
+        evaluate(lambda x, y: by_name(x, scale=y), X, X)
+
+
 def test_a_built_in_function_that_tells_no_arguments(evaluate):
     negative = ss.host_function(np.negative)
     np.testing.assert_array_equal(evaluate(negative, X), -X)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -112,6 +113,8 @@ def _identity(function: Any) -> Hashable:
         return function.views, _identity(function.function)
     if isinstance(function, Placing):
         return function.view, function.spec.shape, _identity(function.function)
+    if isinstance(function, partial):
+        return _identity(function.func), tuple((name, _hashable(value)) for name, value in function.keywords.items())
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or hasattr(function, "__self__"):
         return id(function)

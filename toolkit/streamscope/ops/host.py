@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any, cast, overload
 
@@ -104,7 +105,8 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     Parameters
     ----------
     function : callable
-        ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments.
+        ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments. What you give by name when you apply it,
+        numbers or options, is passed on.
     results : sequence of (shape, dtype), optional
         What it returns. By default one array like the first argument.
     duration_us : float
@@ -134,7 +136,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
         name = getattr(function, "__name__", "host_function")
 
         def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
-            _check_arguments(name, function, len(specs))
+            _check_arguments(name, function, len(specs), attributes)
             if specs_of_results is not None:
                 return specs_of_results
             if not specs:
@@ -142,7 +144,9 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
             return [specs[0]]
 
         def build(application: Application) -> HostCall:
-            return HostCall(application.operation, name, application.reads, application.writes, function, duration_ns)
+            attributes = application.attributes
+            called = partial(function, **attributes) if attributes else function
+            return HostCall(application.operation, name, application.reads, application.writes, called, duration_ns)
 
         return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True, reads_view=any_view)
 
@@ -176,12 +180,17 @@ def _declared(results: object) -> list[ArraySpec] | None:
     return [declared_spec(each, f"ss.host_function: results= has {shown(each)}") for each in results]
 
 
-def _check_arguments(name: str, function: Callable[..., Any], count: int) -> None:
+def _check_arguments(name: str, function: Callable[..., Any], count: int, attributes: Attributes) -> None:
+    for attribute, value in attributes.items():
+        if isinstance(value, Symbol):
+            hint = "give variables by position; an argument by name is a number or an option"
+            raise ProgramError(f"{name} was given the variable {value.name!r} by name, {attribute}=", hint=hint)
     try:
         signature = inspect.signature(function)
     except ValueError:  # a built-in one says nothing
         return
     try:
-        signature.bind(*range(count))
+        signature.bind(*range(count), **attributes)
     except TypeError as error:
-        raise ProgramError(f"{name} cannot take {count} arguments: {error}") from None
+        named = "".join(f", {attribute}=" for attribute in attributes)
+        raise ProgramError(f"{name} cannot take {count} arguments{named}: {error}") from None

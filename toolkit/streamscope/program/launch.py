@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -228,7 +228,6 @@ class HostCall(_WithFunctions):
     """``function(*arrays of reads) -> array or tuple of arrays``, copied into the variables it writes."""
     duration_ns: float
     """How long it takes on the simulated device; a real run takes what it takes."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
     where: str = ""
     """The user's line that applied it, as `Operation.where`, and its label."""
 
