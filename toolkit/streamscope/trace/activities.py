@@ -20,7 +20,7 @@ FAR_NS = 2**61
 ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
 _BITS = 40
 """A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
-_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
+_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1, "process": -1}
 
 
 class Names:
@@ -69,9 +69,13 @@ class Activities:
     """int64: as in `SpanTable`."""
     gpu: npt.NDArray[Any] = field(default_factory=_none)
     """int64: number of the GPU; -1 for the host."""
+    process: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: number of the process that called, or that launched what ran on the device; -1 where it is not known."""
     names: tuple[str, ...] = ()
     places: Mapping[int, str] = field(default_factory=dict)
     """Texts for numbers of threads and streams that are not numbers in the file."""
+    processes: Mapping[int, str] = field(default_factory=dict)
+    """Texts for numbers of processes."""
 
     def __post_init__(self) -> None:
         for column, missing in _OPTIONAL.items():
@@ -92,12 +96,12 @@ class Activities:
         return np.isin(self.kind, list(map(int, kinds)))
 
 
-_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places"))
+_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places", "processes"))
 
 
 def joined(parts: Sequence[Activities]) -> Activities:
     """Return several activities, which have the same names, as one."""
-    columns = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
+    columns: dict[str, Any] = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
     return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
 
 

@@ -108,7 +108,7 @@ def foreign_trace(
         zero_ns = int(found.start_ns[calls if calls.any() else slice(None)].min())
     if len(profiler):
         said += _profiler_notes(found, *profiler)
-    found = found.rows(_order(found.start_ns, found.end_ns))
+    found = _threads_apart(found.rows(_order(found.start_ns, found.end_ns)))
     lane, lanes = _lanes(found, said)
     name, symbol, names = _named(found, said, symbols=symbols)
     count = len(found)
@@ -171,7 +171,7 @@ def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> 
 
 
 def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:
-    """Leave out the work of other GPUs, and the calls that launched it."""
+    """Leave out the work of other GPUs, the calls that launched it, and processes that worked on other GPUs alone."""
     gpu = busiest_gpu(found, wanted)
     on_device = found.is_kind(ON_DEVICE)
     others = on_device & (found.gpu != gpu)
@@ -183,8 +183,16 @@ def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activ
     launches = np.isin(found.correlation, theirs) & found.is_kind(HOST_KINDS - {SpanKind.RANGE})
     it = "it" if others.sum() == 1 else "them"
     calls = f", and {counted(int(launches.sum()), 'call')} that launched {it}" if launches.any() else ""
+    elsewhere = ~on_device & ~launches & np.isin(found.process, _elsewhere(found.process[on_device & ~others], found.process[others]))
+    if elsewhere.any():
+        calls += f", and {counted(int(elsewhere.sum()), 'call or range', 'calls and ranges')} of processes on other GPUs"
     said.append(f"only GPU {gpu}; left out: {counted(int(others.sum()), 'device span')} of {which}{calls} (gpu= chooses another)")
-    return found.rows(~others & ~launches)
+    return found.rows(~others & ~launches & ~elsewhere)
+
+
+def _elsewhere(ours: IntArray, theirs: IntArray) -> IntArray:
+    """Return the processes that worked on other GPUs alone; none where it is not known which one worked on ours."""
+    return np.setdiff1d(theirs, np.append(ours, -1)) if len(ours) and ours.min() >= 0 else theirs[:0]
 
 
 def _launching(found: Activities, said: list[str]) -> Activities:
@@ -227,6 +235,26 @@ def _few_enough(found: Activities, said: list[str]) -> Activities:
         said.append(f"left out: {shortest}, since a trace may have {MOST_FOREIGN_SPANS:,} spans")
         found = found.rows(np.delete(np.arange(len(found)), dropped))
     return found
+
+
+def _threads_apart(found: Activities) -> Activities:
+    """Give threads of several processes that have one number a place each, which says whose it is."""
+    rows = np.flatnonzero(found.is_kind(HOST_KINDS) & (found.process >= 0))
+    processes, process = distinct(found.process[rows])
+    places, place = distinct(found.place[rows])
+    pairs, pair = distinct(place * max(1, len(processes)) + process)
+    if len(pairs) == len(places):
+        return found
+    texts, numbers = dict(found.places), places[pairs // len(processes)]
+    shared = np.bincount(pairs // len(processes), minlength=len(places)) > 1
+    free = min([-2, *texts]) - 1
+    for at in np.flatnonzero(shared[pairs // len(processes)])[::-1].tolist():  # Lanes are in the order of the numbers.
+        owner, thread = int(processes[pairs[at] % len(processes)]), int(numbers[at])
+        texts[free] = f"{texts.get(thread, thread)} (process {found.processes.get(owner, owner)})"
+        numbers[at], free = free, free - 1
+    where = found.place.copy()
+    where[rows] = numbers[pair]
+    return replace(found, place=where, places=texts)
 
 
 def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...]]:

@@ -105,7 +105,7 @@ def _in_order_of_streams(found: Activities, said: list[str]) -> Activities:
     Nodes of a graph are left alone: they run side by side, whatever stream the graph is on.
     """
     rows = np.flatnonzero(found.is_kind(DEVICE_KINDS) & (found.graph_node < 0) & (found.correlation >= 0))
-    owners = (found.place, found.gpu)
+    owners = (found.place, found.gpu, found.process)
     order = rows[np.lexsort((found.start_ns[rows], *(owner[rows] for owner in owners)))]
     bounds = np.flatnonzero(np.any([np.diff(owner[order]) != 0 for owner in owners], axis=0)) + 1
     wrong = list[tuple[int, int]]()

@@ -6,6 +6,7 @@ the same once more, and are not looked at. Files of ROCm have the same categorie
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_own import OwnSpans
+from streamscope.trace.kineto_ranks import by_process
 from streamscope.trace.kineto_values import products, times_ns, whole_numbers
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
 from streamscope.trace.stored import DamagedError
@@ -107,6 +109,7 @@ class _ForeignSpans:
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
         self._places: dict[int, str] = {}
+        self._pids: dict[str, int] = {}
         self._parts: list[Activities] = []
         self._lost = Counter[str]()
         self._profiler: list[npt.NDArray[np.int64]] = [np.zeros((2, 0), np.int64)]
@@ -135,15 +138,20 @@ class _ForeignSpans:
             raise self._no_work()
         self._parts[-1].names = tuple(self._names)
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
-        found = recorded(self._joined(), notes, _unknown_ns(beside))
+        told = by_process(recorded(self._joined(), notes, _unknown_ns(beside)), tuple(self._pids))
+        found = told.found
+        notes += told.notes
         gpu = busiest_gpu(found, gpu)
         found.places = {**found.places, **self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])}
-        waited = self._said(_STREAM_SYNC)
-        name_waits(found, waited["correlation"], waited["stream"])
-        hip = any(name.startswith("hip") for name in self._names)
+        waits = None
+        if not told.several:  # Else correlations of the file say nothing by themselves.
+            waited = self._said(_STREAM_SYNC)
+            name_waits(found, waited["correlation"], waited["stream"])
+            waits = self._event_waits(found)
+        device = _device(beside.deviceProperties, told.devices.get(gpu, gpu), hip=any(name.startswith("hip") for name in self._names))
         return foreign_trace(
-            found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
-            notes=notes, waits=self._event_waits(found), profiler=tuple(np.concatenate(self._profiler, axis=1)),
+            found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
+            notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
         )  # fmt: skip
 
@@ -190,6 +198,7 @@ class _ForeignSpans:
             columns["kind"] = call_kinds([texts[each] for each in used.tolist()])[code]
         else:
             columns["kind"] = np.full(len(timed), SpanKind.RANGE if device is None else device, np.uint8)
+        columns["process"] = _codes([event.pid for event in timed], self._pids)
         if device is None:
             columns["place"] = _numbers([event.tid for event in timed], self._places)
         if device is not None or is_call:
@@ -287,15 +296,32 @@ def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
 def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
     arguments = [event.args for event in events]
     streams = [event.tid if given is None or given.stream is None else given.stream for event, given in zip(events, arguments, strict=True)]
-    gpus = [event.pid if given is None or given.device is None else given.device for event, given in zip(events, arguments, strict=True)]
+    gpus = [
+        _device_of(event.pid) if given is None or given.device is None else given.device
+        for event, given in zip(events, arguments, strict=True)
+    ]
     return {
         "place": _numbers(streams, places),
-        "gpu": whole_numbers(gpus, 0),
+        "gpu": np.maximum(whole_numbers(gpus, 0), 0),
         "graph_node": np.maximum(whole_numbers([given and given.graph_node_id for given in arguments], -1), -1),
         "blocks": products([given and given.grid for given in arguments]),
         "threads": products([given and given.block for given in arguments]),
         "bytes": whole_numbers([given and given.bytes for given in arguments], 0),
     }
+
+
+def _codes(pids: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Return the numbers of processes, by what events say of them; there are few, so each is looked up once a piece."""
+    code = {pid: known.setdefault("" if pid is None else str(pid), len(known)) for pid in dict.fromkeys(pids)}
+    return np.array([code[pid] for pid in pids], np.int64)
+
+
+def _device_of(pid: int | str | None) -> int | None:
+    """Return the number of a device in the place of a process; tools that merge files put text before it."""
+    if not isinstance(pid, str):
+        return pid
+    found = re.findall(r"\d{1,9}", pid)
+    return int(found[-1]) if found else None
 
 
 def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:

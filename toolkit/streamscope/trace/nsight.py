@@ -87,6 +87,12 @@ def _correlation(columns: Columns, process: npt.NDArray[Any]) -> npt.NDArray[np.
     return np.where(known, ((process & _THREAD) << 32) | (columns["correlationId"] & 0xFFFFFFFF), -1)
 
 
+def _process(ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the numbers of processes by global ids; -1 where the version has none."""
+    process = ids >> 24 & _THREAD
+    return np.where((ids > 0) & (process > 0), process, -1)
+
+
 def _places(columns: Columns, streams: Streams) -> npt.NDArray[np.int64]:
     return streams.places(columns["streamId"], columns["globalPid"] >> 24 & _THREAD, columns["contextId"])
 
@@ -104,6 +110,7 @@ def _calls(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities
         end_ns=columns["end"],
         place=columns["globalTid"] & _THREAD,
         correlation=_correlation(columns, columns["globalTid"] >> 24),
+        process=_process(columns["globalTid"]),
     )
 
 
@@ -125,7 +132,7 @@ def _on_device(columns: Columns, kind: SpanKind, name: npt.NDArray[Any], streams
         kind=np.full(len(name), kind, np.uint8), name=name, start_ns=columns["start"], end_ns=columns["end"],
         place=_places(columns, streams),
         correlation=_correlation(columns, columns["globalPid"] >> 24), gpu=columns["deviceId"], bytes=columns["bytes"],
-        graph_node=np.where(columns["graphNodeId"] > 0, columns["graphNodeId"], -1),
+        graph_node=np.where(columns["graphNodeId"] > 0, columns["graphNodeId"], -1), process=_process(columns["globalPid"]),
     )  # fmt: skip
 
 
@@ -176,7 +183,10 @@ def _ranges(tables: Tables, texts: Mapping[int, str], names: Names) -> Activitie
             name[row] = names.code(text)
     chosen = np.isin(columns["eventType"], (_PUSHED, _STARTED)) & (columns["end"] >= 0)
     kind = np.full(len(name), SpanKind.RANGE, np.uint8)
-    found = Activities(kind=kind, name=name, start_ns=columns["start"], end_ns=columns["end"], place=columns["globalTid"] & _THREAD)
+    found = Activities(
+        kind=kind, name=name, start_ns=columns["start"], end_ns=columns["end"], place=columns["globalTid"] & _THREAD,
+        process=_process(columns["globalTid"]),
+    )  # fmt: skip
     return found.rows(chosen)
 
 

@@ -53,7 +53,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     names, name = _coded("name", columns["name"], _text)
     streams, place = _in_order(*_coded("stream", columns["stream"], _place))
     kind = _kinds(columns["kind"]) if "kind" in columns else np.full(len(start_ns), SpanKind.KERNEL, np.uint8)
-    numbers = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
+    numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
     on_device = np.isin(kind, list(map(int, ON_DEVICE)))
     if not on_device.any():
         raise TraceError(

@@ -134,7 +134,8 @@ class _Process:
             place = self._streams.places(place, np.full(len(place), self._index + 1))
         return Activities(
             kind=np.broadcast_to(np.asarray(kind, np.uint8), name.shape), name=name, start_ns=columns["start"], end_ns=columns["end"],
-            place=place, correlation=np.where(stack > 0, (self._index << 40) + stack, -1), **others,
+            place=place, correlation=np.where(stack > 0, (self._index << 40) + stack, -1),
+            process=np.full(len(place), self._index + 1), **others,
         )  # fmt: skip
 
     def _rows(self, table: str, more: Mapping[str, int | None]) -> Columns:
