@@ -22,6 +22,7 @@ from streamscope.comparing import compare as comparing
 SMALL = ("compare", "elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
 ROOT = Path(streamscope.__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("toolkit", "widgets")), "NO_COLOR": "1"}
+SCRIPT = Path(sys.executable).with_name("streamscope")
 SIGNALS = {
     signal.SIGINT: "error: interrupted\n",
     signal.SIGTERM: "error: stopped by SIGTERM\n",
@@ -121,6 +122,74 @@ sys.exit(main(sys.argv[3:]))
 def test_a_signal_during_imports(module, number):
     result = run([sys.executable, "-c", AT_AN_IMPORT, module, str(int(number)), *SMALL], stdout=subprocess.PIPE)
     assert (result.returncode, result.stdout, result.stderr) == (128 + number, "", SIGNALS[number])
+
+
+ON_START = """
+import signal, sys
+
+class AtAnImport:
+    def find_spec(self, name, *rest):
+        if name == {name!r}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, AtAnImport())
+"""
+COMMANDS = {"module": ["-m", "streamscope"], "options": ["-X", "utf8", "-Wdefault", "-mstreamscope"], "script": [SCRIPT]}
+
+
+@pytest.fixture
+def interrupted_at(tmp_path):
+    """Return a function that runs Python, with Ctrl-C as a module is imported for the first time."""
+
+    def run_interrupted(name, *command, **options):
+        (tmp_path / "sitecustomize.py").write_text(ON_START.format(name=name))
+        path = os.pathsep.join((str(tmp_path), ENVIRONMENT["PYTHONPATH"]))
+        done = subprocess.run(
+            [sys.executable, *command],
+            env=ENVIRONMENT | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            **options,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run_interrupted
+
+
+@pytest.mark.parametrize(
+    "name", ["streamscope.public_names", "streamscope.program", "streamscope.cli", "streamscope.cli.main", "typer"]
+)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_ctrl_c_before_the_command_line_is_imported(interrupted_at, name, command):
+    if command == [SCRIPT] and not SCRIPT.exists():
+        pytest.skip("the package is not installed")
+    assert interrupted_at(name, *command, "workloads") == (130, "", "error: interrupted\n")
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored_as_the_command_line_is_imported(interrupted_at):
+    """As in the background of a shell."""
+    code, out, err = interrupted_at("streamscope.program", "-m", "streamscope", "--version", preexec_fn=ignore_ctrl_c)
+    assert (code, err) == (0, "")
+    assert out
+
+
+def ignore_ctrl_c():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("name", ["streamscope", "-m", "mine.py"])
+def test_ctrl_c_in_a_program_of_yours_raises_as_ever(tmp_path, interrupted_at, name):
+    """Even in one that has the name of the command, and in a package that is run with ``-m``."""
+    code = "try:\n import streamscope\nexcept KeyboardInterrupt:\n print('mine')\n"
+    path = tmp_path / "mine" / "__init__.py" if name == "-m" else tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(code)
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    (tmp_path / "mine" / "__main__.py").write_text("")
+    command = ("-m", "mine") if name == "-m" else (path,)
+    assert interrupted_at("streamscope.program", *command) == (0, "mine\n", "")
 
 
 def test_little_is_imported_before_signals_find_their_handlers():

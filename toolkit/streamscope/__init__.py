@@ -4,7 +4,28 @@ All public names are loaded when they are first used, so that ``import streamsco
 checkers and editors find them too.
 """
 
-from __future__ import annotations
+# Nothing comes before `_stop_early`, not even `__future__`. These are C modules, and what Python has loaded by itself.
+import _signal  # type: ignore[import-not-found]
+import os
+import sys
+
+
+def _is_command_line() -> bool:
+    """Tell whether this process is ``streamscope ...`` or ``python -m streamscope ...``, and not a program that imports the package."""
+    if sys.argv[:1] == ["-m"]:  # as long as Python looks for the module
+        return "".join(sys.orig_argv[-len(sys.argv) :][:1]).removeprefix("-m") == __name__
+    folder, name = os.path.split(sys.argv[0] if sys.argv else "")
+    return name == __name__ and os.path.realpath(folder) == os.path.realpath(os.path.split(sys.executable)[0])
+
+
+def _stop_early(number: int, frame: object) -> None:
+    """End the process on Ctrl-C, as `cli.main` does from when it has been imported. Nothing is open yet that would have to be closed."""
+    os.write(2, b"error: interrupted\n")
+    os._exit(128 + number)
+
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler and _is_command_line():
+    _signal.signal(_signal.SIGINT, _stop_early)
 
 import importlib
 from typing import TYPE_CHECKING
@@ -23,7 +44,7 @@ del globals()["program"]
 __getattr__, __dir__ = public_names(__name__, "load_ipython_extension")
 
 
-def load_ipython_extension(shell: InteractiveShell) -> None:
+def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Add the ``%%streamscope`` cell magic: ``%load_ext streamscope``."""
     from streamscope.display import register_magics
 
