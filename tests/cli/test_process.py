@@ -158,9 +158,7 @@ def interrupted_at(tmp_path):
     return run_interrupted
 
 
-@pytest.mark.parametrize(
-    "name", ["streamscope.public_names", "streamscope.program", "streamscope.cli", "streamscope.cli.main", "typer"]
-)
+@pytest.mark.parametrize("name", ["streamscope.public_names", "streamscope.program", "streamscope.cli", "streamscope.cli.main", "typer"])
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_ctrl_c_before_the_command_line_is_imported(interrupted_at, name, command):
     if command == [SCRIPT] and not SCRIPT.exists():

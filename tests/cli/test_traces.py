@@ -159,6 +159,19 @@ def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsy
     assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .html, .pdf, .md or .jsonl"
 
 
+@pytest.mark.parametrize("command", ["convert", "export"])
+def test_the_help_lists_each_ending_that_can_be_written(tmp_path, capsys, monkeypatch, command):
+    """And no other: those that the hint of a wrong one lists."""
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main([command, "--help"]) == 0
+    listed = next(line for line in capsys.readouterr().out.splitlines() if re.search(r" (Ends|Each ends) with ", line))
+    assert main([command, str(tmp_path), str(tmp_path / "out.txt")]) == 1
+    hint = capsys.readouterr().err.splitlines()[-1]
+    endings = re.findall(r"\.[a-z][a-z.-]*[a-z]", hint)
+    assert len(endings) > 5
+    assert sorted(re.findall(r"\.[a-z][a-z.-]*[a-z]", listed)) == sorted(endings)
+
+
 def test_a_gpu_is_a_whole_number(path, capsys):
     assert main(["read", str(path), "--gpu", "first"]) == 2
     assert "--gpu" in capsys.readouterr().err

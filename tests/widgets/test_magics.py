@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.capture import capture_output
 from tests.widgets.conftest import a_shell
 
@@ -18,7 +21,9 @@ from streamscope.comparing.comparison import Comparison, load_comparison
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, OutputError, ProgramError
+from streamscope.options import REPORT
 from streamscope_widgets.expectations import METRICS
+from streamscope_widgets.exports import kind_of_report
 from streamscope_widgets.magic_options import FLAGS
 from streamscope_widgets.magics import Session, run_assert
 
@@ -150,7 +155,9 @@ def test_hints_are_in_the_words_of_the_line(shell, monkeypatch):
     assert str(result.error_in_exec) == "no CUDA device (use --device simulated)"
 
 
-@pytest.mark.parametrize("cell", ["%%streamscope -h\nss.ops.relu(x)", "%streamscope --help"])
+@pytest.mark.parametrize(
+    "cell", ["%%streamscope -h\nss.ops.relu(x)", "%streamscope --help", "%%streamscope --help", "\n%%streamscope -h  \n\n  \n"]
+)
 def test_help(shell, cell):
     result, captured = run(shell, cell)
     result.raise_error()
@@ -159,9 +166,33 @@ def test_help(shell, cell):
         assert flag in captured.stdout
 
 
-def test_without_a_cell(shell):
-    result, _ = run(shell, "%streamscope --engines sync")
+def test_a_workload_needs_no_line_below(shell):
+    result, _ = run(shell, f"%%streamscope --workload branches {SIMULATED} --engines sync --repeats 1 --no-timeline -o runs\n")
+    result.raise_error()
+    assert list(shell.user_ns["runs"]) == ["sync"]
+
+
+def test_help_names_each_kind_of_report():
+    """As `kind_of_report` says in its hint."""
+    with pytest.raises(OutputError) as refused:
+        kind_of_report(Path("report.txt"))
+    endings = re.findall(r"\.[a-z]+", refused.value.hint)
+    assert endings
+    assert re.findall(r"\.[a-z]+", REPORT.help) == endings
+
+
+@pytest.mark.parametrize("cell", ["%streamscope --engines sync", "%%streamscope --engines sync", "%%streamscope", "%%streamscope\n\n"])
+def test_without_a_cell(shell, cell):
+    result, _ = run(shell, cell)
     assert isinstance(result.error_in_exec, UsageError)
+    assert "operations below it" in str(result.error_in_exec)
+
+
+def test_other_magics_stay_as_they_are(shell):
+    result, _ = run(shell, "%%streamscope_assert overlap > 0")
+    assert isinstance(result.error_in_exec, UsageError)
+    for cell in ("print(1)\n%%streamscope", "text = (\n%%streamscope\n)"):
+        assert shell.transform_cell(cell) == TransformerManager().transform_cell(cell)
 
 
 def test_a_name_a_fused_cell_and_files(shell, tmp_path, monkeypatch):

@@ -131,9 +131,11 @@ def test_wrong_options_are_usage_errors_and_nothing_runs(shell, recordings, line
 
 
 def test_help_and_completion(shell):
-    _, captured = run(shell, "%%streamscope record --help\npass")
-    assert captured.stdout.startswith("usage: %%streamscope record ")
-    assert [flag for flag in RECORD_FLAGS if flag not in captured.stdout] == []
+    for cell in ("%%streamscope record --help\npass", "%%streamscope record --help", "%streamscope record -h"):
+        result, captured = run(shell, cell)
+        result.raise_error()
+        assert captured.stdout.startswith("usage: %%streamscope record ")
+        assert [flag for flag in RECORD_FLAGS if flag not in captured.stdout] == []
     with provisionalcompleter():
         for line, expected in {"%%streamscope re": {"record"}, "%%streamscope record --n": {"--name", "--no-timeline"}}.items():
             assert {each.text for each in shell.Completer.completions(f"{line}\nx", len(line))} == expected

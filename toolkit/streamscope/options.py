@@ -79,7 +79,7 @@ FUSE = Option("--fuse", None, "Make one kernel of neighbouring element-wise oper
 WORKLOAD = Option("--workload", None, "Compare this ready program in place of a cell.", "NAME")
 SET = Option("--set", None, "A setting of the workload; may be repeated.", "NAME=VALUE", many=True)
 SAVE = Option("--save", None, "Write comparison.json and a Parquet trace of each engine to this folder.", "DIR")
-REPORT = Option("--report", None, "Write the report to this file, as HTML that works offline.", "FILE")
+REPORT = Option("--report", None, "Write the report to this file: .html, which works offline, .pdf or .md.", "FILE")
 
 COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""

@@ -96,7 +96,9 @@ def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | 
     written = cell is not None and bool(cell.strip())
     if chosen.workload is None:
         if cell is None:
-            raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
+            raise UsageError(
+                "streamscope needs a cell: write %%streamscope on its first line, and operations below it (%streamscope --help says more)"
+            )
         if chosen.set:
             raise UsageError("a setting needs a workload (--workload NAME)")
         made = _program(shell, line, cell)

@@ -34,7 +34,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Any:
         print(record_parser().format_help())  # noqa: T201 — as every magic's help
         return None
     if cell is None:
-        raise UsageError("streamscope record needs a cell: write %%streamscope record on its first line")
+        raise UsageError("streamscope record needs a cell: write %%streamscope record on its first line, and code below it")
     code, last = _compiled(shell, f"record {line}", cell)
     recording = record(chosen.name or UNNAMED, gpu=chosen.gpu)
     try:

@@ -58,6 +58,16 @@ def register(shell: InteractiveShell) -> None:
     matchers = shell.Completer.custom_matchers
     matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", None) != MATCHER]
     matchers.append(_matcher(words))
+    transforms = shell.input_transformers_cleanup
+    transforms[:] = [_line_magic_alone, *(each for each in transforms if getattr(each, "__name__", "") != _line_magic_alone.__name__)]
+
+
+def _line_magic_alone(lines: list[str]) -> list[str]:
+    """Make the line magic of a ``%%streamscope`` with nothing below it: IPython calls no cell magic there, so it would show no help."""
+    written = [number for number, line in enumerate(lines) if line.strip()]
+    if len(written) == 1 and re.match(r"\s*%%streamscope(\s|$)", lines[written[0]]):
+        return [line.replace("%%", "%", 1) if number == written[0] else line for number, line in enumerate(lines)]
+    return lines
 
 
 def run_magic(session: Session, line: str, cell: str | None = None) -> Any:

@@ -43,8 +43,8 @@ def cache(
 ) -> None:
     """Show the compiled kernels that are kept on disk, or remove them.
 
-    The folder is "kernels" in STREAMSCOPE_CACHE_DIR or else in the user's cache folder. The machine code in it is run as it is: only you
-    should be able to write to it.
+    The folder is "kernels" in STREAMSCOPE_CACHE_DIR or else in the user's cache folder. The machine code in it is run as it is, so it is
+    not used if others can write to it.
     """
     from streamscope.kernels.compile.kernel_cache import kernel_cache
 

@@ -84,7 +84,7 @@ def convert(
         typer.Argument(
             metavar="OUT",
             parser=given_path,
-            help="Ends with .json or .json.gz (Kineto), .pftrace (Perfetto), .parquet, .csv (the spans), "
+            help="Ends with .json or .json.gz (Kineto), .pftrace or .perfetto-trace (Perfetto), .parquet, .csv (the spans), "
             ".html, .pdf or .md (a report), or .jsonl (the metrics).",
             show_default=False,
         ),
