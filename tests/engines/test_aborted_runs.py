@@ -55,7 +55,7 @@ def test_after_a_run_that_was_interrupted_in_the_middle_the_next_are_right(engin
     prepared = prepare_traced(traced, engine, SimulatedDevice(delays=late))
     for interrupted in (True, False, False, True, False):
         broken[:] = [True] if interrupted else []
-        prepared.load([X, X])
+        prepared.load([X, X.copy()])
         if interrupted:
             with pytest.raises(KeyboardInterrupt):
                 prepared.run()

@@ -13,6 +13,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared
+from streamscope.errors import ProgramError
 from streamscope.program.reference import run_reference
 
 SIDE, RUNS = 3, 2
@@ -96,3 +97,28 @@ def test_random_programs_that_write_in_place(engine, steps, fuse, late):
     for found, reference, right in zip(prepared.outputs(), run_reference(program, inputs), expected, strict=True):
         np.testing.assert_array_equal(reference, right)
         np.testing.assert_array_equal(found, right)
+
+
+WRITES_Y = [lambda x, y: x + y.__iadd__(1), lambda x, y: (np.add(y, 1, out=y), x * 1)]
+
+
+@pytest.mark.parametrize("function", WRITES_Y)
+@pytest.mark.parametrize("other", [lambda x: x, lambda x: x[::-1], lambda x: x[:, :2], lambda x: x.T])
+def test_inputs_that_share_memory_are_refused_where_one_is_written(function, other):
+    x = np.arange(9.0).reshape(SIDE, SIDE)
+    inputs = x[:, : other(x).shape[1]], other(x)
+    with ss.Engine(device="simulated") as engine:
+        engine.run(function, *(array.copy() for array in inputs))  # prepares it
+        for run in (engine.run, lambda *given: ss.compare(*given, device="simulated", progress=False)):
+            with pytest.raises(ProgramError, match=r"writes in place, and its inputs 'x' and 'y' share memory: NumPy would .*copy as 'y'"):
+                run(function, *inputs)
+        engine.run(lambda x, y: x + y, *inputs)
+
+
+@pytest.mark.parametrize("function", WRITES_Y)
+def test_inputs_that_lie_between_each_other_are_apart(function):
+    x = np.arange(12.0).reshape(SIDE, 4)
+    with ss.Engine(device="simulated") as engine:
+        found = engine.run(function, x[:, ::2], x[:, 1::2])
+        expected = function(x[:, ::2].copy(), x[:, 1::2].copy())
+        np.testing.assert_array_equal(found, expected)

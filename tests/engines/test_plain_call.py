@@ -63,7 +63,12 @@ def on_the_host(x):
         (
             lambda x: (x * 1e30).astype("int8"),
             [X],
-            "makes whole numbers of floating-point ones that are out of range, which NumPy leaves open",
+            "converts numbers that are out of range, or takes 1 / 0 of whole ones, which NumPy leaves open",
+        ),
+        (
+            np.reciprocal,
+            [np.arange(3)],
+            "converts numbers that are out of range, or takes 1 / 0 of whole ones, which NumPy leaves open",
         ),
         (lambda x: np.sum(x, axis=0), [HALVES], "adds up numbers of float16, which NumPy rounds one by one"),
         (lambda x, y: x @ y, [np.zeros((600, 600), "float16")] * 2, "multiplies matrices of float16, which takes NumPy long"),

@@ -85,6 +85,28 @@ def test_a_variable_that_is_written_while_views_of_it_are_read(both, engine):
         np.testing.assert_allclose(output, reference, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("fuse", [False, True])
+def test_parts_are_written_in_place(both, engine, fuse):
+    def function(x, wide):
+        first, before = x[0, 0], x * 2  # numbers are copies
+        x[1:] += x[:-1]
+        x[:, ::3] *= 0.5
+        x.T[5:20] -= first
+        x[::-2, 7:] += wide[::-2, 7:]  # in the dtype of x
+        x[3, 4] += 1
+        block = x[8:40, 16:48]
+        block @= block.T * 0.01
+        x /= 3
+        return x, before, first * 1.0
+
+    x, wide = normal((65, 96), "float32"), normal((65, 96), "float64", seed=1)
+    outputs, references = both(function, x, wide, engine=engine, fuse=fuse)
+    for output, reference, right in zip(outputs, references, function(x.copy(), wide), strict=True):
+        np.testing.assert_allclose(reference, right, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(output, right, rtol=2e-3, atol=2e-3)
+
+
 def test_libraries_get_what_they_can_read(both):
     image, weights = normal((2, 9, 8, 16), "float16"), normal((8, 3, 3, 16), "float16", seed=1)
 

@@ -25,6 +25,10 @@ from streamscope.words import counted
 MOST_HALF_FLOPS = 2**28
 """NumPy multiplies matrices of float16 without a library, at about this rate: it takes a second."""
 
+LEFT_OPEN = ("in cast", "in reciprocal")
+"""How NumPy's warnings end where the result depends on the machine, and kernels have their own: of a conversion of a number that is out of
+range, and of 1 / 0 of whole numbers."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -44,14 +48,14 @@ class PlainFunction:
     inputs: tuple[Any, ...]
     attributes: Mapping[str, Any]
 
-    def __call__(self, *, invalid: Literal["ignore", "warn"] = "ignore") -> tuple[Array, ...]:
+    def __call__(self, *, on_error: Literal["ignore", "warn"] = "ignore") -> tuple[Array, ...]:
         """Call it with copies of its inputs, whose memory nobody else has, and return its results.
 
-        ``invalid``: what NumPy does about conversions of numbers that are out of range.
+        ``on_error``: what NumPy does about numbers that it cannot compute with.
         """
         # NumPy's own numbers are no arrays without axes: nobody can write to them.
         copies = [value if isinstance(value, np.generic) else np.array(host_array(value), order="C") for value in self.inputs]
-        with called_with_arrays(), np.errstate(all="ignore", invalid=invalid):
+        with called_with_arrays(), np.errstate(all=on_error):
             result = self.function(*copies, **self.attributes)
         return tuple(np.array(one) for one in (result if isinstance(result, tuple | list) else [result]) if one is not None)
 
@@ -78,13 +82,13 @@ class PlainFunction:
         if same(found, results, allowed):
             return Answer()
         try:
-            again, casts = self._again()
+            again, is_open = self._again()
         except Exception as error:  # noqa: BLE001 — as above
             return Answer(why_not=f"raises {shown(described(error))} when it is called again")
         if not _equal(found, again):
             return Answer(why_not="returns other results when it is called again")
-        if casts:
-            return Answer(why_not="makes whole numbers of floating-point ones that are out of range, which NumPy leaves open")
+        if is_open:
+            return Answer(why_not="converts numbers that are out of range, or takes 1 / 0 of whole ones, which NumPy leaves open")
         if adds_up_halves(program):
             return Answer(why_not="adds up numbers of float16, which NumPy rounds one by one")
         if len(found) != len(results):
@@ -92,11 +96,11 @@ class PlainFunction:
         return Answer(found)
 
     def _again(self) -> tuple[tuple[Array, ...], bool]:
-        """Return what a further call returns, and whether it converts numbers that are out of range."""
+        """Return what a further call returns, and whether it meets one of `LEFT_OPEN`."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            again = self(invalid="warn")
-        return again, any("in cast" in str(each.message) for each in caught)
+            again = self(on_error="warn")
+        return again, any(str(each.message).endswith(LEFT_OPEN) for each in caught)
 
 
 def same(found: Sequence[Array], results: Sequence[Array | None], allowed: Sequence[Array | None]) -> bool:

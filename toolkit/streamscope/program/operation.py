@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -191,11 +192,15 @@ class Program:
         """Return shape and dtype of what an operation or a launch reads, as it is seen."""
         return [self.variables[variable].spec if view is None else view.spec for variable, view in work.operands]
 
+    @cached_property
+    def written_inputs(self) -> frozenset[int]:
+        """The inputs that an operation writes to."""
+        return frozenset(variable for operation in self.operations for variable in operation.writes).intersection(self.inputs)
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
-        written = {variable for operation in self.operations for variable in operation.writes}
-        return not written.isdisjoint(self.inputs)
+        return bool(self.written_inputs)
 
     def __repr__(self) -> str:
         return f"<program {self._summary()}>"

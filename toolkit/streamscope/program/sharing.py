@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from streamscope.errors import ProgramError
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
+    from streamscope.program.operation import Program
     from streamscope.program.symbol import Symbol
 
 
@@ -23,6 +26,53 @@ class Sharing(Enum):
     COPY = "a view of a number, which is a copy in NumPy"
     NUMBER = "a number, which never changes"
     TAKEN = "a view in NumPy, at an index that is known only when the program runs"
+
+
+MOST_WORK: Any = 1000
+"""How long NumPy may look for an element that two arrays share; after that, two whose memory overlaps are taken to share one."""
+
+
+def check_apart(program: Program, inputs: Sequence[Any]) -> None:
+    """Raise a `ProgramError` where an input that is written shares memory with another one: in a program, each has its own."""
+    if len(inputs) < 2 or not program.changes_inputs:
+        return
+    for pair in _overlapping([_bounds(values) for values in inputs]):
+        variables = [program.inputs[number] for number in pair]
+        if program.written_inputs.isdisjoint(variables) or not _share(*(inputs[number] for number in pair)):
+            continue
+        one, other = (repr(program.variables[each].name) for each in variables)
+        raise ProgramError(
+            f"program {program.name!r} writes in place, and its inputs {one} and {other} share memory: NumPy would change both",
+            hint=f"pass a copy as {other}; in a program, each input has memory of its own",
+        )
+
+
+def _bounds(values: Any) -> tuple[int, int]:
+    """Return where an array's memory begins, and where it ends."""
+    if isinstance(values, np.ndarray):
+        return byte_bounds(values)
+    begin = getattr(values, "__cuda_array_interface__", {}).get("data", (0,))[0] or 0
+    return begin, begin + (values.nbytes if begin else 0)
+
+
+def _overlapping(bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of arrays whose bounds overlap, the lower number first."""
+    order = sorted(range(len(bounds)), key=bounds.__getitem__)
+    for place, first in enumerate(order):
+        for second in order[place + 1 :]:
+            if bounds[second][0] >= bounds[first][1]:
+                break
+            yield min(first, second), max(first, second)
+
+
+def _share(one: Any, other: Any) -> bool:
+    """Tell whether two arrays whose bounds overlap have an element in common; on a GPU, they are taken to have one."""
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return True
+    try:
+        return np.shares_memory(one, other, max_work=MOST_WORK)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def check_update(target: Symbol, operator: str, result: ArraySpec) -> None:
