@@ -156,15 +156,39 @@ def a_shell(folder: Path, setup: str, **options: Any) -> Iterator[InteractiveShe
 
 
 @pytest.fixture(scope="session")
-def bundle(repository: Path) -> Path:
-    """The timeline's bundle, built from the sources as they are now."""
+def hatch_build(repository: Path) -> Any:
+    """The build hook, as a module."""
     spec = importlib.util.spec_from_file_location("hatch_build", repository / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
-    hatch_build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hatch_build)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def bundle(hatch_build: Any, repository: Path) -> Path:
+    """The timeline's bundle, built from the sources as they are now."""
     path: Path = hatch_build.build_bundle(repository)
     return path
+
+
+@pytest.fixture(scope="session")
+def violations(hatch_build: Any, repository: Path) -> Callable[..., list[str]]:
+    """What axe finds wrong in part of a page; also where a visible label is not in the name that is read aloud."""
+    frontend = repository / "widgets/frontend"
+    source = frontend / "node_modules/axe-core/axe.min.js"
+    if not source.is_file():
+        hatch_build.run([*hatch_build.find_node()[1], "ci"], frontend)
+    axe = f"{source.read_text(encoding='utf-8')}; 0"
+
+    def found(page: Page, part: str = "html") -> list[str]:
+        page.evaluate(axe)
+        options = {"resultTypes": ["violations"], "rules": {"label-content-name-mismatch": {"enabled": True}}}
+        results = page.evaluate("([part, options]) => axe.run(part, options)", [part, options])
+        return [f"{found['id']}: {node['html'][:200]}" for found in results["violations"] for node in found["nodes"]]
+
+    return found
 
 
 @pytest.fixture(name="make_trace")

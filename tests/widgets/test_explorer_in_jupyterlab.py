@@ -74,7 +74,35 @@ def test_no_label_of_a_control_is_cut_off(page):
     assert any(text.startswith("a kernel runs ") for text, _, _ in measured)
 
 
+SLIDERS = "[...document.querySelectorAll('.ss-x-controls [role=slider]')].map((part) => [part.ariaLabel, part.ariaValueText])"
+ENGINES = "[...document.querySelectorAll('.ss-x-chips button')].map((part) => [part.innerText, part.ariaPressed, part.title])"
+
+
+def test_sliders_and_engines_say_what_they_are_and_what_is_chosen(page):
+    assert page.evaluate(SLIDERS) == [["branches", "4"], ["length", "8"], ["size", "1,048,576 elements"], ["streams", "auto"]]
+    page.locator(".ss-x-controls [role=slider]").last.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"({SLIDERS}).at(-1)[1] === '2'")
+    assert page.evaluate(ENGINES) == [[name, str(name != "sync").lower(), ""] for name in ("sync", "async", "dual", "graph", "graph-dual")]
+    page.locator(".ss-x-chips button").first.click()
+    page.wait_for_function(f"({ENGINES})[0][1] === 'true'")
+    page.locator(".ss-x-chips button").first.click()
+    page.wait_for_function(f"({ENGINES})[0][1] === 'false'")
+    page.locator(".ss-x-controls [role=slider]").last.focus()
+    page.keyboard.press("Home")
+    page.wait_for_function(f"({SLIDERS}).at(-1)[1] === 'auto'")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
+def test_axe_finds_nothing(page, violations, theme):
+    page.evaluate("(theme) => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    page.wait_for_function(f"{TIMELINE}.theme.dark === {str('Dark' in theme).lower()}")
+    assert violations(page, ".ss-explorer") == []
+
+
 def test_runs_are_kept_and_compared(page):
+    page.locator(".ss-x-knobs .noUi-handle").nth(2).focus()
     for _ in range(6):
         page.keyboard.press("ArrowLeft")
     page.wait_for_function(f"({ANSWER}).startsWith('Only inside a CUDA graph')")

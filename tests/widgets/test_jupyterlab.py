@@ -168,6 +168,20 @@ def in_kernel(page, code: str) -> str:
     )
 
 
+def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
+    page = notebook
+    page.evaluate(f"(timelines => timelines[0].select(1, 3))({TIMELINES})")
+    page.set_viewport_size({"width": 1400, "height": 600})
+    where = "(part) => (({ top, bottom }) => [top, bottom])(document.querySelector(part).getBoundingClientRect())"
+    page.evaluate(f"{TIMELINES}[0].root.querySelector('.ss-base').scrollIntoView()")
+    page.locator(".jp-WindowedPanel-outer").evaluate("(outer) => outer.scrollBy(0, 150)")
+    (top, bottom), (axis, _), (_, below) = (page.evaluate(where, part) for part in (".jp-WindowedPanel-outer", ".ss-pinned", ".ss-panel"))
+    assert axis == pytest.approx(top, abs=1)
+    assert below <= bottom + 1
+    page.evaluate(f"{TIMELINES}[0].clear()")
+    page.set_viewport_size({"width": 1400, "height": 1500})
+
+
 def test_traits_are_linked_both_ways(notebook):
     page = notebook
     both = f"{TIMELINES}.every((timeline) => (({{ view, arrangement, selected, choosing }}) => %s)(timeline))"
@@ -228,6 +242,16 @@ def test_no_key_on_any_part_is_a_command_of_the_notebook(noting, parts):
     for index, part in enumerate(parts):
         handle = noting.evaluate_handle("(index) => window.parts[index]", index)
         assert (part, noting.evaluate(PRESS_ALL, [handle, KEY_CODES])) == (part, [])
+
+
+def test_combined_keys_on_any_part_are_commands_of_the_page(noting, parts):
+    for index, part in enumerate(parts):
+        handle = noting.evaluate_handle("(index) => window.parts[index]", index)
+        assert noting.evaluate(FOCUS, handle), part
+        for key in ("Control+s", "Control+b", "Control+Shift+c"):
+            noting.keyboard.press(key)
+        found = ["docmanager:save", "application:toggle-left-area", "apputils:activate-command-palette"]
+        assert (part, noting.evaluate("window.noted")) == (part, found)
 
 
 def test_keys_pressed_for_real_leave_the_notebook_as_it_is(noting, parts):

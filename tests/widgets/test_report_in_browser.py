@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from io import BytesIO
 
 import pytest
 from tests.widgets.conftest import until
@@ -188,16 +187,16 @@ def test_selecting_highlights_the_operation_in_every_engine(open_page, step):
     page = open_page(step)
     set_view(page, 20_000, 70_000)
     x, y, _ = page.evaluate(CENTRE, [1, 10])
+    drawn = [page.evaluate(CENTRE, [group, 10]) for group in (1, 2)]
+    beside = [(px + 4, py + 6) for px, py, _ in drawn]  # the line under the pointer goes through the middle
+    plain = [ink(page, px, py) for px, py in beside]
     page.mouse.click(x, y)
     settle(page)
     rows = page.locator(".ss-panel tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["sync", "async", "dual", "graph", "graph-dual"]
     assert page.locator(".ss-panel-head strong").inner_text() == "matmul"
-    drawn = [page.evaluate(CENTRE, [group, 10]) for group in (1, 2)]
-    beside = [(px + 4, py + 6) for px, py, _ in drawn]  # the line under the pointer goes through the middle
-    assert [ink(page, px, py) for px, py in beside] == [ink(page, px, py, ".ss-overlay") for px, py in beside]
-    veiled_x, veiled_y, _ = page.evaluate(CENTRE, [1, 12])
-    assert ink(page, veiled_x, veiled_y + 7, ".ss-overlay") != ink(page, veiled_x, veiled_y + 7)
+    assert [ink(page, px, py, ".ss-overlay") for px, py in beside] == plain
+    assert all(ink(page, px, py) != colour for (px, py), colour in zip(beside, plain, strict=True))  # below, all is dimmed
     page.get_by_role("button", name="Zoom until all of them are in view").click()
     t0, t1 = view(page)
     # From graph-dual's, the earliest, to sync's, the latest.
@@ -380,15 +379,3 @@ def test_resizing_draws_again(open_page, step):
     page.mouse.move(x, y)
     settle(page)
     assert terms(page)["operation"].startswith("#")
-
-
-def test_prints_on_white_paper_in_one_piece(open_page, step):
-    page = open_page(step, color_scheme="dark")
-    assert page.evaluate(f"{TIMELINE}.theme.dark")
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print", color_scheme="light")
-    assert not page.evaluate(f"{TIMELINE}.theme.dark")
-    assert page.locator(".ss-tools").is_hidden()
-    canvas = page.locator(".ss-base").evaluate("(canvas) => [canvas.width / canvas.height, canvas.clientWidth / canvas.clientHeight]")
-    assert canvas[0] == pytest.approx(canvas[1], rel=0.01)
-    assert len(BytesIO(page.pdf()).getvalue()) > 10_000

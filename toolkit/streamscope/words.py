@@ -87,20 +87,28 @@ def format_ms(time_ns: float) -> str:
     return f"{time_ns / 1e6:,.2f}" if time_ns < 1e7 else f"{time_ns / 1e6:,.1f}"
 
 
+def time_unit(time_ns: float) -> tuple[float, str]:
+    """Return the unit of a time, and of an axis up to it, as (ns, name): µs below 1 ms, ms below 1 s, then s.
+
+    Every time that is written with a unit follows this rule. Columns of tables are in the unit of their heading.
+    """
+    return next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if abs(time_ns) >= scale), (1e3, "µs"))
+
+
 def time_text(time_ns: float, digits: int = 3) -> str:
     """Return a time with the unit that suits it, for sentences: ``"268 µs"``, ``"2.11 ms"``.
 
     ``digits``: significant digits. An estimate has fewer: ``"0.3 µs"``.
     """
     rounded = abs(time_ns) / (1 - 0.5 * 10**-digits)  # 999.5 µs is 1.00 ms, and 9.995 µs 10.0 µs.
-    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if rounded >= scale), (1e3, "µs"))
+    scale, unit = time_unit(rounded)
     some = 0 < rounded < math.inf
     decimals = max(0, min(3, digits - 1 - math.floor(math.log10(rounded / scale)))) if some else 0
     return f"{time_ns / scale:,.{decimals}f} {unit}"
 
 
 def exact_time_text(time_ns: float) -> str:
-    """Return a time to the ns, as the tooltips of a timeline write it: ``"113.050 µs"``, from 100 ms on ``"4,147.972202 ms"``, then s."""
+    """Return a time to the ns, as the tooltips of a timeline write it: ``"113.050 µs"``, ``"1.234567 ms"``."""
     whole = math.floor(time_ns + 0.5)
-    digits, unit = (3, "µs") if abs(whole) < 1e8 else (6, "ms") if abs(whole) < 1e11 else (9, "s")
-    return f"{whole / 10**digits:,.{digits}f} {unit}"
+    scale, unit = time_unit(whole)
+    return f"{whole / scale:,.{round(math.log10(scale))}f} {unit}"

@@ -15,10 +15,17 @@ async function small({ path }) {
   return { contents: code, loader: "text" };
 }
 
-// Names of properties that are written often, and that neither pages nor Python know.
+// Names of properties that are written often, and that neither pages nor Python know. A page's element has its `timeline` under a name in quotes,
+// which stays.
 const OURS = new RegExp(`^(${[
-  "acrossEngines", "alignments", "animation", "applyTheme", "askForPaths", "centreOverview", "drawDirty", "followDependent", "followLaunch", "geometry",
-  "hatchGround", "hovered", "kindCounts", "labelWidths", "operationName", "plotWidth", "revealStretch", "stopListening", "stopPreparing",
+  "accent", "accentWash", "acrossEngines", "alignAt", "alignments", "animation", "applyTheme", "areasOf", "askForPaths", "askTotals",
+  "axisTop", "boxesOf", "boxOfLane", "busyShare", "busyUntil", "busyWithin", "buttons", "centreOverview", "chunkSums", "countOf", "dirty",
+  "dragging", "drawDirty", "drawNow", "faint", "fitAll", "followDependent", "followLaunch", "followWait", "geometry", "glide", "ground",
+  "hatch", "hatchGround", "heads", "hitsOf", "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelWidths", "legend",
+  "measureArea", "measureBetween", "members", "nudge", "operationName", "overlayContext", "panel", "panPixels", "panShare", "pinAxis",
+  "placeOf", "plotWidth", "pointing", "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging",
+  "showMeasure", "showOperation", "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeline",
+  "timeUntil", "watchers", "wholeParts", "zoomBy", "zoomToRubber",
 ].join("|")})$`);
 
 const bundle = (entry, outfile, footer) => build({

@@ -63,7 +63,7 @@ footer { color: var(--soft); font-size: 12px; border-top: 1px solid var(--rule);
 @media print {
   body { padding: 0; max-width: none; font-size: 11px; line-height: 1.35; }
   section { background: none; overflow: visible; margin-bottom: 10px; }
-  #timeline, tr { break-inside: avoid; } .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
+  tr { break-inside: avoid; } .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
   section :is(th, td) { padding: 1px 0 1px 10px; } .facts td + td { white-space: normal; }
 }
 @page { size: A4 landscape; margin: 10mm 12mm; }
@@ -84,11 +84,13 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
+<main>
 <h1>{title}</h1>
 {sections}
 {missing}
 <div id="timeline"><noscript><p class="missing">{picture}</p>{still}</noscript></div>
 {below}
+</main>
 <footer>{provenance}</footer>
 <script type="application/json" id="timeline-header">{header}</script>
 <script type="text/plain" id="timeline-block" data-packing="{packing}">{block}</script>
@@ -217,4 +219,5 @@ def provenance(groups: Sequence[TimelineGroup]) -> str:
     devices = sorted({f"{info.device.name}{' (simulated time)' if info.device.simulated else ''}" for info in infos})
     versions = sorted({f"{name} {version}" for info in infos for name, version in info.versions.items()})
     recorders = sorted({info.recorder for info in infos})
-    return f"{', '.join(devices)} · times by {', '.join(recorders)} · {max(info.created for info in infos)} · {', '.join(versions)}"
+    parts = (", ".join(devices), f"times by {', '.join(recorders)}", max(info.created for info in infos), ", ".join(versions))
+    return " · ".join(filter(None, parts))  # Traces of others may tell neither when nor by which versions.

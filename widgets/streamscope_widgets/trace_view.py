@@ -85,7 +85,7 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     said = f"This is a picture: these are {spans:,} spans, and a file holds the live timeline of {MOST_WHOLE:,} at most."
     picture = fill('<p class="missing">{} In a notebook, timeline() shows all of them.</p>{}', said, timeline_image(groups, finding))
     parts = [fill("<section>{}</section>", Html(part)) for part in (*sections, picture, *below) if part]
-    body = fill("<h1>{}</h1>{}<footer>{}</footer>", title, parts, provenance(groups))
+    body = fill("<main><h1>{}</h1>{}</main><footer>{}</footer>", title, parts, provenance(groups))
     return still_page(path, title=title, body=body)
 
 

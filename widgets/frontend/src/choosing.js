@@ -27,7 +27,7 @@ export class Choosing {
     timeline.selected = highlightOf(timeline.model, group, span);
     if (timeline.tiles) timeline.tiles.hold({ group, row: timeline.selected.row = rows[span] });
     timeline.panel.showOperation(timeline.selected);
-    timeline.redraw(false);
+    timeline.redraw();
     timeline.tell("selection");
   }
 
@@ -42,7 +42,7 @@ export class Choosing {
     const chosen = timeline.selected;
     timeline.selected = timeline.measure = timeline.rubber = null;
     timeline.panel.hide();
-    timeline.redraw(false);
+    timeline.redraw();
     if (chosen) timeline.tell("selection");
   }
 

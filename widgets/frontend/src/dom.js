@@ -1,27 +1,34 @@
 // Making elements. Text goes in as text, never as markup: names come from traces, and a trace may come from anyone.
 
+const TAKES_KEYS = /^(button|canvas|input|select)$/;
+
 /**
- * An element with a class and children. Keys pressed on it are the timeline's own: JupyterLab's shortcuts match the element that has
- * the focus before they look at what is around it, so each element says for itself that it takes none (0 0 would restart the kernel).
+ * An element with a class and children. Keys pressed on it are the timeline's own: JupyterLab's shortcuts match the element that has the focus
+ * before they look at what is around it, so what takes the focus says for itself that it takes none (0 0 would restart the kernel). For
+ * combined keys keys.js takes that back, so nothing around it may say so.
  */
 export function make(tag, className, ...children) {
   const element = document.createElement(tag);
-  element.dataset.lmSuppressShortcuts = "true";
+  if (TAKES_KEYS.test(tag)) element.dataset.lmSuppressShortcuts = "true";
   if (className) element.className = className;
   element.append(...children.filter((child) => child !== null));
   return element;
 }
+
+/** A text in which what stands between bars is a key, as children of an element. */
+export const withKeys = (text) => text.split("|").map((part, place) => (place % 2 ? make("kbd", "", part) : part));
 
 /** Say to screen readers what an element is: its role, and what ARIA calls label, pressed, live, … */
 export function aria(element, words) {
   for (const [name, value] of Object.entries(words)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
 }
 
+/** A button. Who speaks to the page says what is written on it, so its name begins with that; signs are no words. */
 export function makeButton(text, label, onClick) {
   const button = make("button", "", text);
   button.type = "button";
   button.title = label;
-  aria(button, { label });
+  aria(button, { label: /[a-z]/i.test(text) ? `${text}: ${label}` : label });
   button.addEventListener("click", onClick);
   return button;
 }
@@ -30,6 +37,18 @@ export function makeSwatch(fill) {
   const swatch = make("span", "ss-swatch");
   swatch.style.background = fill;
   return swatch;
+}
+
+/** Make the buttons in a box one stop for Tab; the arrow keys go from button to button. Called again, it takes new ones in. */
+export function rove(box) {
+  const buttons = [...box.querySelectorAll("button")];
+  buttons.forEach((button, place) => (button.tabIndex = place ? -1 : 0));
+  box.onkeydown = (event) => {
+    const next = buttons[buttons.indexOf(event.target) + { ArrowRight: 1, ArrowLeft: -1 }[event.key]];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  };
 }
 
 /** A list to choose from. @param {Object<string, string>} options words by value */

@@ -12,6 +12,8 @@ import { fitted, font } from "./text.js";
 
 // Room for the button that collapses the engine.
 const HEADER_INDENT = 17;
+// How much of their colour is left of bars while something else is selected.
+export const DIMMED = 0.28;
 // Lanes that are lower than their names leave some of them out.
 const LEAST_LABEL = 13;
 
@@ -24,10 +26,14 @@ export function drawBase(ctx, scene) {
   layout.groups.forEach((box) => drawLaneGrounds(ctx, sceneOf(scene, box.index), box));
   drawAxes(ctx, scene);
   ctx.font = font(scene, 11);
+  // What is selected is drawn again above (overlay.js).
+  ctx.globalAlpha = scene.dim ? DIMMED : 1;
   layout.groups.forEach((box) => {
     drawOverlap(ctx, sceneOf(scene, box.index), box);
     drawLanes(ctx, sceneOf(scene, box.index), box);
   });
+  ctx.globalAlpha = 1;
+  layout.groups.forEach((box) => drawLaneNames(ctx, scene, box));
   layout.groups.forEach((box) => drawHeader(ctx, scene, box));
   drawOverview(ctx, scene);
 }
@@ -51,20 +57,28 @@ function laneLabel(lanes, { index, name, deeper }) {
   return deeper ? `${label} + ${grouped(deeper)} deeper` : label;
 }
 
-function drawLanes(ctx, scene, box) {
-  const { geometry: g, theme, layout, model } = scene;
-  const group = model.groups[box.index];
-  // Arrows pass behind the bars, whose names they would cross out.
-  within(ctx, g, () => drawAllArrows(ctx, scene, box.index));
+function drawLaneNames(ctx, { geometry: g, theme, layout, model }, box) {
+  const { lanes } = model.groups[box.index];
+  const write = (text, middle) => ctx.fillText(fitted(ctx, text, g.px(layout.plot.left - 14)), g.px(6), g.px(middle));
+  ctx.fillStyle = theme.soft;
   let labelled = -Infinity;
   for (const lane of box.lanes) {
-    if (lane.band) drawRow(ctx, scene, lane.band);
-    for (const row of lane.rows) drawRow(ctx, scene, row);
     const first = lane.rows[0] ?? lane.band;
     if (first.y < labelled + LEAST_LABEL) continue;
     labelled = first.y;
-    ctx.fillStyle = theme.soft;
-    ctx.fillText(fitted(ctx, laneLabel(group.lanes, lane.lane), g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
+    write(laneLabel(lanes, lane.lane), first.y + first.height / 2);
+  }
+  if (box.atOnce) write("at once", box.atOnce.y + box.atOnce.height / 2);
+}
+
+function drawLanes(ctx, scene, box) {
+  const { geometry: g, model } = scene;
+  const group = model.groups[box.index];
+  // Arrows pass behind the bars, whose names they would cross out.
+  within(ctx, g, () => drawAllArrows(ctx, scene, box.index));
+  for (const lane of box.lanes) {
+    if (lane.band) drawRow(ctx, scene, lane.band);
+    for (const row of lane.rows) drawRow(ctx, scene, row);
   }
   within(ctx, g, () => {
     drawEnds(ctx, scene, box, group);

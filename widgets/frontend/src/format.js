@@ -1,8 +1,8 @@
 // Numbers as text. Times come in nanoseconds.
 
-const UNITS = [[1e8, { name: "µs", ns: 1e3 }], [1e11, { name: "ms", ns: 1e6 }], [Infinity, { name: "s", ns: 1e9 }]];
+const UNITS = [[1e6, { name: "µs", ns: 1e3 }], [1e9, { name: "ms", ns: 1e6 }], [Infinity, { name: "s", ns: 1e9 }]];
 
-/** The unit of a time, and of an axis up to it: microseconds, the unit of the whole product, until they would be too long to read. */
+/** The unit of a time, and of an axis up to it: that of `time_unit` in Python. */
 export const unitOf = (ns) => UNITS.find(([end]) => Math.abs(ns) < end)[1];
 
 /** Digits grouped in threes by a comma: 12345.6 → "12,345.6". */
@@ -16,7 +16,7 @@ export function grouped(value, decimals = 0) {
 /** In a unit {name, ns}; without `decimals` exact to the nanosecond. */
 export const inUnit = (ns, unit, decimals = Math.log10(unit.ns)) => `${grouped(ns / unit.ns, decimals)} ${unit.name}`;
 
-/** Exact to the nanosecond: "1,234.567 µs", "4,147.972202 ms". As `exact_time_text` in Python. */
+/** Exact to the nanosecond: "234.567 µs", "1.234567 ms". As `exact_time_text` in Python. */
 export function exactTime(ns) {
   const whole = Math.round(ns);
   return inUnit(whole, unitOf(whole));

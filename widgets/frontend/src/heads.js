@@ -1,6 +1,6 @@
 // The buttons at each engine's header: collapse, and, where the pointer or the focus is, move, pin and hide.
 
-import { aria, make, makeButton } from "./dom.js";
+import { aria, make, makeButton, rove } from "./dom.js";
 
 export class Heads {
   constructor(stage, timeline) {
@@ -49,17 +49,4 @@ export class Heads {
   hover(index) {
     this.timeline.layout.groups.forEach((box, place) => this.rows[place].classList.toggle("ss-hot", box.index === index));
   }
-}
-
-/** One stop for Tab; the arrow keys go from button to button. */
-function rove(row) {
-  const buttons = [...row.querySelectorAll("button")];
-  buttons.forEach((button, place) => (button.tabIndex = place ? -1 : 0));
-  row.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const next = buttons[buttons.indexOf(document.activeElement) + step];
-    if (!next) return;
-    event.preventDefault();
-    next.focus();
-  });
 }

@@ -1,6 +1,6 @@
 // The overlay that tells the keys; made when it is asked for.
 
-import { aria, make, makeButton } from "./dom.js";
+import { aria, make, makeButton, withKeys } from "./dom.js";
 
 /** [what it does, with which keys or gestures]; what stands between bars is a key. */
 const KEY_WORDS = [
@@ -15,7 +15,7 @@ const KEY_WORDS = [
   ["align the engines at the selection", "|G|"],
   ["measure a stretch", "|Shift| and drag; |M| measures the selection, or the view"],
   ["add up an area by name", "|Alt| and drag, or the mode area"],
-  ["find", "|/|, then type; |Enter| and |Shift| |Enter| for the next and the previous hit"],
+  ["find", "|/|, then type; |Enter| and |Shift| |Enter| for the next and the previous hit; |Escape| leaves the box"],
   ["collapse, move, pin, hide an engine", "the buttons at its name; drag its name to move it"],
   ["show overlap, or not", "|O|: the lane at once, shaded overlap, event waits"],
   ["show the critical path, or not", "|C|"],
@@ -25,7 +25,7 @@ const KEY_WORDS = [
 export function showHelp(timeline) {
   const rows = KEY_WORDS.flatMap(([what, how]) => [
     make("dt", "", what),
-    make("dd", "", ...how.split("|").map((part, place) => (place % 2 ? make("kbd", "", part) : part))),
+    make("dd", "", ...withKeys(how)),
   ]);
   const close = makeButton("×", "Close (Escape)", () => card.close());
   const card = make("dialog", "ss-help", make("div", "ss-panel-head", make("strong", "", "Keys"), make("div", "ss-actions", close)), make("dl", "", ...rows));

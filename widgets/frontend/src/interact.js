@@ -1,6 +1,6 @@
 // Pointer and wheel, turned into the timeline's own verbs.
 
-import { KEYS } from "./keys.js";
+import { isCombined, KEYS } from "./keys.js";
 
 const CLICK_SLACK = 4;
 const LINE = 16;
@@ -15,8 +15,12 @@ export function attach(canvas, timeline) {
   let drag = null;
 
   const point = (event) => {
-    const box = canvas.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top, clientX: event.clientX, clientY: event.clientY };
+    const { left, top } = canvas.getBoundingClientRect();
+    const { clientX, clientY } = event;
+    // Where the axis stays in sight, it lies over what scrolls away.
+    const axis = timeline.stage.axisTop();
+    const onAxis = clientY >= axis && clientY < axis + timeline.layout.axis;
+    return { x: clientX - left, y: clientY - (onAxis ? axis : top), clientX, clientY };
   };
 
   on("pointerdown", (event) => {
@@ -78,7 +82,7 @@ export function attach(canvas, timeline) {
   }, { passive: false });
 
   on("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isCombined(event)) return;
     const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();

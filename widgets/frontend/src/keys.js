@@ -2,6 +2,18 @@
 
 import { showHelp } from "./help.js";
 
+/** Whether a key belongs to the page, as Ctrl S does; AltGr only makes a sign, as [ on many keyboards. */
+export const isCombined = (event) => (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
+
+/** Keep keys pressed in an element from the page, but for those that are the page's. Returns a function that lets all through. */
+export function keepKeys(root) {
+  // Before JupyterLab looks at the element (dom.js).
+  const mark = (event) => root.contains(event.target) && event.target.toggleAttribute("data-lm-suppress-shortcuts", !isCombined(event));
+  window.addEventListener("keydown", mark, true);
+  root.addEventListener("keydown", (event) => isCombined(event) || event.stopPropagation());
+  return () => window.removeEventListener("keydown", mark, true);
+}
+
 const zoomIn = (timeline) => timeline.viewer.zoomBy(1 / 1.5);
 const zoomOut = (timeline) => timeline.viewer.zoomBy(1.5);
 const left = (timeline) => timeline.viewer.panShare(-0.2);

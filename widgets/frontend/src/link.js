@@ -1,7 +1,7 @@
 // A link to a report that opens it with the same view.
 
 import { ALIGNMENTS } from "./align.js";
-import { makeButton } from "./dom.js";
+import { makeButton, rove } from "./dom.js";
 
 const MARK = "#view=";
 
@@ -57,5 +57,6 @@ export function linkPage(timeline, page = window) {
     }
     setTimeout(() => (button.textContent = "link"), 1500);
   });
-  timeline.toolbar.tools.append(button);
+  timeline.toolbar.buttons.append(button);
+  rove(timeline.toolbar.buttons);
 }

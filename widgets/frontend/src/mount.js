@@ -2,6 +2,7 @@
 
 import { decode } from "./decode.js";
 import { make } from "./dom.js";
+import { keepKeys } from "./keys.js";
 import style from "./timeline.css";
 import { Timeline } from "./timeline.js";
 
@@ -18,8 +19,8 @@ import { Timeline } from "./timeline.js";
 export function mount(element, header, block, ask = null, Tiles = null) {
   const root = make("div", "");
   element.replaceChildren(make("style", "", style), root);
-  element.timeline = new Timeline(root, decode(header, block), ask, Tiles);
-  // Combined keys, such as Ctrl S, are the page's.
-  root.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation());
-  return element.timeline;
+  const timeline = new Timeline(root, decode(header, block), ask, Tiles);
+  timeline.stopListening.push(keepKeys(root));
+  element["timeline"] = timeline; // in quotes: build.js
+  return timeline;
 }

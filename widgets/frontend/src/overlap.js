@@ -6,13 +6,9 @@ import { exactTime } from "./format.js";
 import { timeWords } from "./nature.js";
 import { drawWait, drawWaits, waitsOf } from "./waits.js";
 
-/** Under the spans: the shade where streams overlap, and the lane "at once" with its name. */
+/** Under the spans: the shade where streams overlap, and the lane "at once". */
 export function drawOverlap(ctx, scene, box) {
-  const { geometry: g, theme } = scene;
-  if (!box.atOnce) return;
-  drawAtOnce(ctx, scene, box);
-  ctx.fillStyle = theme.soft;
-  ctx.fillText("at once", g.px(6), g.px(box.atOnce.y + box.atOnce.height / 2));
+  if (box.atOnce) drawAtOnce(ctx, scene, box);
 }
 
 /** Above the spans: event waits, and the critical path. */

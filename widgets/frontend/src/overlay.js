@@ -22,10 +22,7 @@ export function drawOverlay(ctx, scene, state, alone = true) {
   ctx.beginPath();
   ctx.rect(g.left, 0, g.right - g.left, g.px(layout.overview.top - 6));
   ctx.clip();
-  if (state.selected) {
-    drawVeil(ctx, scene);
-    drawHighlight(ctx, scene, state.selected, true);
-  }
+  if (state.selected) drawHighlight(ctx, scene, state.selected, true);
   if (state.hovered) drawHighlight(ctx, scene, state.hovered, false);
   ctx.restore();
   const stretched = state.rubber ?? state.measure;
@@ -33,18 +30,12 @@ export function drawOverlay(ctx, scene, state, alone = true) {
   else if (state.cursor !== null) drawCursor(ctx, scene, state.cursor);
 }
 
-function drawVeil(ctx, scene) {
-  const { geometry: g, layout, theme } = scene;
-  ctx.fillStyle = theme.veil;
-  for (const box of layout.groups) ctx.fillRect(g.left, g.px(box.body), g.right - g.left, g.px(box.bottom) - g.px(box.body));
-}
-
-/** Outline every member of a highlight; a selected one is drawn again above the veil. */
+/** Outline every member of a highlight; a selected one is drawn again, while all others are dimmed. */
 function drawHighlight(ctx, frame, highlight, selected) {
   const { theme, model } = frame;
   for (const { group: index, spans, links } of highlight.members) {
     const group = model.groups[index];
-    const scene = sceneOf(frame, index);
+    const scene = { ...sceneOf(frame, index), dim: false };
     const { geometry: g } = scene;
     const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
     for (const span of spans) {

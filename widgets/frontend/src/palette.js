@@ -29,7 +29,8 @@ export const hostColours = (ink, ground) => Object.fromEntries(Object.entries(HO
   ([kind, share]) => [kind, mix(kind in HOST_TINTS ? mix(HOST_TINTS[kind], ink, 0.5) : ink, ground, share)],
 ));
 
-export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4 || contrast(rgb, WHITE) > contrast(rgb, BLACK) ? WHITE : BLACK);
+/** White or black, with a contrast of 4.5 at least, as WCAG asks of text. */
+export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4.5 ? WHITE : [0, 0, 0]);
 
 /** A colour with all that drawing needs, as CSS text made once: shades by coverage, faded for the filter, ink. */
 export function swatch(rgb, ground) {

@@ -139,11 +139,18 @@ export class Panel {
 
   /** What of each shown engine is measured, as tile_questions.py takes it. */
   areasOf(measure) {
-    const { layout, viewer } = this.timeline;
-    return layout.groups.map((box) => {
+    const { viewer } = this.timeline;
+    return this.boxesOf(measure).map((box) => {
       const [start, end] = [measure.from, measure.to].map((position) => offAxis(viewer.alignments[box.index], position));
       return { group: box.index, start, end, rows: rowsWithin(box, measure).map((row) => [row.lane.index, row.lane.rows.indexOf(row.track)]) };
     });
+  }
+
+  /** The engines that a stretch of the axis measures, or those that an area touches. Blocks are parts of kernels: what is added up are the kernels. */
+  boxesOf(measure) {
+    const { model, layout } = this.timeline;
+    const boxes = layout.groups.filter(({ index }) => !model.groups[index].thin);
+    return measure.top === undefined ? boxes : boxes.filter((box) => rowsWithin(box, measure).length);
   }
 
   showMeasure(measure, known = null) {
@@ -152,8 +159,7 @@ export class Panel {
       this.askTotals(measure);
       return;
     }
-    // Blocks are parts of kernels: what is added up are the kernels.
-    const layout = { groups: this.timeline.layout.groups.filter(({ index }) => !model.groups[index].thin) };
+    const layout = { groups: this.boxesOf(measure) };
     const { from, to } = measure;
     const shown = layout.groups.map(({ index }) => model.groups[index]);
     const totals = totalsByName(model, layout, viewer.alignments, measure, known);
@@ -164,7 +170,7 @@ export class Panel {
     const rest = totals.length - MOST_NAMES;
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
-      table([whose(model), ...MEASURE_HEAD], measureRows(model, shown, from, to, viewer.alignments, known)),
+      shown.length ? table([whose(model), ...MEASURE_HEAD], measureRows(model, shown, from, to, viewer.alignments, known)) : make("div", "ss-more", "No lane lies in this area."),
       totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
     );
   }

@@ -11,6 +11,9 @@ import { rangesAround } from "./ranges.js";
 import { snapToEdge } from "./snap.js";
 import { swatchOf } from "./spans.js";
 
+// How far from the pointer the edges of an engine may lie for a tooltip to keep clear of all of it, in pixels.
+const NEAR = 160;
+
 export class Pointing {
   constructor(timeline) {
     this.timeline = timeline;
@@ -68,19 +71,28 @@ export class Pointing {
     this.showTip(found, hit, at);
   }
 
-  showTip(found, hit, { clientX, clientY }) {
+  /** Where a tooltip goes: clear of the engine that it tells about, or of a high one's lane, so that the neighbours can be seen. */
+  placeOf({ group, lane, area }, { y, clientX, clientY }) {
+    const { stage, layout } = this.timeline;
+    const near = y - group.top < NEAR && group.bottom - y < NEAR;
+    const part = near ? null : lane ?? (area === "header" ? { y: group.top, height: layout.header } : group.atOnce);
+    const [above, below] = part ? [part.y, part.y + part.height] : [group.top, group.bottom];
+    return { clientX, clientY, above: above - y + clientY, below: below - y + clientY, ceiling: stage.axisTop() + layout.axis };
+  }
+
+  showTip(found, hit, at) {
     const { model, tooltip, cursor, viewer } = this.timeline;
     if (found) {
       const group = model.groups[found.group];
       const around = rangesAround(model, group, found.span);
-      tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
+      tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, this.placeOf(hit, at));
     } else if (hit.area === "at once" && cursor !== null) {
       const { index } = hit.group;
       const told = describeOverlap(this.timeline, index, offAxis(viewer.alignments[index], cursor));
-      if (told) return tooltip.show(told, told.fill, clientX, clientY);
+      if (told) return tooltip.show(told, told.fill, this.placeOf(hit, at));
       tooltip.hide();
     } else if (hit.area === "header") {
-      tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, clientX, clientY);
+      tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, this.placeOf(hit, at));
     } else {
       tooltip.hide();
     }

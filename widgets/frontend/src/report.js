@@ -5,9 +5,21 @@ import { linkPage } from "./link.js";
 import { mount } from "./mount.js";
 import { readPage } from "./page.js";
 
+/** What is wider than its place is scrolled with keys, too; what fits is no stop for Tab. */
+function reachWide(page) {
+  const boxes = [...page.querySelectorAll("section, section div")].filter((box) => getComputedStyle(box).overflowX === "auto");
+  new ResizeObserver(() => {
+    for (const box of boxes) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  }).observe(page.body);
+}
+
 /** Draw the timeline of a report into its element. */
 export async function mountPage(page) {
   const element = page.getElementById("timeline");
+  reachWide(page);
   try {
     const { header, block } = await readPage(page);
     linkPage(mount(element, header, block));

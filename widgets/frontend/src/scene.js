@@ -5,9 +5,9 @@ import { frameGeometry } from "./geometry.js";
 
 /** The frame's scene; times of its geometry are those of the axis. `sceneOf` gives that of one engine. */
 export function buildScene(timeline) {
-  const { model, layout, viewer, theme, wholeParts: groups, overlap, shown, entries, labelWidths, hatch, dpr, finding } = timeline;
+  const { model, layout, viewer, theme, wholeParts: groups, overlap, shown, entries, labelWidths, hatch, dpr, finding, selected } = timeline;
   const { view, home, bounds, alignments, mode } = viewer;
-  const common = { model, layout, view, home, bounds, theme, groups, overlap, shown, entries, labelWidths, hatch, finding, mode, alignments };
+  const common = { model, layout, view, home, bounds, theme, groups, overlap, shown, entries, labelWidths, hatch, finding, mode, alignments, dim: selected !== null };
   common.geometry = frameGeometry(view, layout, dpr);
   common.own = alignments.map((alignment) => {
     if (alignment.origin === 0 && alignment.factor === 1) return common;

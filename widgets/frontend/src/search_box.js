@@ -9,10 +9,13 @@ export class SearchBox {
     this.input = make("input", "ss-filter");
     this.input.type = "search";
     this.input.placeholder = "find by name";
-    aria(this.input, { label: "Show only spans whose name contains this; Enter goes to the next" });
+    aria(this.input, { label: "find by name: show only spans whose name contains this; Enter goes to the next, Escape to the timeline" });
     this.input.addEventListener("input", onInput);
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") timeline.finding.step(event.shiftKey ? -1 : 1);
+      if (event.key !== "Escape") return;
+      event.preventDefault(); // It would empty the box. What is found stays, and Enter goes on.
+      timeline.stage.overlay.focus({ preventScroll: true });
     });
     this.count = make("span", "ss-count");
     aria(this.count, { role: "status" });

@@ -10,7 +10,6 @@ import { fitted } from "./text.js";
 const LABEL_LEAST = 26;
 const LABEL_HEIGHT = 10;
 const HAIRLINE_LEAST = 6;
-const STRIPE_LEAST = 8;
 
 /** The swatch that a span wears: its operator's on the device, its kind's on the host. */
 export function swatchOf(scene, group, span) {
@@ -91,8 +90,8 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   if (!shown || crowd) return;
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
-  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(group, span), x, width, y, height);
-  if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
+  if (!onDevice) drawOperatorStripe(ctx, scene, launchedName(group, span), x, width, y, height);
+  if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, kind === model.kinds.sync ? theme.ink : swatch.ink, x, width, y + height / 2);
 }
 
 /** A start (and, for a placed span, an end) that no clock was read at looks perforated. */
@@ -129,8 +128,12 @@ export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
   } else if (room - wide > LABEL_LEAST * dpr) {
     text = fittingName(ctx, scene.model, group, span, name, room);
   }
-  ctx.fillStyle = ink;
+  const { globalAlpha } = ctx;
+  ctx.globalAlpha = 1;
+  // On a bar that is dimmed, only the full ink can be read.
+  ctx.fillStyle = scene.dim ? scene.theme.ink : ink;
   ctx.fillText(text, x + 4 * dpr, middle);
+  ctx.globalAlpha = globalAlpha;
 }
 
 /** The diagonal hatching of time that the host spends blocked. */

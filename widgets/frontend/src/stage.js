@@ -1,6 +1,6 @@
-// The two canvases, the nudge over them and the hint below.
+// The two canvases, the axis that stays in sight, the nudge on it, the hint below, and what is printed.
 
-import { aria, make } from "./dom.js";
+import { aria, make, withKeys } from "./dom.js";
 
 const NUDGE_MS = 1200;
 
@@ -8,14 +8,14 @@ const NUDGE_MS = 1200;
 export const FOLLOWING = ["Following the critical path …", 1e6];
 const HOW_TO_ZOOM = "Click the timeline first, or hold Ctrl, to zoom with the wheel";
 const hintOf = ({ groups }) => [
-  "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · ",
-  `click selects${groups.length > 1 ? " in every engine" : ""} · `, ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets · ",
-  ["?"], " all keys",
+  "click, then |wheel| zooms", "drag pans", "|Shift|-drag measures", "|Ctrl|-drag zooms", `click selects${groups.length > 1 ? " in every engine" : ""}`,
+  "|W| |A| |S| |D| move", "|0| resets", "|?| all keys",
 ];
 
 function describe(model) {
+  const { length } = model.groups;
   const groups = model.groups.map((group) => `${group.label}: ${group.makespan_text}`).join("; ");
-  return `Timelines of ${model.groups.length} engine runs on one ${model.nature && `${model.nature} `}time axis. ${groups}. `
+  return `Timelines of ${length} engine run${length === 1 ? "" : "s"} on one ${model.nature && `${model.nature} `}time axis. ${groups}. `
     + "W and S zoom, A and D pan, 0 shows everything, N and P select the next and previous operation; question mark tells all keys.";
 }
 
@@ -27,8 +27,13 @@ export function buildStage(root, model) {
   aria(overlay, { role: "application" });
   const nudge = make("div", "ss-nudge");
   aria(nudge, { role: "status" });
-  const box = make("div", "ss-stage", base, overlay, nudge);
-  root.append(box, make("div", "ss-hint", ...hintOf(model).map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
+  const axis = make("canvas", "");
+  aria(axis, { hidden: "true" });
+  const pinned = make("div", "ss-pinned", axis, nudge);
+  const paper = make("div", "ss-paper ss-pieces");
+  const box = make("div", "ss-stage", pinned, base, overlay, paper);
+  // Each part stays on one line.
+  root.append(box, make("div", "ss-hint", ...hintOf(model).map((part) => make("span", "", ...withKeys(part)))));
 
   let timer = 0;
   const stage = {
@@ -36,12 +41,36 @@ export function buildStage(root, model) {
     overlay,
     baseContext: base.getContext("2d", { alpha: false }),
     overlayContext: overlay.getContext("2d"),
-    size(width, height, dpr) {
-      for (const canvas of [base, overlay]) {
+    size(width, { height, axis: top }, dpr) {
+      for (const [canvas, high] of [[base, height], [overlay, height], [axis, top]]) {
         canvas.width = Math.round(width * dpr);
-        canvas.height = Math.round(height * dpr);
-        canvas.style.height = `${height}px`;
+        canvas.height = Math.round(high * dpr);
+        canvas.style.height = `${high}px`;
       }
+    },
+    clear(ground) {
+      stage.baseContext.fillStyle = ground;
+      stage.baseContext.fillRect(0, 0, base.width, base.height);
+      stage.pinAxis();
+    },
+    /** Where the axis lies now, which stays in sight while the page scrolls. */
+    axisTop: () => pinned.getBoundingClientRect().top,
+    pinAxis() {
+      for (const canvas of [base, overlay]) axis.getContext("2d").drawImage(canvas, 0, 0);
+    },
+    /** What is printed instead of the canvases: a table whose head, the axis, stands on each page, with a row an engine. */
+    paper(cuts, dpr) {
+      paper.replaceChildren(...cuts.slice(1).map((end, row) => {
+        const piece = make("canvas", "");
+        piece.width = base.width;
+        piece.height = Math.round((end - cuts[row]) * dpr);
+        for (const canvas of [base, overlay]) piece.getContext("2d").drawImage(canvas, 0, -Math.round(cuts[row] * dpr));
+        // Chromium prints a canvas that is scaled too narrow, and only once where a head stands on each page.
+        const picture = make("img", "");
+        picture.alt = "";
+        picture.src = piece.toDataURL();
+        return make("div", "", picture);
+      }));
     },
     describe(shown) {
       aria(overlay, { label: describe(shown) });

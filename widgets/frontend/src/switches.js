@@ -1,7 +1,7 @@
 // Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
 
 import { attachPaths } from "./critical_path.js";
-import { aria, make, makeButton, makeSwatch } from "./dom.js";
+import { aria, make, makeButton, makeSwatch, rove } from "./dom.js";
 import { looksOf } from "./looks.js";
 import { FOLLOWING } from "./stage.js";
 
@@ -23,6 +23,8 @@ export class OverlapSwitches {
     });
     this.legend = make("div", "ss-legend");
     this.box = make("div", "ss-switches", ...this.buttons, this.legend);
+    aria(this.box, { role: "toolbar", label: "What is shown" });
+    rove(this.box);
     this.tell();
   }
 

@@ -61,7 +61,6 @@ export function themeOf({ ground, ink, accent, font }, model, ranks) {
   return {
     dark,
     ground: css(ground),
-    veil: css(ground, 0.72),
     lane: css(lane),
     grid: css(tone(dark ? 0.13 : 0.09)),
     rule: css(tone(0.2)),

@@ -183,12 +183,13 @@ export class Timeline {
     }
     this.dpr = window.devicePixelRatio || 1;
     this.layout = this.layOut(width);
-    this.stage.size(width, this.layout.height, this.dpr);
+    this.stage.size(width, this.layout, this.dpr);
     this.heads.place();
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
     this.hatch = hatchPattern(this.stage.baseContext, this.theme, this.dpr);
-    // A canvas that has been sized is blank; drawing it now and not in the next frame keeps it from flashing.
+    // A canvas that has been sized is black; drawing it now and not in the next frame keeps it from flashing.
+    this.stage.clear(this.theme.ground);
     this.drawNow();
   }
 
@@ -221,8 +222,12 @@ export class Timeline {
   /** Paper is white, and shows all. */
   print() {
     this.seen = true;
+    this.pointing.leave();
     this.applyTheme(false);
-    if (this.layout) this.drawDirty();
+    if (!this.layout) return;
+    this.drawNow();
+    const { axis, groups, height } = this.layout;
+    this.stage.paper([0, axis, ...groups.slice(1).map(({ top }) => top), height], this.dpr);
   }
 
   drawDirty() {
@@ -233,6 +238,7 @@ export class Timeline {
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);
     this.dirty.base = this.dirty.overlay = false;
+    this.stage.pinAxis();
   }
 
   // ---- what other files, and pages, ask for

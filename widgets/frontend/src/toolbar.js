@@ -1,7 +1,7 @@
 // The line above the canvas: what the colours mean, the search, how the engines are aligned, what dragging does, zoom.
 
 import { ALIGNMENTS } from "./align.js";
-import { aria, make, makeButton, makeChoice, makeSwatch } from "./dom.js";
+import { aria, make, makeButton, makeChoice, makeSwatch, rove } from "./dom.js";
 import { showHelp } from "./help.js";
 import { savePicture } from "./picture.js";
 import { SearchBox } from "./search_box.js";
@@ -25,7 +25,7 @@ export class Toolbar {
     this.timeline = timeline;
     this.chosen = null;
     this.legend = make("div", "ss-legend");
-    aria(this.legend, { role: "group", label: "Operators" });
+    aria(this.legend, { role: "toolbar", label: "Operators" });
     this.search = new SearchBox(timeline, () => this.apply(null));
     this.alignment = makeChoice("Align the engines", ALIGNMENTS, (mode) => timeline.align(mode));
     this.modes = Object.entries(DRAGGING).map(([mode, [text, words]]) => {
@@ -35,8 +35,8 @@ export class Toolbar {
     });
     const modes = make("div", "ss-modes", ...this.modes);
     aria(modes, { role: "group", label: "What dragging does" });
-    this.tools = make(
-      "div", "ss-tools", this.search.box, this.alignment, modes,
+    this.buttons = make(
+      "div", "ss-buttons", modes,
       makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
       makeButton("+", "Zoom in (W)", () => timeline.viewer.zoomBy(1 / 1.6)),
       makeButton("reset", "Show everything (0)", () => timeline.reset()),
@@ -44,20 +44,25 @@ export class Toolbar {
       makeButton("SVG", "Save this view as a picture of shapes", () => savePicture(timeline, "svg")),
       makeButton("?", "Tell the keys (?)", () => showHelp(timeline)),
     );
-    root.append(make("div", "ss-bar", this.legend, this.tools, timeline.overlap.box));
+    aria(this.buttons, { role: "toolbar", label: "View" });
+    rove(this.buttons);
+    root.append(make("div", "ss-bar", this.legend, make("div", "ss-tools", this.search.box, this.alignment, this.buttons), timeline.overlap.box));
   }
 
   /** Write the legend anew; called when the theme changes. */
   fill() {
     const { model, ranking, theme } = this.timeline;
-    const chips = ranking.order.slice(0, MOST_CHIPS).map((code) => {
-      const chip = makeButton("", `Show only ${model.names[code]}`, () => this.apply(this.chosen === code ? null : code));
+    const chips = ranking.order.slice(0, MOST_CHIPS).flatMap((code) => {
+      const name = shortened(model.names[code], LONGEST_NAME);
+      const key = () => [makeSwatch(theme.operators[code].fill), make("span", "", name)];
+      const chip = makeButton(name, `Show only ${model.names[code]}`, () => this.apply(this.chosen === code ? null : code));
       chip.className = "ss-chip";
-      chip.append(makeSwatch(theme.operators[code].fill), make("span", "", shortened(model.names[code], LONGEST_NAME)));
+      chip.replaceChildren(...key());
       chip.dataset.code = code;
-      return chip;
+      // Nothing that can be pressed is printed.
+      return [chip, make("span", "ss-key ss-paper", ...key())];
     });
-    const rest = ranking.order.length - chips.length;
+    const rest = ranking.order.length - MOST_CHIPS;
     const more = rest > 0 ? [make("span", "ss-more", `+ ${rest} more`)] : [];
     this.back = make("span", "ss-back");
     this.legend.replaceChildren(...chips, ...more, ...hostLegend(model, theme), this.back);
@@ -89,6 +94,7 @@ export class Toolbar {
       const { label } = model.groups[index];
       return makeButton(`+ ${label}`, `Show ${label} again`, () => this.timeline.arrange(() => arrangement.hidden.delete(index)));
     }));
+    rove(this.legend);
     this.search.tell();
   }
 }

@@ -3,6 +3,7 @@
 import { aria, make, makeSwatch } from "./dom.js";
 
 const DISTANCE = 14;
+const NEAR = 6;
 
 export class Tooltip {
   constructor(root) {
@@ -14,8 +15,12 @@ export class Tooltip {
     root.append(this.card);
   }
 
-  /** @param {{name, where, around?, symbol?, rows, notes?}} text @param {string | null} fill colour of the swatch */
-  show(text, fill, clientX, clientY) {
+  /**
+   * @param {{name, where, around?, symbol?, rows, notes?}} text
+   * @param {string | null} fill colour of the swatch
+   * @param {{clientX, clientY, above, below, ceiling}} place the pointer; what not to cover, if there is room; and the axis, which is never covered
+   */
+  show(text, fill, place) {
     const terms = make("dl", "");
     for (const [term, value] of text.rows) terms.append(make("dt", "", term), make("dd", "", value));
     this.card.replaceChildren(
@@ -28,17 +33,18 @@ export class Tooltip {
     );
     this.card.hidden = false;
     if (this.card.popover && !this.card.matches(":popover-open")) this.card.showPopover();
-    this.place(clientX, clientY);
+    this.place(place);
   }
 
-  place(clientX, clientY) {
+  place({ clientX, clientY, above, below, ceiling }) {
     const { width, height } = this.card.getBoundingClientRect();
     const fitsRight = clientX + DISTANCE + width < window.innerWidth - 4;
-    const fitsBelow = clientY + DISTANCE + height < window.innerHeight - 4;
     const x = fitsRight ? clientX + DISTANCE : clientX - DISTANCE - width;
-    const y = fitsBelow ? clientY + DISTANCE : clientY - DISTANCE - height;
+    const most = window.innerHeight - 4 - height;
+    const least = Math.max(4, ceiling);
+    const y = [below + NEAR, above - NEAR - height, clientY + DISTANCE, clientY - DISTANCE - height].find((top) => top >= least && top <= most);
     this.card.style.left = `${Math.max(4, x)}px`;
-    this.card.style.top = `${Math.max(4, y)}px`;
+    this.card.style.top = `${y ?? least}px`;
   }
 
   hide() {

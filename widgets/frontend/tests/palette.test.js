@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { contrast, css, luminance, mix, parseColour } from "../src/colours.js";
+import { DIMMED } from "../src/draw.js";
 import { hostColours, inkOn, operatorColour, rankNames } from "../src/palette.js";
+import { themeOf } from "../src/theme.js";
 
 // Viénot, Brettel and Mollon (1999): how dichromats see, as matrices over linear RGB.
 const BLIND = {
@@ -30,14 +32,24 @@ test("the first seven operators differ for every eye", () => {
   }
 });
 
-test("names can be read on every operator's colour", () => {
-  for (let rank = 0; rank < 21; rank++) {
-    const colour = operatorColour(rank);
-    assert.ok(contrast(colour, inkOn(colour)) >= 4, `rank ${rank}: ${contrast(colour, inkOn(colour)).toFixed(2)}`);
-  }
-});
+const readable = (text, ground, of) => assert.ok(contrast(text, ground) >= 4.5, `${of}: ${contrast(text, ground).toFixed(2)}`);
 
-for (const [page, ground, ink] of [["light", "#ffffff", "#1c2128"], ["dark", "#14161a", "#e4e7eb"]]) {
+const PAGES = [["light", "#ffffff", "#1c2128"], ["dark", "#14161a", "#e4e7eb"], ["JupyterLab's dark", "#111111", "#ffffff"]];
+for (const [page, ground, ink] of PAGES) {
+  test(`all text can be read, also on bars that are dimmed (${page})`, () => {
+    const names = Array.from({ length: 21 }, (_, rank) => `${rank}`);
+    const look = { ground: parseColour(ground), ink: parseColour(ink), accent: parseColour("#0b6bcb"), font: "" };
+    const theme = themeOf(look, { names }, names.map(Number));
+    const [lane, dimmedInk] = [theme.lane, theme.ink].map((colour) => parseColour(colour));
+    for (const ground of [look.ground, lane]) for (const text of [theme.ink, theme.soft]) readable(parseColour(text), ground, text);
+    const bars = [...Object.entries(theme.host), ...Object.entries(theme.operators)];
+    for (const [name, { rgb }] of bars) {
+      readable(inkOn(rgb), rgb, name);
+      readable(dimmedInk, mix(rgb, lane, DIMMED), `${name}, dimmed`);
+    }
+    for (const hatch of [theme.hatch, theme.hatchGround]) readable(dimmedInk, parseColour(hatch), "hatching");
+  });
+
   test(`no kind of host call is taken for an operator (${page})`, () => {
     const hosts = Object.values(hostColours(parseColour(ink), parseColour(ground))).map((colour) => lab(colour));
     for (let rank = 0; rank < 7; rank++) for (const host of hosts) {

@@ -3,10 +3,11 @@ import test from "node:test";
 
 import { css } from "../src/colours.js";
 import { readLink, writeLink } from "../src/link.js";
-import { drawLabel } from "../src/spans.js";
+import { drawLabel, drawRow } from "../src/spans.js";
 import { findSelection } from "../src/state.js";
 import { SvgContext } from "../src/svg_context.js";
 import { fitted } from "../src/text.js";
+import { buildLanes } from "../src/tracks.js";
 import { makeModel } from "./model.js";
 
 test("shapes, clips and text become SVG, and no name can end it", () => {
@@ -31,6 +32,25 @@ test("shapes, clips and text become SVG, and no name can end it", () => {
   assert.ok(!text.includes("<script"));
   assert.match(text, /<\/text><\/g><rect [^>]* fill="none" stroke="url\(#hatch\)" stroke-width="1"\/><\/svg>$/);
   assert.equal(text.split("<g ").length, text.split("</g>").length);
+});
+
+test("every call that has a bar of its own wears the colour of what it launches, however narrow", () => {
+  const spans = [];
+  for (let width = 1; width < 12; width++) {
+    const start = 20 * width;
+    spans.push({ kind: "launch", name: "call", start, end: start + width, operation: width });
+    spans.push({ kind: "kernel", name: "relu", lane: 1, start: start + 400, end: start + 401, operation: width });
+  }
+  const model = makeModel({ async: spans });
+  const [host] = buildLanes(model.groups[0]);
+  const swatch = { fill: "grey", ink: "black", shades: Array(9).fill("shade") };
+  const theme = { host: { launch: swatch }, operators: model.names.map((name) => ({ ...swatch, fill: name })) };
+  const geometry = { dpr: 1, left: 0, right: 1000, pitch: 1, t0: 0, t1: 1000, x: (t) => t, px: Math.round };
+  const feet = [];
+  const ctx = { fillRect(x, y, width) { if (this.fillStyle === "relu") feet.push([x, width]); }, measureText: () => ({ width: 1000 }), fillText() {} };
+  drawRow(ctx, { model, theme, geometry, entries: new Int32Array(5000), labelWidths: [] }, { track: host.rows[0], y: 0, height: 14 });
+  assert.deepEqual(feet.map(([x]) => x), spans.filter(({ kind }) => kind === "launch").map(({ start }) => start));
+  for (const [x, width] of feet) assert.ok(width >= Math.max(1, x / 20 - 1) && width <= x / 20, `${width} at ${x}`); // a hairline less
 });
 
 test("a link says the state, and what is no link says none", () => {

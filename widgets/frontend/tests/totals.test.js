@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { alignmentsOf } from "../src/align.js";
 import { buildLayout } from "../src/layout.js";
-import { totalRows } from "../src/panel.js";
+import { Panel, totalRows } from "../src/panel.js";
 import { totalsByName } from "../src/totals.js";
 import { buildLanes } from "../src/tracks.js";
 import { makeModel, randomSpans, seeded } from "./model.js";
@@ -32,6 +32,19 @@ test("an area counts what lies in it, with the part that does, under each engine
   const within = (lane) => totalsByName(model, layout, alignments, { from: 0, to: 60, top: lane.y + 3, bottom: lane.y + 4 });
   assert.deepEqual(within(host).map(({ name, cells }) => [name, cells[0]]), [["a (call)", { count: 1, time: 9 }]]);
   assert.deepEqual(within(main).map(({ name, cells }) => [name, cells[0].count]), [["a", 1], ["b", 1]]);
+});
+
+test("an area lists the engines that it touches, a stretch of the axis all of them", () => {
+  const spans = [{ kind: "launch", start: 0, end: 9 }, { kind: "kernel", lane: 1, start: 10, end: 30 }];
+  const model = makeModel({ sync: spans, async: spans, graph: spans });
+  const layout = buildLayout(partsOf(model), 900, [2, 0, 1], { collapsed: new Set([0]) });
+  const panel = Object.assign(Object.create(Panel.prototype), { timeline: { model, layout } });
+  const listed = (area) => panel.boxesOf({ from: 0, to: 5, ...area }).map(({ index }) => index);
+  const [graph, sync, async] = layout.groups;
+  assert.deepEqual(listed({}), [2, 0, 1]);
+  for (const { index, lanes } of [graph, async]) for (const { y } of lanes) assert.deepEqual(listed({ top: y + 3, bottom: y + 4 }), [index]);
+  assert.deepEqual(listed({ top: graph.lanes[1].y, bottom: async.lanes[0].y + 5 }), [2, 1]); // sync, between them, shows its header alone
+  assert.deepEqual(listed({ top: sync.top, bottom: sync.bottom }), []);
 });
 
 test("totals of any stretch equal a search through all spans", () => {

@@ -84,7 +84,7 @@ class Row:
 
 def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
     """Return a table with its looks inline, for notebooks."""
-    heads = [fill('<th style="{}"{}>{}</th>', _head(column), _title(column.meaning), column.heading) for column in columns]
+    heads = [_head(column, fill(' style="{}"{}', _head_style(column), _title(column.meaning))) for column in columns]
     return fill(
         '<div style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
@@ -93,7 +93,12 @@ def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") ->
     )  # fmt: skip
 
 
-def _head(column: Column) -> str:
+def _head(column: Column, attributes: Html) -> Html:
+    """Return the heading of a column; a column without one has a cell there, since a heading that says nothing is read aloud."""
+    return fill("<th{}>{}</th>" if column.heading else "<td{}></td>", attributes, column.heading)
+
+
+def _head_style(column: Column) -> str:
     looks = f"{_CELLS['text' if column.kind == 'code' else column.kind]};{LINE};vertical-align:bottom;font-weight:600"
     return f"{looks};white-space:normal" if column.kind == "number" else looks
 
@@ -109,7 +114,7 @@ def _row(columns: Sequence[Column], row: Row) -> Html:
 
 def page_table(columns: Sequence[Column], rows: Iterable[Row]) -> Html:
     """Return a table that takes its looks from the page's style sheet; bold rows have the class ``best``."""
-    heads = [fill("<th{}>{}</th>", _title(column.meaning), column.heading) for column in columns]
+    heads = [_head(column, _title(column.meaning)) for column in columns]
     body = [fill("<tr{}>{}</tr>", _class("best" if row.bold else ""), [fill("<td>{}</td>", cell) for cell in row.cells]) for row in rows]
     head = fill("<thead><tr>{}</tr></thead>", heads) if any(column.heading for column in columns) else ""
     return fill("<table>{}<tbody>{}</tbody></table>", head, body)
