@@ -22,10 +22,10 @@ const OURS = new RegExp(`^(${[
   "axisTop", "boxesOf", "boxOfLane", "busyShare", "busyUntil", "busyWithin", "buttons", "centreOverview", "chunkSums", "countOf", "dirty",
   "dragging", "drawDirty", "drawNow", "faint", "fitAll", "followDependent", "followLaunch", "followWait", "geometry", "glide", "ground",
   "hatch", "hatchGround", "heads", "hitsOf", "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelWidths", "legend",
-  "measureArea", "measureBetween", "members", "nudge", "operationName", "overlayContext", "panel", "panPixels", "panShare", "pinAxis",
-  "placeOf", "plotWidth", "pointing", "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging",
-  "showMeasure", "showOperation", "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeline",
-  "timeUntil", "watchers", "wholeParts", "zoomBy", "zoomToRubber",
+  "measureArea", "measureBetween", "nudge", "operationName", "overlayContext", "panel", "panPixels", "panShare", "placeOf", "plotWidth",
+  "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging", "showMeasure", "showOperation",
+  "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeline", "timeUntil", "watchers",
+  "wholeParts", "zoomBy", "zoomToRubber",
 ].join("|")})$`);
 
 const bundle = (entry, outfile, footer) => build({

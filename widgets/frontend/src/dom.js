@@ -23,12 +23,13 @@ export function aria(element, words) {
   for (const [name, value] of Object.entries(words)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
 }
 
-/** A button. Who speaks to the page says what is written on it, so its name begins with that; signs are no words. */
+/** A button. Who speaks to the page says what is written on it, so its name holds that; signs are no words. */
 export function makeButton(text, label, onClick) {
   const button = make("button", "", text);
   button.type = "button";
   button.title = label;
-  aria(button, { label: /[a-z]/i.test(text) ? `${text}: ${label}` : label });
+  const known = label.toLowerCase().includes(text.replace(/^\W+/, "").toLowerCase());
+  aria(button, { label: known ? label : `${text}: ${label}` });
   button.addEventListener("click", onClick);
   return button;
 }

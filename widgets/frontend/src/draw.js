@@ -26,14 +26,12 @@ export function drawBase(ctx, scene) {
   layout.groups.forEach((box) => drawLaneGrounds(ctx, sceneOf(scene, box.index), box));
   drawAxes(ctx, scene);
   ctx.font = font(scene, 11);
-  // What is selected is drawn again above (overlay.js).
-  ctx.globalAlpha = scene.dim ? DIMMED : 1;
   layout.groups.forEach((box) => {
-    drawOverlap(ctx, sceneOf(scene, box.index), box);
-    drawLanes(ctx, sceneOf(scene, box.index), box);
+    dimmed(ctx, scene, () => drawOverlap(ctx, sceneOf(scene, box.index), box));
+    if (box.atOnce) writeLane(ctx, scene, "at once", box.atOnce);
+    dimmed(ctx, scene, () => drawLanes(ctx, sceneOf(scene, box.index), box));
+    writeLanes(ctx, scene, box);
   });
-  ctx.globalAlpha = 1;
-  layout.groups.forEach((box) => drawLaneNames(ctx, scene, box));
   layout.groups.forEach((box) => drawHeader(ctx, scene, box));
   drawOverview(ctx, scene);
 }
@@ -57,18 +55,26 @@ function laneLabel(lanes, { index, name, deeper }) {
   return deeper ? `${label} + ${grouped(deeper)} deeper` : label;
 }
 
-function drawLaneNames(ctx, { geometry: g, theme, layout, model }, box) {
-  const { lanes } = model.groups[box.index];
-  const write = (text, middle) => ctx.fillText(fitted(ctx, text, g.px(layout.plot.left - 14)), g.px(6), g.px(middle));
+/** Draw faintly where something is selected, which is drawn again above (overlay.js). */
+function dimmed(ctx, { dim }, draw) {
+  ctx.globalAlpha = dim ? DIMMED : 1;
+  draw();
+  ctx.globalAlpha = 1;
+}
+
+function writeLane(ctx, { geometry: g, theme, layout }, name, { y, height }) {
   ctx.fillStyle = theme.soft;
+  ctx.fillText(fitted(ctx, name, g.px(layout.plot.left - 14)), g.px(6), g.px(y + height / 2));
+}
+
+function writeLanes(ctx, scene, { index, lanes }) {
   let labelled = -Infinity;
-  for (const lane of box.lanes) {
-    const first = lane.rows[0] ?? lane.band;
+  for (const { rows, band, lane } of lanes) {
+    const first = rows[0] ?? band;
     if (first.y < labelled + LEAST_LABEL) continue;
     labelled = first.y;
-    write(laneLabel(lanes, lane.lane), first.y + first.height / 2);
+    writeLane(ctx, scene, laneLabel(scene.model.groups[index].lanes, lane), first);
   }
-  if (box.atOnce) write("at once", box.atOnce.y + box.atOnce.height / 2);
 }
 
 function drawLanes(ctx, scene, box) {

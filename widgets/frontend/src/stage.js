@@ -33,7 +33,7 @@ export function buildStage(root, model) {
   const paper = make("div", "ss-paper ss-pieces");
   const box = make("div", "ss-stage", pinned, base, overlay, paper);
   // Each part stays on one line.
-  root.append(box, make("div", "ss-hint", ...hintOf(model).map((part) => make("span", "", ...withKeys(part)))));
+  root.append(box, make("div", "ss-hint", ...hintOf(model).flatMap((part, place) => [place ? " · " : "", make("span", "", ...withKeys(part))])));
 
   let timer = 0;
   const stage = {
@@ -47,15 +47,13 @@ export function buildStage(root, model) {
         canvas.height = Math.round(high * dpr);
         canvas.style.height = `${high}px`;
       }
-    },
-    clear(ground) {
-      stage.baseContext.fillStyle = ground;
-      stage.baseContext.fillRect(0, 0, base.width, base.height);
-      stage.pinAxis();
+      base.style.visibility = "hidden"; // Until it is drawn, it is black.
     },
     /** Where the axis lies now, which stays in sight while the page scrolls. */
     axisTop: () => pinned.getBoundingClientRect().top,
-    pinAxis() {
+    /** What has been drawn is seen, and its axis stays in sight. */
+    show() {
+      base.style.visibility = "";
       for (const canvas of [base, overlay]) axis.getContext("2d").drawImage(canvas, 0, 0);
     },
     /** What is printed instead of the canvases: a table whose head, the axis, stands on each page, with a row an engine. */

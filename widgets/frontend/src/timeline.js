@@ -188,8 +188,7 @@ export class Timeline {
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
     this.hatch = hatchPattern(this.stage.baseContext, this.theme, this.dpr);
-    // A canvas that has been sized is black; drawing it now and not in the next frame keeps it from flashing.
-    this.stage.clear(this.theme.ground);
+    // A canvas that has been sized is blank; drawing it now and not in the next frame keeps it from flashing.
     this.drawNow();
   }
 
@@ -238,7 +237,7 @@ export class Timeline {
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);
     this.dirty.base = this.dirty.overlay = false;
-    this.stage.pinAxis();
+    this.stage.show();
   }
 
   // ---- what other files, and pages, ask for
