@@ -168,6 +168,10 @@ def what_if(
     gpu: Gpu = None,
     damaged: Damaged = "refuse",
     *,
+    waits: Annotated[
+        bool,
+        typer.Option("--waits/--no-waits", help="Keep waits of 30 µs or more that nothing in the trace explains; no: leave them out."),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Predict a trace under another engine, with faster kernels, or without some.
@@ -181,7 +185,7 @@ def what_if(
         trace = _read(file, gpu, damaged, progress)
         progress("predicting", 1, 1)
         try:
-            supposed = supposition_of(trace, engine, streams, measured_us)
+            supposed = supposition_of(trace, engine, streams, measured_us, waits=waits)
         except EngineError as error:
             raise WrongUsageError(error.message, hint=error.hint) from None
         for pattern, factor in factors:

@@ -121,8 +121,8 @@ def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list
 
     def longer(task: Task) -> Task:
         if task.on_host:
-            return replace(task, call_ns=task.call_ns * factor)
-        return replace(task, pieces=tuple(Piece(piece.alone_ns * factor, piece.cost) for piece in task.pieces))
+            return replace(task, call_ns=task.call_ns * factor, factor=task.factor * factor)
+        return replace(task, factor=task.factor * factor)
 
     return [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
 
@@ -194,7 +194,7 @@ def _chain(tasks: Sequence[Task], followers: Sequence[Sequence[int]], picked: Se
 
 
 def _merged(chain: Sequence[Task], least_ns: float) -> Task:
-    pieces = [task.pieces[0] for task in chain]
+    pieces = [Piece(task.alone_ns, task.pieces[0].cost) for task in chain]
     busy_ns = sum(max(0.0, piece.alone_ns - least_ns) for piece in pieces)
     longest = max(pieces, key=lambda piece: piece.alone_ns)
     alone_ns = max(min(least_ns, sum(piece.alone_ns for piece in pieces)) + busy_ns, longest.alone_ns)
@@ -204,5 +204,10 @@ def _merged(chain: Sequence[Task], least_ns: float) -> Task:
     calls = np.array([task.call_ns for task in chain])
     call_ns = float("nan") if np.isnan(calls).all() else float(np.nanmax(calls))
     return replace(
-        chain[-1], name="+".join(task.name for task in chain), pieces=(Piece(alone_ns, cost),), call_ns=call_ns, gap_ns=chain[0].gap_ns
+        chain[-1],
+        name="+".join(task.name for task in chain),
+        pieces=(Piece(alone_ns, cost),),
+        factor=1.0,
+        call_ns=call_ns,
+        gap_ns=chain[0].gap_ns,
     )

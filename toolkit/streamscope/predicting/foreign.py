@@ -11,6 +11,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
+from streamscope.analysis.launch_delays import launch_overhead_ns
 from streamscope.analysis.overlap import run_of
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task, pieces_of
@@ -19,12 +21,13 @@ from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.symbols import copy_way
 from streamscope.trace.trace import Trace
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
 """By which way a copy goes."""
 SEVERAL = "the trace holds"
 """What the note begins with that says of how many steps a trace is."""
+WAITS_STAY = "{} of 30 µs or more, {} in all, stay as long: nothing in the trace tells what for (an event, another stream or GPU)"
 GAPS_STAY = (
     "what has no launch call stays as long after what came before it: why the device waited is not known, so no engine makes it shorter"
 )
@@ -35,27 +38,27 @@ def is_foreign(trace: Trace) -> bool:
     return not len(trace.origins.launches)
 
 
-def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
-    """Return the tasks of a trace without dependencies, in the order of their launches, and what a reader must know of them.
-
-    Raises
-    ------
-    TraceError
-        It is a trace of ours from a version that did not keep dependencies.
-    """
-    spans = trace.spans
-    if (spans.operation >= 0).any():
+def check_foreign(trace: Trace) -> None:
+    """Raise a TraceError if a trace is one of ours, from a version that did not keep dependencies."""
+    if (trace.spans.operation >= 0).any():
         raise TraceError(
             f"the trace of {trace.info.program!r} does not say what its launches depend on: it is from an older version, or too long",
             hint="record the program again",
         )
-    rows, call_rows = _launch_order(spans)
-    known = trace.origins.complete
-    before = _orders(trace, rows)
-    blocking = _blocking(spans, rows, call_rows)
-    breaks = _breaks(spans, rows, call_rows, blocking)
-    launching_ns = _usual_launch_ns(spans, call_rows, blocking)
-    gaps_ns = _unexplained_ns(spans, rows, call_rows, before)
+
+
+def tasks_of_foreign(trace: Trace, *, waits: bool = True) -> list[Task]:
+    """Return the tasks of a trace without dependencies, in the order of their launches, for an engine that is not the trace's own.
+
+    Long waits that nothing in the trace explains stay where ``waits`` is true.
+    """
+    spans = trace.spans
+    rows, call_rows = launch_order(spans)
+    before = orders_of(trace, rows)
+    blocking = blocking_copies(spans, rows, call_rows)
+    breaks = breaks_of(spans, rows, call_rows, blocking)
+    launching_ns = usual_launch_ns(spans, call_rows, blocking)
+    gaps_ns = unexplained_ns(spans, rows, call_rows, before, waits=waits)
     tasks: list[Task] = []
     number: dict[int, int] = {}
     previous_ns = float(run_of(spans).start_ns.min()) if len(rows) else 0.0
@@ -63,11 +66,11 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
     launched = (call_rows >= 0) & (spans.kind[call_rows] == SpanKind.LAUNCH)
     took_ns = np.where(blocking, np.minimum(launching_ns, ends_ns - begins_ns), ends_ns - begins_ns)
     times_ns = (times.astype(float) for times in (begins_ns, ends_ns, took_ns))
-    columns = (rows, *times_ns, launched, spans.name[rows], _traits(spans, rows))
-    each = zip(*(column.tolist() for column in columns), pieces_of(spans, rows), strict=True)
+    columns = (rows, *times_ns, launched, spans.name[rows])
+    each = zip(*(column.tolist() for column in columns), task_traits(spans, rows), pieces_of(spans, rows), strict=True)
     for index, (row, begin_ns, end_ns, call_took_ns, is_launch, name, trait, piece) in enumerate(each):
         if index in breaks:
-            tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, _newest(tasks), call_ns=breaks[index]))
+            tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, newest(tasks), call_ns=breaks[index]))
             previous_ns = begin_ns
         call_ns = 0.0 if call_rows[index] < 0 else math.nan  # The gap before it has whatever the call took.
         if is_launch:
@@ -76,15 +79,22 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
             previous_ns = end_ns
         number[index] = len(tasks)
         after = tuple(sorted(number[earlier] for earlier in before[index]))
-        tasks.append(Task((-1, 0), spans.names[name], _TRAITS[trait], after, (row,), (piece,), call_ns=call_ns, gap_ns=gaps_ns[index]))
-    notes = [] if known else ["event waits are not known, so what had ended before a kernel began stays before it"]
-    if (call_rows < 0).any():
+        tasks.append(Task((-1, 0), spans.names[name], trait, after, (row,), (piece,), call_ns=call_ns, gap_ns=gaps_ns[index]))
+    return tasks
+
+
+def notes_of_foreign(trace: Trace, tasks: list[Task]) -> tuple[str, ...]:
+    """Return what a reader must know of the tasks of a trace without dependencies."""
+    rows = [row for task in tasks for row in task.rows]
+    complete = trace.origins.complete
+    notes = [] if complete else ["event waits are not known, so what had ended before a kernel began stays before it"]
+    if (call_rows(trace.spans, np.array(rows, np.int64)) < 0).any():
         notes.append(GAPS_STAY)
-    if breaks:
-        notes.append(
-            f"the host waits {counted(len(breaks), 'time')} in the middle, so there are {len(breaks) + 1} graphs with its work between"
-        )
-    return tasks, (*notes, *_repeated(spans))
+    if breaks := sum(task.on_host for task in tasks):
+        notes.append(f"the host waits {counted(breaks, 'time')} in the middle, so there are {breaks + 1} graphs with its work between")
+    if waits_ns := [task.gap_ns for task in tasks if task.gap_ns >= KERNEL_WAIT_BELOW_NS]:
+        notes.append(WAITS_STAY.format(counted(len(waits_ns), "wait"), time_text(sum(waits_ns))))
+    return (*notes, *_repeated(trace.spans))
 
 
 def _repeated(spans: SpanTable) -> list[str]:
@@ -101,7 +111,7 @@ def _repeated(spans: SpanTable) -> list[str]:
     return []
 
 
-def _launch_order(spans: SpanTable) -> tuple[IntArray, IntArray]:
+def launch_order(spans: SpanTable) -> tuple[IntArray, IntArray]:
     """Return the rows of kernels, copies and sets in the order in which the host launched them, and the row of the call of each or -1."""
     rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     found = call_rows(spans, rows)
@@ -110,7 +120,7 @@ def _launch_order(spans: SpanTable) -> tuple[IntArray, IntArray]:
     return rows[order], found[order]
 
 
-def _orders(trace: Trace, rows: IntArray) -> list[set[int]]:
+def orders_of(trace: Trace, rows: IntArray) -> list[set[int]]:
     """Return for each task the tasks that it comes after, by their positions."""
     spans, known = trace.spans, trace.origins.complete
     position = {row: index for index, row in enumerate(rows.tolist())}
@@ -131,14 +141,25 @@ def _orders(trace: Trace, rows: IntArray) -> list[set[int]]:
     return before
 
 
-def _unexplained_ns(spans: SpanTable, rows: IntArray, call_rows: IntArray, before: list[set[int]]) -> list[float]:
-    """Return for each task how long it began after what it comes after had ended, or after the first began; 0 where its call is known."""
+def unexplained_ns(spans: SpanTable, rows: IntArray, call_rows: IntArray, before: list[set[int]], *, waits: bool) -> list[float]:
+    """Return how long each task waited after what it comes after had ended, for nothing that the trace tells.
+
+    Of an unknown call that is all the time since then, or since the first began. Else, with ``waits``, it is the time since its call had
+    ended and its launch had arrived, too, where that is 30 µs or more: shorter waits are the device's own delays, which each engine has of
+    its own.
+    """
     first_ns = int(spans.start_ns[rows].min(initial=np.iinfo(np.int64).max))
+    overhead_ns = launch_overhead_ns(spans)
+    usual_ns = float(np.median(overhead_ns)) if len(overhead_ns) else 0.0
+    known = call_rows >= 0
+    arrived_ns = np.where(known, np.maximum(spans.start_ns[call_rows] + usual_ns, spans.end_ns[call_rows]), first_ns).tolist()
     start_ns, end_ns = spans.start_ns[rows].tolist(), spans.end_ns[rows].tolist()
-    return [
-        float(max(0, start_ns[index] - max((end_ns[one] for one in earlier), default=first_ns))) if call_rows[index] < 0 else 0.0
-        for index, earlier in enumerate(before)
-    ]
+    found: list[float] = []
+    for index, earlier in enumerate(before):
+        ended_ns = max((end_ns[one] for one in earlier), default=first_ns)
+        waited_ns = float(start_ns[index] - (max(ended_ns, arrived_ns[index]) if known[index] else ended_ns))
+        found.append(max(0.0, waited_ns if not known[index] or (waits and waited_ns >= KERNEL_WAIT_BELOW_NS) else 0.0))
+    return found
 
 
 def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:
@@ -156,7 +177,7 @@ def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:
     return found
 
 
-def _blocking(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDArray[np.bool_]:
+def blocking_copies(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDArray[np.bool_]:
     """Tell of each task whether it is a copy whose call returned after it had ended: the host waited for it, as `critical_path` has it."""
     found: npt.NDArray[np.bool_] = spans.is_kind(MEMORY_KINDS)[rows] & (call_rows >= 0)
     found &= spans.is_kind([SpanKind.LAUNCH])[call_rows] & (spans.end_ns[call_rows] >= spans.end_ns[rows])
@@ -165,13 +186,13 @@ def _blocking(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDAr
     return found
 
 
-def _usual_launch_ns(spans: SpanTable, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> float:
+def usual_launch_ns(spans: SpanTable, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> float:
     """Return how long a launch call takes that does not wait: a call that waits does not tell how long it took to launch."""
     calls = call_rows[(call_rows >= 0) & ~blocking]
     return float(np.median(spans.duration_ns[calls])) if len(calls) else float("inf")
 
 
-def _breaks(spans: SpanTable, rows: IntArray, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> dict[int, float]:
+def breaks_of(spans: SpanTable, rows: IntArray, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> dict[int, float]:
     """Return where the host waited in the middle of the run: the first task launched after, and for how long the host worked before that.
 
     Where it waited several times in a row, that is all its time between these waits and after the last.
@@ -191,7 +212,7 @@ def _breaks(spans: SpanTable, rows: IntArray, call_rows: IntArray, blocking: npt
     return {index: host_ns + max(0, int(called_ns[index]) - ended_ns[index]) for index, host_ns in found.items()}
 
 
-def _newest(tasks: list[Task]) -> tuple[int, ...]:
+def newest(tasks: list[Task]) -> tuple[int, ...]:
     """Return the tasks that nothing comes after yet, up to the last stretch of the host."""
     followed: set[int] = set()
     newest: list[int] = []
@@ -204,7 +225,7 @@ def _newest(tasks: list[Task]) -> tuple[int, ...]:
     return tuple(sorted(newest))
 
 
-def _traits(spans: SpanTable, rows: IntArray) -> IntArray:
-    """Return of each task which of `_TRAITS` are its."""
-    ways = np.array([copy_way(name) for name in spans.names])
-    return np.where(spans.kind[rows] == SpanKind.COPY, ways[spans.name[rows]], 0)
+def task_traits(spans: SpanTable, rows: IntArray) -> list[Trait]:
+    """Return the traits of each task: a copy has its way."""
+    ways = np.array([*(copy_way(name) for name in spans.names), 0])
+    return [_TRAITS[way] for way in np.where(spans.kind[rows] == SpanKind.COPY, ways[spans.name[rows]], 0).tolist()]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller
 from typing import Any
 
@@ -22,13 +23,15 @@ from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.calls import Host, host_of
 from streamscope.predicting.changes import chosen, fused, scaled, without
-from streamscope.predicting.foreign import SEVERAL, is_foreign, tasks_of_foreign
+from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
+from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import Task, tasks_of_program
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
+from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
-from streamscope.words import counted, listed, time_text
+from streamscope.words import counted, listed, percent, time_text
 
 CHANGED = "changed: "
 """What a note of a change begins with."""
@@ -39,6 +42,12 @@ _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 
 STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
 AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
+REPLAYED = "the model replays the recording in {} of {}"
+MISSED = REPLAYED + ": that is {} off, so what it predicts may be as far off"
+WORST_REPLAY = 0.1
+"""From this error of the replay on, a prediction is warned of."""
+LARGEST_FACTOR = 1e6
+"""Kernels take up to so many times as long, with all changes: one of a second is one of eleven days then."""
 OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
 
 
@@ -48,7 +57,8 @@ class Supposition:
 
     ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
     from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN. ``edits`` make the changes
-    again for another engine, since captured code keeps another order under ``graph``.
+    again for another engine, since captured code keeps another order under ``graph``. ``waits`` says whether long waits stay that nothing
+    in the trace explains. ``replay_ns`` is how long the run takes under its own engine, as the model has it; NaN until that is known.
     """
 
     source: Trace
@@ -61,6 +71,8 @@ class Supposition:
     recorded: tuple[Task, ...] = ()
     measured_ns: float = math.nan
     edits: tuple[Callable[[Supposition], Supposition], ...] = ()
+    waits: bool = True
+    replay_ns: float = math.nan
 
     @cached_property
     def host(self) -> Host:
@@ -83,9 +95,19 @@ class Supposition:
         """Return it with tasks that take ``factor`` times as long."""
         picked = self.picked(*patterns)
         if not _is_factor(factor):
-            raise TraceError(f"kernels cannot take {factor!r} times as long", hint="give a number above 0; without(...) leaves them out")
+            hint = f"give a number above 0, {LARGEST_FACTOR:,.0f} at most; without(...) leaves them out"
+            raise TraceError(f"kernels cannot take {factor!r:.40} times as long", hint=hint)
+        longest = max(task.factor for task, one in zip(self.tasks, picked, strict=True) if one) * float(factor)
+        if longest > LARGEST_FACTOR:
+            raise TraceError(f"kernels cannot take {longest:,.12g} times as long", hint=f"{LARGEST_FACTOR:,.0f} times is the most")
+        tasks = scaled(self.tasks, picked, float(factor))
+        taken_ns = sum(task.alone_ns + task.gap_ns + max(0.0, task.call_ns) for task in tasks)
+        if taken_ns > MOST_NS / 2:
+            raise TraceError(
+                f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor"
+            )
         change = f"{_picked_words(sum(picked), patterns)} × {factor:g}"
-        return self._changed(scaled(self.tasks, picked, float(factor)), change, methodcaller("scaled", factor, *patterns))
+        return self._changed(tasks, change, methodcaller("scaled", factor, *patterns))
 
     def without(self, *patterns: str) -> Supposition:
         """Return it without tasks."""
@@ -144,6 +166,19 @@ class Prediction(Trace):
         """Makespan of the run that it was made from, in nanoseconds: as the user measured it, else without what recording cost if known."""
         measured_ns = self.supposition.measured_ns
         return makespan_ns(self.supposition.source) if math.isnan(measured_ns) else measured_ns
+
+    @property
+    def replay_ns(self) -> float:
+        """How long the run takes under its own engine and without a change, as the model has it, in nanoseconds."""
+        return self.supposition.replay_ns
+
+    @property
+    def recorded_ns(self) -> float:
+        """How long the run took that the replay is compared with, in nanoseconds.
+
+        Of code that is not ours, until the host noticed the end of the last work: a profiler that stops waits once more.
+        """
+        return _replayed_run_ns(self.supposition)
 
     @property
     def predicted_ns(self) -> float:
@@ -237,12 +272,17 @@ class Prediction(Trace):
         """
         return predicted_from(self.supposition.fused(*patterns))
 
-    def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
+    def what_if(
+        self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool | None = None
+    ) -> Prediction:
         """Predict another engine, with the same changes; see `Trace.what_if`."""
         supposed = self.supposition
-        other = supposition_of(supposed.source, engine or supposed.engine, streams, measured_us)
+        stay = supposed.waits if waits is None else waits
+        other = supposition_of(supposed.source, engine or supposed.engine, streams, measured_us, waits=stay)
         if measured_us is None:
             other = replace(other, measured_ns=supposed.measured_ns)
+            # The replay is of the same run, with the same waits.
+            other = replace(other, replay_ns=supposed.replay_ns if stay == supposed.waits else math.nan)
         for edit in supposed.edits:
             other = edit(other)
         return predicted_from(other)
@@ -253,6 +293,8 @@ class Prediction(Trace):
             "engine": self.supposition.engine,
             "streams": self.supposition.streams,
             "before_us": round(self.before_ns / 1e3, 3),
+            "recorded_us": round(self.recorded_ns / 1e3, 3),
+            "replay_us": round(self.replay_ns / 1e3, 3),
             "predicted_us": round(self.predicted_ns / 1e3, 3),
             "unchanged_us": round(self.unchanged_ns / 1e3, 3),
             "speedup": None if math.isnan(self.speedup) else round(self.speedup, 3),
@@ -308,7 +350,7 @@ class Kernels:
         Raises
         ------
         TraceError
-            The factor is not a number above 0.
+            The factor is not a number above 0, or makes kernels more than a million times as long.
 
         Examples
         --------
@@ -321,12 +363,12 @@ class Kernels:
 
 
 def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < math.inf
+    return isinstance(value, int | float) and 0 < value <= sys.float_info.max
 
 
 def _measured_ns(measured_us: float) -> float:
-    if not _is_factor(measured_us):
-        raise TraceError(f"a run cannot take measured_us={measured_us!r}", hint="give the time of a run without the profiler, in µs")
+    if not _is_factor(measured_us) or measured_us * 1e3 > MOST_NS:
+        raise TraceError(f"a run cannot take measured_us={measured_us!r:.40}", hint="give the time of a run without the profiler, in µs")
     return float(measured_us) * 1e3
 
 
@@ -338,12 +380,21 @@ def _picked_words(count: int, patterns: Sequence[str]) -> str:
     return counted(count, one, kinds.get(names, names))
 
 
-def what_if(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
+def what_if(
+    trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
+) -> Prediction:
     """Predict a trace under an engine; this is `Trace.what_if`."""
-    return predicted_from(uncollected(supposition_of, trace, engine, streams, measured_us))
+    return predicted_from(uncollected(partial(supposition_of, waits=waits), trace, engine, streams, measured_us))
 
 
-def supposition_of(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Supposition:
+def own_engine(trace: Trace) -> str:
+    """Return the engine that a trace is of: code that is not ours is issued as it was, which "async" means for it."""
+    return trace.info.engine if trace.info.engine in PLANNERS and not is_foreign(trace) else "async"
+
+
+def supposition_of(
+    trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
+) -> Supposition:
     """Return what a prediction of a trace under an engine is made of, to be changed before it is predicted."""
     measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
     if (launched := int(trace.spans.is_kind(DEVICE_KINDS).sum())) > MOST_LAUNCHES:
@@ -355,18 +406,25 @@ def supposition_of(trace: Trace, engine: str | None = None, streams: int | None 
     wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in PLANNERS else "async"), streams)
     _check_streams(trace, allowed if takes_streams(wanted) else 1)
     model = model_of(str(trace.info.device.details.get("cost_model_of", trace.info.device.name.removeprefix("simulated "))))
-    tasks, notes = tasks_of_foreign(trace) if foreign else (tasks_of_program(trace, as_captured=wanted == "graph"), ())
+    if foreign:
+        check_foreign(trace)
+        tasks = (issued_tasks if wanted == "async" else tasks_of_foreign)(trace, waits=waits)
+    else:
+        tasks = tasks_of_program(trace, as_captured=wanted == "graph")
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
-    return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
+    notes = notes_of_foreign(trace, tasks) if foreign else ()
+    return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=notes, measured_ns=measured_ns, waits=waits)
 
 
 def predicted_from(supposed: Supposition) -> Prediction:
     """Return the prediction of a supposition."""
-    # A collection finds nothing here, and all of them take half of the time.
-    tasks, host = supposed.host.paced(supposed.tasks), supposed.host
-    found = uncollected(simulated, supposed.source, tasks, supposed.engine, supposed.streams, host)
+    found = _simulated(supposed)
     makespan = float(found.spans.end_ns.max(initial=0))
+    if math.isnan(supposed.replay_ns):
+        own = _as_it_ran(supposed)
+        same = not supposed.changes and (supposed.engine, supposed.streams) == (own.engine, own.streams)
+        supposed = replace(supposed, replay_ns=makespan if same else float(_simulated(own).spans.end_ns.max(initial=0)))
     info = replace(
         found.info,
         device=_device(supposed.source.info.device),
@@ -376,6 +434,26 @@ def predicted_from(supposed: Supposition) -> Prediction:
         memory={},
     )
     return Prediction(found.spans, info, found.origins, supposition=supposed)
+
+
+def _simulated(supposed: Supposition) -> Trace:
+    tasks = supposed.host.paced(supposed.tasks)
+    # A collection finds nothing here, and all of them take half of the time.
+    return uncollected(simulated, supposed.source, tasks, supposed.engine, supposed.streams, supposed.host)
+
+
+def _as_it_ran(supposed: Supposition) -> Supposition:
+    """Return the supposition that changes nothing: the trace's own engine, its streams and its tasks."""
+    source, engine = supposed.source, own_engine(supposed.source)
+    streams = source.info.plan.get("streams") if takes_streams(engine) else None
+    return replace(supposition_of(source, engine, streams, waits=supposed.waits), measured_ns=supposed.measured_ns)
+
+
+def _replayed_run_ns(supposed: Supposition) -> float:
+    """Return how long the run took that a replay has to come out as."""
+    if is_foreign(supposed.source):
+        return float(recorded_ns(supposed.source))
+    return makespan_ns(supposed.source) if math.isnan(supposed.measured_ns) else supposed.measured_ns
 
 
 def makespan_ns(trace: Trace) -> float:
@@ -420,6 +498,7 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
     of, pace = f"{source.info.engine} on {source.info.device.name}", supposed.host.pace
     return (
         f"predicted from a trace of {of}: {taken}{api} and {order} are the trace's, all else is the cost model's",
+        _replay_words(supposed),
         *supposed.notes,
         *([OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
@@ -427,6 +506,14 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         *source.info.notes,
         *(f"{CHANGED}{change}" for change in supposed.changes),
     )
+
+
+def _replay_words(supposed: Supposition) -> str:
+    """Say how well the model replays the run under its own engine: what it misses there, it may miss in any prediction."""
+    run_ns, replay_ns = _replayed_run_ns(supposed), supposed.replay_ns
+    error = abs(replay_ns / run_ns - 1) if run_ns else 0.0
+    text = MISSED if error > WORST_REPLAY else REPLAYED
+    return text.format(time_text(replay_ns), time_text(run_ns), percent(error))
 
 
 def _from_table(source: Trace) -> bool:

@@ -19,6 +19,8 @@ from streamscope.engines.plan import Plan, lanes_in_use, own_branches
 from streamscope.engines.prepared import Prepared
 from streamscope.predicting.calls import Host
 from streamscope.predicting.foreign import is_foreign
+from streamscope.predicting.issued import as_issued, last_wait_ns
+from streamscope.predicting.retiming import retimed
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -36,11 +38,15 @@ _AUXILIARY, _FIXED, _LIBRARY = Trait.AUXILIARY, Trait.FIXED, Trait.LIBRARY  # Na
 
 @dataclass(frozen=True)
 class TakenPrices:
-    """What tasks cost, for the simulated device; by the position of the task, which is the launch's only variable that it writes."""
+    """What tasks cost, for the simulated device; by the position of the task, which is the launch's only variable that it writes.
+
+    ``sharing`` says whether kernels beside each other slow each other: those whose times are of a run beside these very neighbours do not.
+    """
 
     tasks: Sequence[Task]
     places: dict[tuple[int, int], int]
     host: Host
+    sharing: bool = True
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it: the trace's, else the model's."""
@@ -49,16 +55,20 @@ class TakenPrices:
 
     def tail_ns(self, launch: Launch) -> float:
         """Return how much of that is left when it is on the stream."""
+        if not math.isnan(tail_ns := self.task(launch).tail_ns):
+            return tail_ns
         return min(self.host.tails_ns.get(launch.name, 0.0), self.call_ns(launch))
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels as the trace has them."""
         task = self.task(launch)
-        return [self._priced(piece, library=task.has(_LIBRARY)) for piece in task.pieces]
+        return [self._priced(piece, task.factor, library=task.has(_LIBRARY)) for piece in task.pieces]
 
-    def _priced(self, piece: Piece, *, library: bool) -> Piece:
+    def _priced(self, piece: Piece, factor: float, *, library: bool) -> Piece:
+        alone_ns = max(piece.alone_ns * factor, LEAST_NS)
+        if not self.sharing:
+            return Piece(alone_ns, piece.cost, Residency(0.0, 0.0))
         # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
-        alone_ns = max(piece.alone_ns, LEAST_NS)
         busy = max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns)
         return Piece(alone_ns, piece.cost, self._held(piece, busy, library=library))
 
@@ -114,16 +124,20 @@ def _work(task: Task, operation: int, part: int, position: int) -> Launch | Host
 def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | None, host: Host) -> Trace:
     """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
 
-    Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's.
+    Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's. Code that is not ours is issued
+    under "async" as it was. Under other engines, its kernels keep their order and what they lose to neighbours, however long they take.
     """
     program, places = program_of(source.info.program, tasks)
-    prices = TakenPrices(tasks, places, host)
+    issued = engine == "async" and is_foreign(source)
+    host = replace(host, model=as_issued(host.model, source.spans), last_wait_ns=last_wait_ns(source)) if issued else host
+    kept = is_foreign(source) and not issued and any(task.factor != 1 for task in tasks)
+    prices = TakenPrices([replace(task, factor=1.0) for task in tasks] if kept else tasks, places, host, sharing=not issued)
 
     def planned_ns(launch: Launch) -> float:
         return prices.task(launch).planned_ns
 
-    plan = _own_streams(program) if engine == "async" and is_foreign(source) else PLANNERS[engine](program, planned_ns, streams=streams)
-    usual_ns = host.model.graph_node_gap_ns if engine == "graph" else host.model.kernel_gap_ns
+    plan = _own_streams(program) if issued else PLANNERS[engine](program, planned_ns, streams=streams)
+    usual_ns = 0.0 if issued else host.model.graph_node_gap_ns if engine == "graph" else host.model.kernel_gap_ns
 
     def waits(launch: Launch, _: str) -> tuple[float, float]:
         return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
@@ -132,6 +146,10 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded, info = DeviceLogRecorder(device, device.log).recorded(prepared)
+    if kept:
+        rows = np.flatnonzero(recorded.is_kind(DEVICE_KINDS))
+        of_rows = zip(recorded.operation[rows].tolist(), recorded.part[rows].tolist(), strict=True)
+        recorded = retimed(recorded, {row: places[place] for row, place in zip(rows.tolist(), of_rows, strict=True)}, tasks)
     spans = _with_last_wait(_named(recorded, source.spans, tasks, places), round(host.last_wait_ns))
     return Trace(spans, info, _origins(source, plan, tasks, places))
 

@@ -28,8 +28,10 @@ class Task:
 
     ``after`` are the positions of the tasks that it comes after, all before its own; ``rows`` are those of its kernels in the trace, or
     of its copy, and ``pieces`` say how long each takes alone. ``expected_ns`` is how long the engine took it to run when it planned,
-    ``call_ns`` the host's call, or its function; NaN where that is not known. ``gap_ns`` is how long the device waits before it, at least,
-    after what it comes after: where nothing in the trace says why it waited.
+    ``call_ns`` the host's call, or its function; NaN where that is not known. ``tail_ns`` is how long the call goes on after it has put
+    the work on the stream; NaN leaves that to the host's other calls. ``gap_ns`` is how long the device waits before it, at least, after
+    what it comes after: where nothing in the trace says why it waited. ``factor`` is by how much changes made it longer; ``call_ns`` of a
+    host function has that in it, ``pieces`` have not.
     """
 
     place: Place
@@ -41,6 +43,8 @@ class Task:
     expected_ns: float = float("nan")
     call_ns: float = float("nan")
     gap_ns: float = 0.0
+    tail_ns: float = float("nan")
+    factor: float = 1.0
 
     @property
     def kind(self) -> LaunchKind:
@@ -66,7 +70,7 @@ class Task:
     @property
     def alone_ns(self) -> float:
         """How long its kernels take alone, without gaps between them."""
-        return sum(piece.alone_ns for piece in self.pieces)
+        return sum(piece.alone_ns for piece in self.pieces) * self.factor
 
 
 def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:

@@ -236,7 +236,9 @@ class Trace(display.Shown):
 
         return write_perfetto(self, given_path(path, error=OutputError))
 
-    def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
+    def what_if(
+        self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
+    ) -> Prediction:
         """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
 
         The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
@@ -252,6 +254,9 @@ class Trace(display.Shown):
         measured_us : float, optional
             How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
             Of a `sync` trace, calls and host functions are then taken as long as they must be for that.
+        waits : bool
+            Of code that is not ours: keep waits of 30 µs or more that nothing in the trace explains, under every engine. They may be for an
+            event, another stream or another GPU.
 
         Raises
         ------
@@ -269,7 +274,7 @@ class Trace(display.Shown):
         """
         # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
         predicting = importlib.import_module("streamscope.predicting.prediction")
-        prediction: Prediction = predicting.what_if(self, engine, streams, measured_us)
+        prediction: Prediction = predicting.what_if(self, engine, streams, measured_us, waits=waits)
         return prediction
 
     @classmethod
