@@ -17,6 +17,7 @@ from streamscope.analysis.overlap import run_of
 from streamscope.devices.cost_model import CostModel
 from streamscope.predicting.foreign import blocking_copies, breaks_of, launch_order, newest, orders_of, task_traits, usual_launch_ns
 from streamscope.predicting.tasks import Task, pieces_of
+from streamscope.trace.joins import call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
@@ -96,16 +97,24 @@ def last_wait_ns(trace: Trace) -> int:
 def own_gap_ns(spans: SpanTable) -> int:
     """Return the device's own delay between two kernels of a stream: the shortest of the trace, at most `LONGEST_GAP_NS`.
 
-    Streams begin as if there were one more kernel on them that ended with the start of the run, all but the first.
+    No launch takes less than that. Streams begin as if there were one more kernel on them that ended with the start of the run: of several,
+    each begins behind an event.
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    first = device[:1]
     device = device[np.argsort(spans.stream_lanes[spans.lane[device]], kind="stable")]
     opens = np.diff(spans.stream_lanes[spans.lane[device]], prepend=-1) != 0
     before_ns = np.where(opens, run_start_ns(spans), np.append(0, spans.end_ns[device[:-1]])[: len(device)])
     gaps_ns = spans.start_ns[device] - before_ns
-    counts = (gaps_ns >= 0) & (device != first)
-    return int(gaps_ns[counts].min(initial=LONGEST_GAP_NS))
+    calls = call_rows(spans, device)
+    latency_ns = (spans.start_ns[device] - spans.start_ns[calls])[calls >= 0]
+    delays_ns = np.concatenate([gaps_ns[~opens] if _one_stream(spans) else gaps_ns, latency_ns])
+    return int(delays_ns[delays_ns >= 0].min(initial=LONGEST_GAP_NS))
+
+
+def _one_stream(spans: SpanTable) -> bool:
+    """Tell whether all is issued on one stream. Copies have streams of their own."""
+    device = spans.is_kind(DEVICE_KINDS)
+    return len(np.unique(spans.stream_lanes[spans.lane[device]])) < 2 and not (spans.kind == SpanKind.COPY).any()
 
 
 def as_issued(model: CostModel, spans: SpanTable) -> CostModel:
@@ -131,11 +140,11 @@ def issued_tasks(trace: Trace, *, waits: bool = True) -> list[Task]:
     gap_ns = own_gap_ns(spans)
     before, traits = _awaited(trace, calls, gap_ns)
     overhead_ns = launch_overhead_ns(spans)
-    latency_ns = max(0, int(overhead_ns.min())) if len(overhead_ns) else 0
+    latency_ns = max(gap_ns, int(overhead_ns.min())) if len(overhead_ns) else gap_ns
     begin_ns, end_ns, called_ns, back_ns, known = (
         column.tolist() for column in (calls.begin_ns, calls.end_ns, calls.called_ns, calls.back_ns, calls.calls >= 0)
     )
-    main = next((index for index, trait in enumerate(traits) if trait is Trait.CAPTURED), -1)  # The stream that all others begin after.
+    alone = _one_stream(spans)
     tasks: list[Task] = []
     number: dict[int, int] = {}
     ended_ns: dict[int, int] = {}  # By the number of the task.
@@ -150,8 +159,10 @@ def issued_tasks(trace: Trace, *, waits: bool = True) -> list[Task]:
         after_ns = host_ns
         if known[index]:
             after_ns = max(host_ns, back_ns[index])
-        arrived_ns = min(called_ns[index] + latency_ns, begin_ns[index]) if known[index] else 0
-        awaited_ns = max((end_ns[earlier] + gap_ns for earlier in before[index]), default=gap_ns if index != main else 0)
+        # What has no call is there when its stream can begin.
+        there_ns = called_ns[index] + latency_ns if known[index] else host_ns + (0 if alone else gap_ns)
+        arrived_ns = min(there_ns, begin_ns[index])
+        awaited_ns = max((end_ns[earlier] + gap_ns for earlier in before[index]), default=0)
         waits_ns = begin_ns[index] - max(arrived_ns, awaited_ns)
         kept_ns = waits_ns if waits or not known[index] or waits_ns < KERNEL_WAIT_BELOW_NS else 0
         if known[index] and arrived_ns >= awaited_ns and waits_ns < KERNEL_WAIT_BELOW_NS:
