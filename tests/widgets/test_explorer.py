@@ -18,7 +18,7 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.comparing.preview import Preview
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
-from streamscope.trace import SpanKind
+from streamscope.trace import DeviceInfo, SpanKind
 from streamscope_widgets import exports
 from streamscope_widgets.exploring import words
 from streamscope_widgets.exploring.subjects import OwnProgram, subjects
@@ -133,9 +133,9 @@ def test_a_run_is_checked_kept_and_compared(explorer):
     assert [value for _, value in explorer.one.options] == [0, 1, 2]
     explorer.one.value, explorer.other.value = 1, 2
     assert said(explorer, "question") == "What differs between run 1 and run 2?"
-    assert said(explorer).startswith("Run 2 is ")
-    assert "slower under async" in said(explorer)
-    assert said(explorer, "because") == "Run 2 has length 16 instead of 8."
+    assert said(explorer) == "Run 2 has length 16 instead of 8."
+    assert said(explorer, "because").startswith("Run 2 is ")
+    assert "slower under async" in said(explorer, "because")
     assert [title for title, _ in explorer.one.options[1:]] == [
         "1 · branches: simulated", "2 · branches: length 16, simulated",
     ]  # fmt: skip
@@ -150,8 +150,84 @@ def test_a_setting_that_is_on_or_off_is_told_so(explorer):
     knob(explorer, "copies").value = True
     finish(explorer)
     explorer.other.value = 1
-    assert said(explorer, "because") == "Run 1 has copies off instead of on."
+    assert said(explorer) == "Run 1 has copies off instead of on."
     assert explorer.one.options[2][0] == "2 · branches: copies on, simulated"
+
+
+def test_runs_of_different_programs_are_said_to_be_so_and_not_compared(explorer):
+    finish(explorer)
+    explorer.controls.program.value = dict(explorer.controls.program.options)["elementwise-chain"]
+    knob(explorer, "length").value = 13
+    because = said(explorer, "because").partition(" Fastest")[0]
+    finish(explorer)
+    assert said(explorer, "because").startswith(because)  # A run is explained as its forecast is.
+    explorer.one.value, explorer.other.value = 1, 2
+    assert said(explorer) == "Run 2 is of elementwise-chain and run 1 of branches: different programs."
+    assert said(explorer, "because") == "Their times are not compared."
+    assert not any(group.comparison for group in explorer.timeline.groups)
+
+
+def test_a_graph_that_pays_where_no_stream_does_is_told(explorer):
+    explorer.controls.program.value = dict(explorer.controls.program.options)["elementwise-chain"]
+    assert said(explorer) == "No: it uses one stream."
+    assert said(explorer, "because") == (
+        "Each operation needs the result of the one before, so there is nothing to run beside it. A CUDA graph makes it 3.0× faster. "
+        "Fastest: graph and graph-dual, which are the same within 1 %."
+    )
+    explorer.controls.streams.value = 12
+    assert (said(explorer, "question"), said(explorer)) == ("Do 12 streams pay here?", "No: it uses one of them.")
+    explorer.controls.streams.value = 1
+    assert (said(explorer, "question"), said(explorer)) == ("What pays on one stream?", "A CUDA graph makes it 3.0× faster.")
+    explorer.controls.engines["graph"].value = explorer.controls.engines["dual"].value = False
+    assert said(explorer, "because").startswith("Under graph-dual it is 3.0× faster than under async.")
+
+
+def test_the_three_things_to_try_show_what_the_page_says(explorer):
+    page = " ".join((Path(__file__).parents[2] / "docs/explore.md").read_text().split())
+    sizes, size = [], knob(explorer, "size")
+    for _, elements in size.options:
+        size.value = elements
+        sizes += [elements] if said(explorer).startswith("Yes") else []
+        assert said(explorer).startswith(("Yes", "Only inside a CUDA graph"))
+    assert sizes == [elements for _, elements in size.options if elements >= 2_097_152]
+    assert "From 2,097,152 elements on, when a kernel runs 4.4 µs, it pays without a graph, too." in page
+    size.value = sizes[0]
+    assert explorer.controls.kernel_length.value == "a kernel runs 4.41 µs"
+    size.value = sizes[-1]
+    assert said(explorer).startswith("Yes: a second stream makes it 3 % faster")
+    assert "two or more kernels run at once for 89 % of the time" in said(explorer, "because")
+    assert "a second stream makes it only 3 % faster, although kernels run side by side most of the time" in page
+    knob(explorer, "copies").value = True
+    assert said(explorer).startswith("Yes: a second stream makes it 18 % faster")
+    assert re.search("copies run beside kernels for .* and two or more copies run at once", said(explorer, "because"))
+    assert "A second stream makes it 18 % faster again: copies run beside kernels, and in both directions at once." in page
+
+
+def test_streams_that_let_copies_overlap_are_explained_by_copies(explorer):
+    knob(explorer, "branches").value = 8
+    knob(explorer, "size").value = 1 << 23
+    knob(explorer, "copies").value = True
+    explorer.controls.streams.value = 12
+    assert (said(explorer, "question"), said(explorer)) == (
+        "Do 12 streams pay here?", "Yes: the 8 that it uses make it 1.8× faster, and inside a CUDA graph 1.8× faster.",
+    )  # fmt: skip
+    assert said(explorer, "because").startswith("Under graph-dual, copies run beside kernels for ")
+    assert "two or more copies run at once for " in said(explorer, "because")
+    assert "kernels run at once" not in said(explorer, "because")
+
+
+def test_few_measured_runs_answer_nothing(explorer):
+    comparison = explorer._preview[1].comparison(["async", "dual", "graph", "graph-dual"])
+    cuda = DeviceInfo("cuda", "NVIDIA H200")
+    measured = [replace(run, trace=replace(run.trace, info=replace(run.trace.info, device=cuda))) for run in comparison.values()]
+    for streams, question in ((None, "Does a second stream pay here?"), (1, "What pays on one stream?"), (4, "Do 4 streams pay here?")):
+        told = words.answer(Comparison("branches", cuda, measured), streams)
+        assert (told.question, told.sentence) == (question, "Too few repeats to tell: run 6 or more.")
+    few = Comparison("branches", cuda, measured)
+    settings = {"program": "branches"}
+    told = words.between(few, few, ("run 1", "run 2"), (settings, settings))
+    assert told.because == "Too few repeats to tell which is faster under async, dual, graph and graph-dual."
+    assert words.answer(Comparison("branches", cuda, measured[:2]), 1).sentence == "Nothing: async and dual do the same then."
 
 
 def test_the_lanes_fill_while_it_runs(explorer, sent):

@@ -200,9 +200,9 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         so_far = Comparison(info.program, info.device, runs)
         self._show(so_far.groups(), Answer(), "Running", f"{_times(so_far)} so far, not checked")
 
-    def done(self, asked: Asked, comparison: Comparison) -> None:
+    def done(self, asked: Asked, comparison: Comparison, *, in_a_row: bool) -> None:
         """Keep a run and show it."""
-        self.past.append(Past(len(self.past) + 1, asked, comparison))
+        self.past.append(Past(len(self.past) + 1, asked, comparison, in_a_row))
         self._offer_runs()
         self._rest()
         self._select(len(self.past), NOTHING)
@@ -263,7 +263,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         second = self.past[self.other.value - 1] if self.other.value != NOTHING else None
         if second is None or second is first:
             checked = "" if first.comparison.assessment.warning else ", results checked" if first.comparison.assessment.checked else ""
-            told = answer(first.comparison, first.asked.streams)
+            told = answer(first.comparison, first.asked.streams, in_a_row=first.in_a_row)
             self._show(first.comparison.groups(), told, capitalised(first.name), _times(first.comparison) + checked)
             self._keep_still()
             return
@@ -371,12 +371,12 @@ def _times(*comparisons: Comparison) -> str:
 
 def _side_by_side(first: Past, second: Past) -> list[TimelineGroup]:
     """Return the timelines of two runs, those of one engine below each other."""
-    groups = []
+    groups, alike = [], first.asked.settings["program"] == second.asked.settings["program"]
     for engine in dict.fromkeys([*first.comparison, *second.comparison]):
         for past in (first, second):
             if engine not in past.comparison:
                 continue
-            run, beside = past.comparison[engine], first.comparison if past is second else None
+            run, beside = past.comparison[engine], first.comparison if past is second and alike else None
             words = f"{difference(run.metrics, beside[engine].metrics)} (against {first.name})" if beside and engine in beside else ""
             groups.append(TimelineGroup(run.trace, run.metrics.makespan_us * 1e3, label=f"{engine} · {past.name}", comparison=words))
     return groups

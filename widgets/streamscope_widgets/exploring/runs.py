@@ -17,6 +17,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.words import counted
 from streamscope_widgets.exploring.subjects import COPIES, Subject
+from streamscope_widgets.exploring.words import runs_in_a_row
 
 if TYPE_CHECKING:
     from streamscope_widgets.exploring.explorer import Explorer
@@ -66,6 +67,8 @@ class Past:
     """From 1."""
     asked: Asked
     comparison: Comparison
+    in_a_row: bool
+    """Whether each operation of the program needs the one before."""
 
     @property
     def name(self) -> str:
@@ -124,15 +127,16 @@ class BackgroundRun:
 
     def _work(self) -> None:
         try:
-            comparison = self._compared()
+            comparison, in_a_row = self._compared()
         except StoppedError:
             self._screen.stopped()
         except BaseException as error:  # noqa: BLE001 — the user's program may raise anything, and the explorer shows it
             self._screen.failed(error)
         else:
-            self._screen.done(self._asked, comparison)
+            self._screen.done(self._asked, comparison, in_a_row=in_a_row)
 
-    def _compared(self) -> Comparison:
+    def _compared(self) -> tuple[Comparison, bool]:
+        """Compare; tell, too, whether each operation needs the one before."""
         asked = self._asked
         function, inputs = asked.subject.built(asked.values, asked.dtype)
         self("starting", 0, 1)
@@ -141,4 +145,5 @@ class BackgroundRun:
         device.use()
         case.warn_if_short_of_memory(device, len(engines.names))
         told = partial(comparison_of, progress=self, recorded=self.recorded, recording=Recorded(asked.recorder))
-        return told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))
+        comparison = told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))
+        return comparison, runs_in_a_row(case.program)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Ranking
-from streamscope.analysis.traits import streams_words
-from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of
-from streamscope.comparing.comparison import Comparison
+from streamscope.analysis.overlap import concurrency
+from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
+from streamscope.analysis.traits import STREAM, streams_words
+from streamscope.analysis.verdict import GPU_BOUND_FROM, WORTH_SAYING, Change, change, shares_of
+from streamscope.comparing.comparison import Comparison, Run
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.operation import Program
+from streamscope.trace.spans import SpanKind
 from streamscope.words import capitalised, listed, percent
 
 OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
 """Engines that differ in their second stream alone: launched one by one, and inside a graph."""
+ALIKE_ON_ONE_STREAM = (("async", "dual"), ("graph", "graph-dual"))
+FEW = f"{capitalised(Ranking.UNKNOWN.value)}: run {FEWEST_FOR_INTERVAL} or more."
 
 
 @dataclass(frozen=True)
@@ -41,96 +45,188 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     ``in_a_row``: whether each operation of the program needs the one before.
     """
     metrics, found = comparison.metrics, comparison.assessment
-    changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
+    pairs = [(engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
     if len(metrics) == 1:
-        return Answer(f"What limits it under {next(iter(metrics))}?", " ".join(filter(None, (found.warning, found.bound))))
-    if not changes:
-        return Answer("Which engine suits it?", " ".join(filter(None, (found.warning, found.fastest))), found.bound)
+        return Answer(f"What limits it under {next(iter(metrics))}?", _joined(found.warning, found.bound))
+    if not pairs:
+        gain = f"Under {found.gain.engine} it is {found.gain.words} than under {found.gain.base}." if found.gain.told else ""
+        return Answer("Which engine suits it?", _joined(found.warning, found.fastest), _joined(gain, found.bound))
     if streams == 1:
-        return Answer("Does one stream pay here?", "With one stream there is nothing to overlap.", found.fastest)
-    more = {one.engine: streams_words(comparison[one.engine].trace.info.plan) for one in changes}
-    said = streams_words({"streams": streams}) if streams else more[changes[0].engine] if len({*more.values()}) == 1 else "further streams"
-    question = f"{_with_verb(said, 'Do', 'Does')} {said} pay here?"
-    sentence = streams_sentence(changes, more)
-    paid = [found for found in changes if found.ranking is Ranking.FASTER]
-    reason = f"{_overlap(metrics[paid[-1].engine])} {found.fastest}" if paid else _why_not(metrics, changes, in_a_row=in_a_row)
-    return Answer(question, " ".join(filter(None, (found.warning, sentence))), reason)
+        return _on_one_stream(comparison)
+    changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in pairs]
+    more = {one.engine: _spread_over(comparison[one.engine].trace.info.plan, streams) for one in changes}
+    question = _question(more.values(), streams)
+    if any(one.ranking is Ranking.UNKNOWN for one in changes):
+        return Answer(question, _joined(found.warning, FEW), found.bound)
+    sentence = streams_sentence(changes, more, many=(streams or 0) > 2)
+    reason, graph = _reason(comparison, changes, more, in_a_row=in_a_row), _gain_of_a_graph(metrics)
+    told = f"A CUDA graph makes it {_words(graph)}." if graph is not None else ""
+    return Answer(question, _joined(found.warning, sentence), _joined(reason, told, found.fastest))
 
 
-def streams_sentence(changes: list[Change], more: Mapping[str, str]) -> str:
-    """Say what further streams do: with kernels launched one by one, and inside a graph; ``more`` says how many each engine has."""
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _question(spread: Iterable[str], streams: int | None) -> str:
+    used = {words for words in spread if words}
+    said = streams_words({"streams": streams}) if streams else used.pop() if len(used) == 1 else "further streams" if used else STREAM
+    return f"{_with_verb(said, 'Do', 'Does')} {said} pay here?"
+
+
+def _spread_over(plan: Mapping[str, int], allowed: int | None) -> str:
+    """Say which streams a plan uses: ``"4 streams"`` or, of more that it may, ``"the 4 that it uses"``; empty where it uses one."""
+    used = plan.get("streams", 0)
+    if used < 2:
+        return ""
+    return f"the {used} that it uses" if allowed and used < allowed else streams_words(plan)
+
+
+def _on_one_stream(comparison: Comparison) -> Answer:
+    """Say what is left to gain where kernels may use one stream: a graph. There dual is what async is, and graph-dual what graph is."""
+    metrics, found = comparison.metrics, comparison.assessment
+    launched, inside = ([one for one in alike if one in metrics] for alike in ALIKE_ON_ONE_STREAM)
+    copies = ", and copies have streams of their own" if any(one.copy_overlap is not None for one in metrics.values()) else ""
+    because = _joined(f"On one stream, kernels run one after the other{copies}.", found.fastest)
+    sentence = f"Nothing: {listed(launched or inside)} do the same then."
+    if launched and inside:
+        graph = change(metrics[inside[0]], metrics[launched[0]], inside[0], launched[0])
+        gain = f"a CUDA graph makes it {_words(graph)}."
+        sentence = {Ranking.UNKNOWN: FEW, Ranking.FASTER: capitalised(gain)}.get(graph.ranking, f"Nothing: {gain}")
+    return Answer("What pays on one stream?", _joined(found.warning, sentence), because)
+
+
+def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics]) -> Change | None:
+    """Compare graph with async; None where one of them did not run."""
+    return change(metrics["graph"], metrics["async"], "graph", "async") if {"async", "graph"} <= metrics.keys() else None
+
+
+def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many: bool = False) -> str:
+    """Say what further streams do: with kernels launched one by one, and inside a graph.
+
+    ``more``: which streams each engine uses, in words; empty where it uses one.
+    ``many``: whether the question is about more than a second stream.
+    """
+    if not any(more.values()):
+        return f"No: it uses one {'of them' if many else 'stream'}."
     alone = next((one for one in changes if one.base == "async"), None)
     inside = next((one for one in changes if one.base == "graph"), None)
     if alone is None or inside is None:
         only = alone or inside
         assert only is not None
         where = " inside a CUDA graph" if only is inside else ""
-        return f"{_yes(only)}: {_made(more[only.engine], only, where)}."
+        return f"{'Yes' if only.ranking is Ranking.FASTER else 'No'}: {_made(more[only.engine], only, where)}."
+    if inside.ranking is Ranking.FASTER and alone.ranking is not Ranking.FASTER:
+        return f"Only inside a CUDA graph: there {_made(more[inside.engine], inside)}. Launched one by one, {_is(alone, more, inside)}."
+    if alone.ranking is Ranking.FASTER and inside.ranking is not Ranking.FASTER:
+        return f"Only without a CUDA graph: there {_made(more[alone.engine], alone)}. Inside a graph, {_is(inside, more, alone)}."
     as_many = more[alone.engine] == more[inside.engine]
-    both = f"inside a CUDA graph {_words(inside)}" if as_many else _made(more[inside.engine], inside, " inside a CUDA graph")
-    if alone.ranking is Ranking.FASTER and inside.ranking is Ranking.FASTER:
-        return f"Yes: {_made(more[alone.engine], alone)}, and {both}."
-    if inside.ranking is Ranking.FASTER:
-        return f"Only inside a CUDA graph: there {_made(more[inside.engine], inside)}. Launched one by one, it is {_words(alone)}."
-    if alone.ranking is Ranking.FASTER:
-        return f"Only without a CUDA graph: there {_made(more[alone.engine], alone)}. Inside a graph, it is {_words(inside)}."
-    if not alone.told and not inside.told:
-        said = more[alone.engine] if as_many else "further streams"
-        return f"No: {said} {_with_verb(said, 'make', 'makes')} it neither faster nor slower, with a CUDA graph or without."
-    return f"No: {_made(more[alone.engine], alone)}, and {both}."
+    if as_many and not alone.told and not inside.told:
+        return f"No: {_made(more[alone.engine])}, with a CUDA graph or without."
+    if not more[alone.engine]:
+        return f"No: launched one by one, it uses one stream, and {_made(more[inside.engine], inside, ' inside a CUDA graph')}."
+    within = (
+        f"inside a CUDA graph {_words(inside)}"
+        if as_many
+        else _made(more[inside.engine], inside, " inside a CUDA graph")
+        if more[inside.engine]
+        else "inside a CUDA graph it uses one stream"
+    )
+    return f"{'Yes' if alone.ranking is Ranking.FASTER else 'No'}: {_made(more[alone.engine], alone)}, and {within}."
 
 
-def _made(more: str, found: Change, where: str = "") -> str:
-    return f"{more}{where} {_with_verb(more, 'make', 'makes')} it {_words(found)}"
+def _made(more: str, found: Change | None = None, where: str = "") -> str:
+    return f"{more}{where} {_with_verb(more, 'make', 'makes')} it {'neither faster nor slower' if found is None else _words(found)}"
+
+
+def _is(found: Change, more: Mapping[str, str], other: Change) -> str:
+    """Say how fast it is with the streams of one engine, which are named where the other one has others."""
+    ours, theirs = more[found.engine], more[other.engine]
+    return f"it is {_words(found)}{f' with {ours}' if ours != theirs else ''}" if ours else "it uses one stream"
 
 
 def _with_verb(more: str, many: str, one: str) -> str:
     return one if more.startswith("a ") else many
 
 
-def _yes(found: Change) -> str:
-    return "Yes" if found.ranking is Ranking.FASTER else "No"
-
-
 def _words(found: Change) -> str:
-    return found.words if found.told else f"neither faster nor slower ({found.words})"
+    return found.words if found.told or found.ranking is Ranking.UNKNOWN else f"neither faster nor slower ({found.words})"
 
 
-def _overlap(metrics: EngineMetrics) -> str:
-    return f"Under {metrics.engine}, two or more kernels run at once for {percent(metrics.overlap)} of the time that the GPU is busy."
+def _reason(comparison: Comparison, changes: Sequence[Change], more: Mapping[str, str], *, in_a_row: bool) -> str:
+    """Explain what streams do, as far as the metrics explain it: of an engine that gains by them, and of one that does not."""
+    used = [one for one in changes if more[one.engine]]
+    if not used:
+        # Asked last: an operation may have branches of its own, as the backward pass of a convolution has.
+        if all(one.kernel_count == 1 for one in comparison.metrics.values()):
+            return "There is one kernel, so no other can run beside it."
+        in_turn = "Each operation needs the result of the one before, so there is nothing to run beside it."
+        return in_turn if in_a_row else "No kernel could begin earlier on a further stream."
+    paid = [one for one in used if one.ranking is Ranking.FASTER][-1:]
+    rest = [one for one in used if one.ranking is not Ranking.FASTER][-1:]
+    return _joined(*(_gained(comparison, one) for one in paid), *(_not_gained(comparison.metrics, one) for one in rest))
 
 
-def _why_not(metrics: Mapping[str, EngineMetrics], changes: list[Change], *, in_a_row: bool) -> str:
-    """Explain why nothing is gained, as far as the metrics do: the first of several reasons that holds."""
-    if in_a_row:
-        return "Each operation needs the result of the one before, so there is nothing to run beside it."
-    last = metrics[changes[-1].base]
-    shares = shares_of(last)
+def _gained(comparison: Comparison, found: Change) -> str:
+    """Say what runs side by side, and does so less under the engine that is compared with; empty where nothing does."""
+    ours, base = (_side_by_side(comparison[engine]) for engine in (found.engine, found.base))
+    parts = []
+    for what, (whole, share) in ours.items():
+        before = base[what][1] if what in base else 0.0
+        if share - before >= WORTH_SAYING:
+            told = f" (under {found.base} for {percent(before)})" if before >= WORTH_SAYING else ""
+            parts.append(f"{what} for {percent(share)} of {whole}{told}")
+    return f"Under {found.engine}, {listed(parts)}." if parts else ""
+
+
+def _side_by_side(run: Run) -> dict[str, tuple[str, float]]:
+    """Return what may run beside something else, with the time that its share is of, and the share."""
+    metrics = run.metrics
+    copying_ns = concurrency(run.trace.spans, [SpanKind.COPY]).time_at_ns()[1:]
+    shares = {
+        "two or more kernels run at once": ("the time that the GPU is busy", metrics.overlap),
+        "copies run beside kernels": ("their time", metrics.copy_overlap),
+        "two or more copies run at once": ("the time that something is copied", copying_ns[1:].sum() / max(copying_ns.sum(), 1)),
+        "host functions run beside the device": ("their time", metrics.host_overlap),
+    }
+    return {what: (whole, float(share)) for what, (whole, share) in shares.items() if share is not None}
+
+
+def _not_gained(metrics: Mapping[str, EngineMetrics], found: Change) -> str:
+    """Say what leaves little to gain: where the time goes under the engine that is compared with."""
+    shares = shares_of(metrics[found.base])
+    busy = f"Under {found.base} the GPU is busy {percent(min(shares.busy, 1.0))} of the time"
     if shares.busy >= GPU_BOUND_FROM:
-        return f"Under {last.engine} the GPU is busy {percent(min(shares.busy, 1.0))} of the time already."
-    if shares.launching >= max(shares.busy, shares.copies, shares.host):
-        return f"Under {last.engine} the GPU waits for launches {percent(shares.launching)} of the time."
-    if shares.copies >= shares.busy:
-        return f"Under {last.engine} copies alone take {percent(shares.copies)} of the time."
-    return f"Under {last.engine} the GPU is busy {percent(shares.busy)} of the time."
+        return f"{busy} already."
+    others = {
+        "launching and waiting take {}, which further streams do not shorten": shares.launching,
+        "copies alone take {}": shares.copies,
+        "host functions alone take {}": shares.host,
+    }
+    words, share = max(others.items(), key=lambda other: other[1])
+    return f"{busy}, and {words.format(percent(share))}."
 
 
 def between(first: Comparison, second: Comparison, names: tuple[str, str], settings: tuple[Mapping[str, str], Mapping[str, str]]) -> Answer:
     """Say how a second run differs from a first one, under the engines that both have."""
     one, other = settings
-    both = [engine for engine in first if engine in second]
+    question = f"What differs between {names[0]} and {names[1]}?"
+    simulated = f"{capitalised(names[0] if first.device.simulated else names[1])} is simulated, the other one measured."
+    devices = simulated if first.device.simulated != second.device.simulated else ""
+    if one["program"] != other["program"]:
+        programs = f"{capitalised(names[1])} is of {other['program']} and {names[0]} of {one['program']}: different programs."
+        return Answer(question, _joined(programs, devices), "Their times are not compared.")
+    changed = sorted(f"{name} {other[name]} instead of {one[name]}" for name in one.keys() & other.keys() if one[name] != other[name])
+    differ = f"{capitalised(names[1])} has {listed(changed)}." if changed else "Both have the same settings."
     told: dict[str, list[str]] = {}
-    for engine in both:
-        found = change(second[engine].metrics, first[engine].metrics, engine, engine)
-        told.setdefault(_words(found), []).append(engine)
-    sentence = "; ".join(f"{words} under {listed(engines)}" for words, engines in told.items())
-    changed = [f"{name} {other[name]} instead of {one[name]}" for name in one.keys() & other.keys() if one[name] != other[name]]
-    changed.sort()
-    said = f"{capitalised(names[1])} has {listed(changed)}." if changed else "Both have the same settings."
-    if first.device.simulated != second.device.simulated:
-        said += f" {capitalised(names[0] if first.device.simulated else names[1])} is simulated, the other one measured."
-    missing = "" if both else "They have no engine in common."
-    return Answer(f"What differs between {names[0]} and {names[1]}?", f"{capitalised(names[1])} is {sentence}." if both else missing, said)
+    for engine in (engine for engine in first if engine in second):
+        told.setdefault(_words(change(second[engine].metrics, first[engine].metrics, engine, engine)), []).append(engine)
+    unknown = told.pop(Ranking.UNKNOWN.value, [])
+    times = (
+        f"{capitalised(names[1])} is {'; '.join(f'{words} under {listed(engines)}' for words, engines in told.items())}." if told else ""
+    )
+    few = f"{capitalised(Ranking.UNKNOWN.value)} which is faster under {listed(unknown)}." if unknown else ""
+    return Answer(question, _joined(differ, devices), _joined(times, few) or "They have no engine in common.")
 
 
 def runs_in_a_row(program: Program) -> bool:
