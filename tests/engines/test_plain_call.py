@@ -101,10 +101,10 @@ def test_a_program_that_does_something_else_than_its_function_is_wrong(function,
     assert "Results are" not in runs.verdict
 
 
-def test_what_was_checked_is_saved_and_read_back():
+def test_what_was_checked_is_saved_and_read_back(tmp_path):
     for function in (lambda x: x + 1, ss.ops.relu):
         runs = compared(function, X)
-        again = ss.load_comparison(runs.save("kept"))
+        again = ss.load_comparison(runs.save(tmp_path))
         assert told(again) == told(runs)
         assert again.to_json() == runs.to_json()
         assert again.to_json()["checked_against"] == runs.checked_against
