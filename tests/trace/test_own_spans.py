@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.trace import DeviceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, TraceInfo
 
 GOOD = {"name": ["a"], "stream": [1], "start_us": [1], "end_us": [2]}
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -177,3 +179,112 @@ def test_what_is_no_table_of_spans_is_refused_by_name(spans, said):
 def test_names_are_checked(wrong):
     with pytest.raises(TraceError, match=r"Trace\.from_spans: "):
         ss.Trace.from_spans(GOOD, **wrong)
+
+
+ODD_STREAMS = ["7", "7 · 2", "(7 · 2)", "7 (2)", "t", "t ranges", "t graphs", "a" * 200, "a" * 201, "a" * 200 + "b", "\0", "\1", " · 2", ""]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from(ODD_STREAMS), st.sampled_from(["kernel", "range", "graph", "sync"]), st.integers(0, 9)), min_size=1)
+)
+def test_every_name_of_a_stream_has_lanes_of_its_own(given_rows):
+    """A stream called "7 · 2" is not the second lane of stream "7", nor a thread called "t ranges" where thread "t" has its ranges."""
+    given_rows = [("7", "kernel", 0), *given_rows]
+    columns = {
+        "name": [f"{kind} {stream}" for stream, kind, _ in given_rows],
+        "stream": [stream for stream, *_ in given_rows],
+        "kind": [kind for _, kind, _ in given_rows],
+        "start_ns": [start for *_, start in given_rows],
+        "duration_ns": [5] * len(given_rows),
+    }
+    trace = ss.Trace.from_spans(columns)
+    frame = trace.to_pandas()
+    first = np.array(trace.spans.lanes)[trace.spans.stream_lanes][trace.spans.lane]
+    owner = dict(zip(frame["name"].astype(str), first.tolist(), strict=True))
+    pairs = {(stream, kind) for stream, kind, _ in given_rows}
+    assert len({owner[f"{kind} {stream}".replace("\0", "�").replace("\1", "�")] for stream, kind in pairs if stream not in "\0\1"}) == len(
+        {pair for pair in pairs if pair[0] not in "\0\1"}
+    )
+    assert len(frame) == len(given_rows)
+
+
+def test_streams_whose_names_agree_in_their_first_200_characters_are_many():
+    names = [f"{'long' * 50}{number}" for number in range(3000)]
+    trace = ss.Trace.from_spans({"name": ["k"] * 3000, "stream": names, "start_us": range(3000), "duration_us": [1] * 3000})
+    assert len(set(trace.spans.lanes)) == 3000
+    assert trace.spans.lanes[:2] == (f"stream {'long' * 50}", f"stream {'long' * 50} (2)")
+
+
+kinds = st.sampled_from(["launch", "graph_launch", "event", "sync", "host", "compile", "api", "range", "kernel", "copy", "set", "graph"])
+a_span = st.tuples(
+    kinds, st.sampled_from(["gemm", "relu", ""]), st.integers(0, 3), st.integers(-(10**6), 10**6), st.integers(0, 50), st.integers(-1, 5),
+    st.integers(-1, 9), st.integers(0, 2), st.sampled_from(["", "void gemm<4>()"]), st.integers(-1, 99),
+)  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(st.lists(a_span, max_size=12), st.booleans())
+def test_the_table_of_a_trace_gives_the_trace_again(made, measured):
+    """Whatever it holds: lanes in their order, an empty one too, operations, bases, symbols, times before zero."""
+    builder = SpanBuilder(["host", "thread 7 ranges", "empty", "main", "stream 7 · 2"])
+    work = {"kernel", "copy", "set", "graph"}
+    end_ns = {}
+    for kind, name, lane, start, length, correlation, operation, part, symbol, node in [("kernel", "k", 0, 0, 1, 1, 1, 0, "", -1), *made]:
+        where = ["main", "stream 7 · 2"][lane % 2] if kind in work else ["host", "thread 7 ranges"][lane % 2]
+        start_ns = end_ns.get(where, start) if kind in work else start
+        end_ns[where] = start_ns + length
+        builder.add(
+            SpanKind[kind.upper()], name, where, start_ns, start_ns + length, correlation=correlation, operation=operation, part=part,
+            symbol=symbol, graph_node=node, basis=Basis.MEASURED if measured else Basis.PLACED, blocks=3, threads=64, nbytes=8, flops=9,
+        )  # fmt: skip
+    info = TraceInfo(
+        "async", "step", DeviceInfo("simulated", "a model"), "prediction", notes=("one GPU of two",), ledger={"recorded_ns": 5}
+    )
+    trace = ss.Trace(builder.build(), replace(info, ledger={"recorded_ns": 5}))
+    again = ss.Trace.from_spans(trace.to_pandas())
+    assert again.to_pandas().astype(str).equals(trace.to_pandas().astype(str))
+    assert again.spans.lanes == tuple(lane for lane in trace.spans.lanes if lane in set(trace.to_pandas()["lane"]))
+    assert (again.info.program, again.info.device, again.info.engine, again.info.recorder, again.info.notes) == (
+        "step", info.device, "async", "prediction", ("one GPU of two",),
+    )  # fmt: skip
+    assert again.info.ledger == {}
+
+
+@pytest.mark.parametrize("name", ["streams", "streams_graph", "resnet50_graph"])
+def test_the_table_of_a_recorded_trace_gives_the_trace_again_by_way_of_csv_too(repository, tmp_path, name):
+    trace = ss.read(repository / "tests" / "data" / "kineto" / f"{name}.json.gz")
+    frame = trace.to_pandas()
+    for table in (frame, pd.read_csv(trace.to_csv(tmp_path / "t.csv")), dict(frame.items()), frame.to_dict("records")):
+        again = ss.Trace.from_spans(table).to_pandas()
+        assert again.astype(str).equals(frame.astype(str))
+
+
+def test_some_rows_of_a_table_are_a_trace_too():
+    trace = ss.Trace.from_spans([("a", 1, 0, 10), ("b", 1, 10, 15), ("c", 2, 0, 1)], program="mine", device="my GPU")
+    frame = trace.to_pandas()
+    kept = ss.Trace.from_spans(frame[frame["name"] != "b"], device="another GPU")
+    assert table(kept) == [("a", "stream 1", 0, 10), ("c", "stream 2", 0, 1)]
+    assert (kept.info.program, kept.info.device.name) == ("mine", "another GPU")
+    frame["end_ns"] += 3
+    with pytest.raises(TraceError, match="were measured on one stream, 'stream 1', and overlap"):
+        ss.Trace.from_spans(frame)
+
+
+def test_lanes_of_a_table_may_be_given_alone():
+    rows_of = {
+        "name": ["call", "k"],
+        "kind": ["launch", "kernel"],
+        "lane": ["main thread", "compute"],
+        "start_us": [5, 7],
+        "end_us": [6, 9],
+    }
+    trace = ss.Trace.from_spans(rows_of)
+    assert table(trace) == [("call", "main thread", 5000, 6000), ("k", "compute", 7000, 9000)]
+    assert trace.spans.lanes == ("main thread", "compute")
+    late = ss.Trace.from_spans(rows_of | {"start_us": [17 * 10**14, 17 * 10**14 + 2], "end_us": [17 * 10**14 + 1, 17 * 10**14 + 4]})
+    assert table(late) == [("call", "main thread", 0, 1000), ("k", "compute", 2000, 4000)]
+    with pytest.raises(TraceError, match="spans have both 'stream' and 'lane'"):
+        ss.Trace.from_spans(rows_of | {"stream": [1, 1]})
+    with pytest.raises(TraceError, match="row 1 is of the basis 'guessed', which is not known"):
+        ss.Trace.from_spans(rows_of | {"basis": ["measured", "guessed"]})

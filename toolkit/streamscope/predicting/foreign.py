@@ -42,7 +42,8 @@ def check_foreign(trace: Trace) -> None:
     """Raise a TraceError if a trace is one of ours, from a version that did not keep dependencies."""
     if (trace.spans.operation >= 0).any():
         raise TraceError(
-            f"the trace of {trace.info.program!r} does not say what its launches depend on: it is from an older version, or too long",
+            f"the trace of {trace.info.program!r} does not say what its launches depend on: "
+            "it is from an older version, too long, or of a table of spans",
             hint="record the program again",
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat, takewhile
 from typing import Any
@@ -30,6 +31,9 @@ _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 UNCALLED = "without a launch call: launch latency unknown"
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
+_LONGEST_PLACE = 200
+"""Characters of the name of a thread or stream; what is longer is cut."""
+_LIKE_A_LANE = re.compile(r" (?:· \d+|ranges|graphs)$")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
 _LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
 
@@ -275,13 +279,39 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
         if spilled[kind]:
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
     lanes, lane = distinct(group.astype(np.int64) * MOST_TRACKS + track)
-    texts = []
+    texts = list[str]()
+    names = _Names(found.places), _Names(found.places)
     for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
         at, kind = divmod(int(groups[which]), len(_LANES))
-        identity = int(places[at % len(places)])
-        text = _LANES[kind].format(printable(found.places.get(identity, str(identity)))[:200])
+        text = _LANES[kind].format(names[kind >= _WORK][int(places[at % len(places)])])
         texts.append(f"{text} · {number + 1}" if number else text)
     return lane, tuple(texts)
+
+
+class _Names:
+    """Names of threads, or of streams: cut where they are long, and no two alike.
+
+    Those that end as names of further lanes do stand in brackets: stream ``"7 · 2"`` is not the second lane of stream ``"7"``.
+    """
+
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        self._texts = texts
+        self._names = dict[int, str]()
+        self._taken = dict[str, int]()
+        """Names, and with how many numbers each is there."""
+
+    def __getitem__(self, place: int) -> str:
+        if place not in self._names:
+            short = printable(self._texts.get(place, str(place)))[:_LONGEST_PLACE]
+            name = short = f"({short})" if _LIKE_A_LANE.search(short) else short
+            number = self._taken.get(short, 0)
+            while name in self._taken:
+                number += 1
+                name = f"{short} ({number + 1})"
+            self._taken[short] = number
+            self._taken.setdefault(name, 0)
+            self._names[place] = name
+        return self._names[place]
 
 
 def _tracks(start_ns: IntArray, end_ns: IntArray, kind: int) -> IntArray:

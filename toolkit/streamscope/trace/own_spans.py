@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
+from enum import IntEnum
 from operator import index
 from typing import Any
 
@@ -14,19 +16,27 @@ from streamscope.arguments import check_kinds, shown
 from streamscope.errors import TraceError
 from streamscope.trace.activities import ON_DEVICE, Activities
 from streamscope.trace.foreign import foreign_trace
-from streamscope.trace.info import DeviceInfo
-from streamscope.trace.spans import COLUMN_DTYPES, SpanKind
+from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.span_files import ORIGINS, SPANS_COLUMNS
+from streamscope.trace.spans import COLUMN_DTYPES, HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 
 TUPLES = ("name", "stream", "start_ns", "end_ns")
 """What a row without names of columns has."""
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-KINDS = [kind.name.lower() for kind in SpanKind]
+PROGRAM, DEVICE = "spans", "GPU"
+"""What a trace and its device are called where nobody says it."""
 NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0}
 """Columns of whole numbers that may be left out, and what stands for a number that is not known."""
+NUMBERS_OF_A_TRACE = NUMBERS | {"operation": -1, "part": 0, "flops": 0}
 TIMES = ("start", "end", "duration")
 COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in TIMES for unit in UNITS_NS), "kind", *NUMBERS)
+COLUMNS_OF_A_TRACE = ("lane", *(name for name in COLUMNS if name != "stream"), "basis", "symbol", "operation", "part", "flops")
+"""Columns where lanes are given and not streams, as in `Trace.to_pandas`."""
+_OF_CSV = (*SPANS_COLUMNS, *ORIGINS)
+"""Columns that `Trace.to_csv` adds."""
 _FURTHEST_NS = 2**61
 _HELP = "see help(ss.Trace.from_spans)"
 _NAMED = {
@@ -38,8 +48,8 @@ _NAMED = {
 def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     """Return the trace of a table of spans; `Trace.from_spans` describes it."""
     check_kinds("Trace.from_spans", _NAMED, program, device, error=TraceError)
-    columns = _columns(spans)
-    columns, extra = _known_columns(columns)
+    info = getattr(spans, "attrs", {}).get("info")
+    columns, extra = _known_columns(_columns(spans))
     _check_columns(columns)
     start_ns = _times_ns(columns, "start")
     ended = [_times_ns(columns, which) for which in ("end", "duration") if any(name.startswith(which) for name in columns)]
@@ -50,21 +60,71 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     if (end_ns < start_ns).any():
         row = int(np.argmax(end_ns < start_ns))
         raise TraceError(f"row {row} ends {int(start_ns[row] - end_ns[row]):,} ns before it starts")
-    names, name = _coded("name", columns["name"], _text)
-    streams, place = _in_order(*_coded("stream", columns["stream"], _place))
-    kind = _kinds(columns["kind"]) if "kind" in columns else np.full(len(start_ns), SpanKind.KERNEL, np.uint8)
-    numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
+    kind = _coded_members("kind", columns["kind"], SpanKind) if "kind" in columns else np.full(len(start_ns), SpanKind.KERNEL, np.uint8)
     on_device = np.isin(kind, list(map(int, ON_DEVICE)))
     if not on_device.any():
         raise TraceError(
             "no span is of a kernel, copy or set", hint="kind='kernel' is what spans have by default, and each trace needs one"
         )
+    notes = [f"columns left out: {listed(list(map(shown, extra)))}"] if extra else []
+    if "lane" in columns:
+        table = _table(columns, kind, start_ns, end_ns)
+        return Trace(table, _info(info if isinstance(info, TraceInfo) else None, program, device, notes))
+    names, name = _coded("name", columns["name"], _text)
+    streams, place = _in_order(*_coded("stream", columns["stream"], _place))
+    numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
     found = Activities(
         kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, 0, -1), names=names, places=dict(enumerate(streams))
     )
-    info = device if isinstance(device, DeviceInfo) else DeviceInfo("cuda", device)
-    notes = [f"columns left out: {listed(list(map(shown, extra)))}"] if extra else []
-    return foreign_trace(found, engine="spans", program=program, device=info, recorder="spans", symbols=False, notes=notes)
+    about = _device_info(device)
+    return foreign_trace(found, engine="spans", program=program, device=about, recorder="spans", symbols=False, notes=notes)
+
+
+def _table(columns: Mapping[str, Any], kind: npt.NDArray[Any], start_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> SpanTable:
+    """Return spans on the lanes that they name, at the times that they have, where these can be those of a trace."""
+    if max(int(np.abs(start_ns).max()), int(np.abs(end_ns).max())) > MOST_NS:
+        start_ns, end_ns = start_ns - start_ns.min(), end_ns - start_ns.min()
+    lanes, lane = _coded("lane", columns["lane"], _place)
+    order = _drawing_order(columns["lane"], lanes, lane, kind)
+    names, name = _coded("name", columns["name"], _text)
+    symbols, symbol = _coded("symbol", columns["symbol"], _text_or_none) if "symbol" in columns else (("",), np.zeros(len(kind), np.int64))
+    codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *filter(None, symbols))))}
+    basis = _coded_members("basis", columns["basis"], Basis) if "basis" in columns else np.full(len(kind), Basis.MEASURED, np.uint8)
+    made = {column: np.full(len(kind), missing) for column, missing in NUMBERS_OF_A_TRACE.items()}
+    made |= {column: _numbers(column, columns[column], least) for column, least in NUMBERS_OF_A_TRACE.items() if column in columns}
+    made |= {"kind": kind, "basis": basis, "start_ns": start_ns, "end_ns": end_ns, "lane": np.argsort(order)[lane]}
+    made |= {
+        "name": np.array([codes[text] for text in names])[name],
+        "symbol": np.array([codes[text] if text else -1 for text in symbols])[symbol],
+    }
+    rows = np.argsort(start_ns, kind="stable")
+    return SpanTable(
+        **{column: values[rows] for column, values in made.items()}, names=tuple(codes), lanes=tuple(lanes[at] for at in order)
+    )
+
+
+def _drawing_order(column: Any, lanes: Sequence[str], lane: npt.NDArray[Any], kind: npt.NDArray[Any]) -> list[int]:
+    """Return lanes in the order of their categories, as a trace draws them; without those, lanes of the host first."""
+    ordered = [str(each) for each in getattr(getattr(column, "cat", None), "categories", ())]
+    on_host = set(lane[np.isin(kind, list(map(int, HOST_KINDS)))].tolist())
+    return sorted(range(len(lanes)), key=lambda at: (ordered.index(lanes[at]), 0) if ordered else (at not in on_host, at))
+
+
+def _info(info: TraceInfo | None, program: str, device: str | DeviceInfo, notes: Sequence[str]) -> TraceInfo:
+    """Return what is known of a table: of one that a trace gave, who recorded it, so that no predicted time is taken for a measured one."""
+    if info is None:
+        return TraceInfo("spans", program, _device_info(device), "spans", notes=tuple(notes))
+    return replace(
+        info,
+        program=info.program if program == PROGRAM else program,
+        device=info.device if device == DEVICE else _device_info(device),
+        notes=(*info.notes, *notes),
+        calibration={}, ledger={}, plan={}, memory={},  # They are of all that ran, and rows may have been left out.
+    )  # fmt: skip
+
+
+def _device_info(device: str | DeviceInfo) -> DeviceInfo:
+    return device if isinstance(device, DeviceInfo) else DeviceInfo("cuda", device)
 
 
 def _columns(spans: Any) -> dict[str, Any]:
@@ -101,16 +161,19 @@ def _known_columns(columns: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Any
     """Return the columns that say something here, and the names of the others; a name that is nearly one of ours is an error."""
     for name in (one for one in columns if one in TIMES):
         raise TraceError(f"column {name!r} has no unit", hint=f"call it {name}_ns, {name}_us, {name}_ms or {name}_s")
-    extra = [name for name in columns if name not in COLUMNS]
+    if "lane" in columns and "stream" in columns:
+        raise TraceError("spans have both 'stream' and 'lane'", hint="a lane has the name that a trace draws: 'stream 7' for stream 7")
+    known = COLUMNS_OF_A_TRACE if "lane" in columns else COLUMNS
+    extra = [name for name in columns if name not in known]
     for name in extra:
-        if near := get_close_matches(str(name).lower(), COLUMNS, 1, 0.8):
+        if name not in (*COLUMNS_OF_A_TRACE, *_OF_CSV) and (near := get_close_matches(str(name).lower(), known, 1, 0.8)):
             raise TraceError(f"column {shown(name)} is not known", hint=f"call it {near[0]!r}, or leave it out")
-    return {name: values for name, values in columns.items() if name in COLUMNS}, extra
+    return {name: values for name, values in columns.items() if name in known}, extra
 
 
 def _check_columns(columns: Mapping[str, Any]) -> None:
     """Check that a table has the columns that it must have, all of one length."""
-    for name in (one for one in ("name", "stream") if one not in columns):
+    for name in (one for one in ("name", "stream") if one not in columns and not (one == "stream" and "lane" in columns)):
         raise TraceError(f"spans have no column {name!r}, but {listed(list(map(repr, columns)))}", hint=_HELP)
     for name, values in columns.items():
         if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
@@ -195,12 +258,20 @@ def _in_order(streams: tuple[str, ...], place: npt.NDArray[np.int64]) -> tuple[l
     return [streams[one] for one in order], np.argsort(order)[place]
 
 
-def _kinds(values: Any) -> npt.NDArray[np.uint8]:
-    texts, code = _coded("kind", values, _text)
-    if wrong := [text for text in texts if text.lower() not in KINDS]:
+def _text_or_none(name: str, row: int, value: Any) -> str:
+    """Return a text, which is empty where the table has none."""
+    missing = value is None or (isinstance(value, float) and np.isnan(value))
+    return "" if missing else _text(name, row, value)
+
+
+def _coded_members(column: str, values: Any, members: type[IntEnum]) -> npt.NDArray[np.uint8]:
+    """Return the numbers of kinds or of bases, which are texts."""
+    known = [member.name.lower() for member in members]
+    texts, code = _coded(column, values, _text)
+    if wrong := [text for text in texts if text.lower() not in known]:
         row = int(np.argmax(code == texts.index(wrong[0])))
-        raise TraceError(f"row {row} is of the kind {wrong[0]!r}, which is not known", hint=f"one of {listed(KINDS)}")
-    return np.array([KINDS.index(text.lower()) for text in texts], np.uint8)[code]
+        raise TraceError(f"row {row} is of the {column} {wrong[0]!r}, which is not known", hint=f"one of {listed(known)}")
+    return np.array([known.index(text.lower()) for text in texts], np.uint8)[code]
 
 
 def _numbers(name: str, values: Any, least: int) -> npt.NDArray[np.int64]:

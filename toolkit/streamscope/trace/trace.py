@@ -294,9 +294,11 @@ class Trace(display.Shown):
             - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
             - ``correlation``, optional: a number that a launch has in common with what it put on the device; -1 for none.
             - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
+            - ``lane`` in the place of ``stream``: lanes and times stay as they are, and ``operation``, ``part``, ``basis``, ``flops``
+              and ``symbol`` are kept, too. So a table of `to_pandas` comes back as it was, also with fewer rows.
             - Others are left out, and ``info.notes`` name them.
         program : str
-            What the trace is called.
+            What the trace is called. Of a table of `to_pandas`, that is known, as is the device.
         device : str or DeviceInfo
             What ran it. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled.
 
@@ -323,6 +325,10 @@ class Trace(display.Shown):
         2  kernel  load   stream copies      4000    8000
         >>> ss.analysis.overlap_fraction(trace.spans)
         0.444...
+        >>> frame = trace.to_pandas()
+        >>> gemms = ss.Trace.from_spans(frame[frame["name"] == "gemm"])
+        >>> gemms.info.program, gemms.spans.lanes[gemms.spans.lane[0]]
+        ('my pipeline', 'stream compute')
         """
         from streamscope.trace.own_spans import trace_of_spans
 
