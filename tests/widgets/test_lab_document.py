@@ -421,3 +421,22 @@ def test_two_files_are_read_at_one_time_and_what_ends_without_an_answer_is_an_er
 
 def test_a_refusal_says_why():
     assert unpacked(lab.refusal("no <b>trace</b>")) == ({"refused": "no <b>trace</b>"}, b"")
+
+
+LOADED = """
+import sys
+from pathlib import Path
+from streamscope_widgets.lab.document import serve
+serve(Path(sys.argv[1]), sys.argv[2], {}, [], sys.stdout.buffer)
+print(*sorted({"pandas", "scipy", "plotly", "IPython", "typer", "streamscope.comparing.compare"} & {*sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", ["comparison.json", "graph.parquet"])
+def test_a_small_file_loads_nothing_that_takes_longer_than_to_show_it(five_engines, comparison, tmp_path, name):
+    """A program of its own shows each file, and pandas alone was most of the time that a double click took."""
+    comparison.save(tmp_path)
+    five_engines(20)["graph"].to_parquet(tmp_path / "graph.parquet")
+    done = subprocess.run([sys.executable, "-c", LOADED, tmp_path / name, name], capture_output=True, check=True, timeout=120)
+    assert done.stdout.startswith(b"done\n")
+    assert done.stderr.decode().split() == []

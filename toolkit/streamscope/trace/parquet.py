@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,9 +169,8 @@ def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] |
         values = pa.chunked_array([_coded(chunk, vocabulary) for chunk in values.chunks], pa.int32())
         if values.null_count > missing:
             raise TraceError(f"column {column!r} has {values.null_count - missing} values that this version does not know")
-        values = values.fill_null(-1)
-    decoded: npt.NDArray[Any] = values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])).to_numpy()
-    return decoded
+        values = values.fill_null(_arrow_numbers(np.array([-1], np.int32))[0])
+    return _numbers_in(values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])), COLUMN_DTYPES[column])
 
 
 def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
@@ -180,5 +179,31 @@ def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
     import pyarrow.compute as pc
 
     encoded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
-    codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(vocabulary, type=pa.string()))
+    codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=_arrow_texts(vocabulary))
     return codes.take(encoded.indices)
+
+
+# Arrow's own conversions load pandas, which takes longer than all the rest of reading a small trace.
+
+
+def _numbers_in(values: pa.ChunkedArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return numbers of which none is missing."""
+    whole = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    buffer = whole.buffers()[1]
+    if buffer is None:
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, len(whole), whole.offset * np.dtype(dtype).itemsize)
+
+
+def _arrow_texts(texts: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    encoded = [str.encode(text) for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _arrow_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])

@@ -16,8 +16,6 @@ from typing import Any, BinaryIO
 
 from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
-from streamscope.capturing.saved import SUFFIX, load_captured
-from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME
 from streamscope.errors import StreamscopeError
@@ -30,6 +28,7 @@ from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import finding_of, trace_title
 
 MOST_WARNINGS, LONGEST_WARNING = 20, 500
+CAPTURED = ".captured.json"
 ALIGNED = 8
 """Bytes: columns of numbers must begin at a multiple of it."""
 
@@ -115,7 +114,11 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], tuple[TimelineGroup, .
         title = f"{comparison.program} · {device_words(comparison.device)}"
         further = f"runs = ss.load_comparison({name!r}) has all numbers; runs.report('{REPORT_NAME}') writes a page for others."
         return _told(title, comparison.verdict, further), as_groups(comparison.groups())
-    if path.name.endswith(SUFFIX):
+    if path.name.endswith(CAPTURED):
+        # They load the engines, which takes as long as all the rest of showing a small file.
+        from streamscope.capturing.saved import load_captured
+        from streamscope.comparing.compare import compare
+
         captured = load_captured(path)
         comparison = compare(captured, device="simulated", progress=False)
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
