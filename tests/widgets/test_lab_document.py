@@ -18,6 +18,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError, TraceError
+from streamscope.trace import SpanKind
 from streamscope_widgets import tiles
 from streamscope_widgets.lab import document as lab
 from streamscope_widgets.lab import readers
@@ -123,6 +124,49 @@ def test_captured_code_is_compared_on_the_simulated_device(repository, tmp_path)
     assert all(group["device"]["kind"] == "simulated" for group in content["header"]["groups"])
     paths, _ = answered(path, path.name, type="paths", stamp=content["stamp"])
     assert all(found["count"] for found in paths["header"]["paths"])
+
+
+def two_gpus(path, first=3, second=2):
+    """Write PyTorch's trace of two GPUs, 0 and 3, each with kernels of 10 µs; every call launches one."""
+    events = []
+    for number, gpu in enumerate([0] * first + [3] * second):
+        times = {"ts": 100 * number, "dur": 5}
+        events.append(
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "args": {"correlation": number}} | times
+        )
+        kernel = {"device": gpu, "context": 1, "stream": 7, "correlation": number}
+        events.append(
+            {"ph": "X", "cat": "kernel", "name": f"of {gpu}", "pid": 0, "tid": 7, "ts": 100 * number + 20, "dur": 10, "args": kernel}
+        )
+    properties = [{"id": 0, "name": "first"}, {"id": 3, "name": "second"}]
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": properties, "traceEvents": events}))
+    return path
+
+
+def test_of_a_file_with_several_gpus_one_is_shown_and_each_can_be_had(tmp_path):
+    path = two_gpus(tmp_path / "two.pt.trace.json")
+    for gpu, shown, name, kernels in ((None, 0, "first", 3), (0, 0, "first", 3), (3, 3, "second", 2)):
+        content, block = answered(path, path.name, **({} if gpu is None else {"gpu": gpu}))
+        assert (content["gpu"], content["gpus"]) == (shown, [0, 3])
+        assert f" {name} " in content["title"]
+        trace = ss.read(path, gpu=gpu)
+        assert (int(trace.spans.is_kind({SpanKind.KERNEL}).sum()), block) == (kernels, encode(as_groups([trace])).block)
+        assert ("gpu=3" in content["further"]) is (gpu == 3)
+    refused, _ = answered(path, path.name, gpu=1)
+    assert "GPU 1" in refused["refused"]
+
+
+def test_the_gpus_of_one_long_trace_have_a_program_each(program):
+    async def talk():
+        kept = readers.Readers()
+        answers = [await kept.ask(Path("a"), "a", {"gpu": gpu} if gpu else {}) for gpu in (None, 3, None, 3)]
+        for gpu in (None, 3):
+            kept.end((Path("a"), gpu))
+        return [[int(number) for number in content[8:].split()] for content in answers]
+
+    found = run_apart(talk())
+    first, second = (process.pid for process in program)
+    assert found == [[first, 0], [second, 0], [first, 1], [second, 1]]
 
 
 def test_a_long_trace_is_sent_as_an_overview_and_then_in_tiles_by_a_program_that_stays(large_trace, tmp_path, monkeypatch):
@@ -239,7 +283,7 @@ def test_a_long_trace_is_read_once_and_again_where_the_program_ended_or_the_file
         found = [await asked(), await asked(type="tile"), await asked()]
         program[0].kill()
         found += [await asked(), await asked(), await asked(change=1), await asked()]
-        kept.end(Path("a"))
+        kept.end((Path("a"), None))
         return found
 
     assert run_apart(talk()) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1)]
@@ -250,7 +294,7 @@ def test_many_questions_at_once_have_a_file_read_once(program):
     async def talk():
         kept = readers.Readers()
         answers = await asyncio.gather(*(kept.ask(Path("a"), "a", {"find": number}) for number in range(6)))
-        kept.end(Path("a"))
+        kept.end((Path("a"), None))
         return [int(content[8:].split()[1]) for content in answers]
 
     assert run_apart(talk()) == [0, 1, 2, 3, 4, 5]
@@ -266,7 +310,7 @@ def test_a_program_that_is_answering_is_not_ended_for_another_file(program, monk
         await kept.ask(Path("a"), "a", {})
         slow, _ = await asyncio.gather(kept.ask(Path("a"), "a", {"slow": 1}), kept.ask(Path("b"), "b", {}))
         for name in "ab":
-            kept.end(Path(name))
+            kept.end((Path(name), None))
         return slow[8:].split()
 
     process, count = run_apart(talk())
@@ -302,7 +346,7 @@ def test_a_first_read_that_nobody_waits_for_any_more_is_ended(program):
         await asyncio.gather(*both, return_exceptions=True)
         await kept.ask(Path("c"), "c", {})
         for name in "cd":
-            kept.end(Path(name))
+            kept.end((Path(name), None))
         return ended, [each.pid for each in program].index(int(answer[0])), int(answer[1])
 
     assert run_apart(talk()) == ([True, True, False], 3, 1)
@@ -334,7 +378,7 @@ def test_few_long_traces_are_kept_and_none_that_nobody_asks_for(program, monkeyp
         await asyncio.sleep(0.1)
         late = program[3].poll() is None
         for name in ("a", "c"):
-            kept.end(Path(name))
+            kept.end((Path(name), None))
         return alive, late
 
     assert run_apart(talk()) == ([True, False, True, True], False)
@@ -346,7 +390,7 @@ def test_the_oldest_programs_end_where_together_they_hold_too_much(program, monk
     async def talk():
         kept = readers.Readers()
         await kept.ask(Path("a"), "a", {})
-        one = kept._kept[Path("a")].resident_bytes
+        one = kept._kept[Path("a"), None].resident_bytes
         monkeypatch.setattr(readers, "MOST_KEPT_BYTES", 5 * one // 2)
         await kept.ask(Path("b"), "b", {})
         both = [process.poll() is None for process in program]
@@ -356,7 +400,7 @@ def test_the_oldest_programs_end_where_together_they_hold_too_much(program, monk
         monkeypatch.setattr(readers, "MOST_KEPT_BYTES", one // 2)
         process, count = (await kept.ask(Path("c"), "c", {}))[8:].split()
         alone = [process.poll() is None for process in program]
-        kept.end(Path("c"))
+        kept.end((Path("c"), None))
         return one, both, three, alone, (int(process) == program[2].pid, int(count))
 
     one, both, three, alone, last = run_apart(talk())
@@ -371,8 +415,8 @@ def test_a_program_that_has_ended_holds_nothing(program):
     async def talk():
         kept = readers.Readers()
         await kept.ask(Path("a"), "a", {})
-        reader = kept._kept[Path("a")]
-        kept.end(Path("a"))
+        reader = kept._kept[Path("a"), None]
+        kept.end((Path("a"), None))
         return reader.resident_bytes
 
     assert run_apart(talk()) == 0

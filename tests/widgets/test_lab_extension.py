@@ -15,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
+from tests.widgets.test_lab_document import two_gpus
 
 import streamscope as ss
 
@@ -51,13 +52,14 @@ def folder(lab, repository):
     (home / "plain.json").write_bytes(kineto)
     shutil.copy(repository / "notebooks/recorded/captured/mixture_of_experts.captured.json", home / "mine.captured.json")
     (home / "settings.json").write_text('{"mine": 1}')
+    two_gpus(home / "two.pt.trace.json")
     return home
 
 
 @pytest.fixture(scope="module")
 def page(context, lab, folder):
     page = context.new_page()
-    page.complaints, page.read = [], []
+    page.complaints, page.read, page.folder = [], [], folder
     page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
@@ -186,6 +188,26 @@ def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, n
     assert page.locator(f"{SHOWN} > h1").inner_text().endswith(f"kineto · NVIDIA H200 · {name}")
     assert page.locator(f"{SHOWN} > p").inner_text().startswith("The GPU is busy ")
     assert "Left out: 1 event of category 'mine'" in page.locator(f"{SHOWN} > ul").inner_text()
+
+
+def test_each_gpu_of_a_file_with_several_can_be_chosen(page):
+    """One is shown at a time."""
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.locator(item("two.pt.trace.json")).dblclick()
+    page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('two · kineto · first')")
+    choice = page.locator(f"{SHOWN} > label select")
+    assert choice.locator("option").all_inner_texts() == ["GPU 0", "GPU 3"]
+    assert choice.input_value() == "0"
+    choice.select_option("GPU 3")
+    page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('two · kineto · second')")
+    assert choice.input_value() == "3"
+    assert "gpu=3" in page.locator(f"{SHOWN} footer").inner_text()
+    # The file is written again, and has that GPU no more.
+    two_gpus(Path(page.folder) / "two.pt.trace.json", second=0)
+    page.evaluate("jupyterapp.shell.currentWidget.context.revert().then(() => null)")
+    page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('two · kineto · first')")
+    page.wait_for_function(f"document.querySelector('{SHOWN} > ul').innerText.includes('GPU 3')")
+    assert choice.count() == 0
 
 
 def test_a_double_click_on_captured_code_shows_its_orders_on_the_simulated_device(page):

@@ -19,6 +19,7 @@
     .ss-file h1 { font-size: 13px; font-weight: 400; margin: 0 0 6px; color: var(--jp-ui-font-color2); }
     .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; white-space: pre-line; }
     .ss-file footer { font-size: 12px; color: var(--jp-ui-font-color2); margin: 10px 0 0; }
+    .ss-file label { font-size: 13px; margin: 0 0 12px; display: block; }
     .ss-file ul { margin: -4px 0 12px; padding: 0; list-style: none; color: var(--jp-ui-font-color1); font-size: 13px; }
     .ss-file ul:empty { display: none; }
     .ss-file li::before { content: "⚠ "; }
@@ -57,14 +58,27 @@
     return { ...content, block: new Uint8Array(buffer, 8 + length) };
   }
 
+  /** Return the list of a file's GPUs, of which one is shown at a time. `choose` gets the number of the one that is chosen. */
+  function gpuChoice({ gpu, gpus }, choose) {
+    const label = make("label", "Shown is ");
+    const select = document.createElement("select");
+    select.append(...gpus.map((number) => new Option(`GPU ${number}`, number, number === gpu, number === gpu)));
+    select.addEventListener("change", () => choose(Number(select.value)));
+    label.append(select, ` of the file's ${gpus.length} GPUs`);
+    return label;
+  }
+
   /** Show a file in an element, now and whenever it changes. Returns a function that ends it. */
   function show(node, context, path, modules, settings) {
     let timeline = null;
     let turn = 0;
+    let gpu;
     const draw = async (remark = "") => {
       const mine = ++turn;
+      const wanted = gpu === undefined ? {} : { gpu };
       try {
-        const { title, finding, further, warnings, header, block, bundle, stamp } = await read(path(), modules, settings);
+        const content = await read(path(), modules, settings, wanted);
+        const { title, finding, further, warnings, header, block, bundle, stamp } = content;
         // Browsers keep what JupyterLab serves for a year, by its address.
         const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
         if (mine !== turn) return;
@@ -73,11 +87,13 @@
         const told = make("ul", "");
         const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
         tell(...(remark ? [remark] : []), ...warnings);
-        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), told, stage, make("footer", further));
+        const choose = (number) => { gpu = number; draw(); };
+        const choice = content.gpus?.length > 1 ? [gpuChoice(content, choose)] : [];
+        node.replaceChildren(make("h1", title), ...choice, ...(finding ? [make("p", finding)] : []), told, stage, make("footer", further));
         const ask = async (question) => {
           const paths = question.type === "paths";
           try {
-            const answer = await read(path(), modules, settings, { ...question, stamp });
+            const answer = await read(path(), modules, settings, { ...question, ...wanted, stamp });
             if (mine !== turn) throw new Error("another version of the file is shown");
             if (!answer.changed) return answer;
           } catch (error) {
@@ -89,7 +105,13 @@
         };
         timeline = mount(stage, header, block, ask);
       } catch (error) {
-        if (mine === turn) node.replaceChildren(make("p", error.message, "ss-failed"), make("p", OTHERWISE));
+        if (mine !== turn) return;
+        if (gpu === undefined) {
+          node.replaceChildren(make("p", error.message, "ss-failed"), make("p", OTHERWISE));
+        } else { // The file may have been written again, without the GPU that was chosen.
+          gpu = undefined;
+          await draw(error.message);
+        }
       }
     };
     const drawAgain = () => draw();

@@ -37,21 +37,22 @@ class Document:
     """A trace, a comparison or captured code that is read, and what the browser asks of it.
 
     ``name``: what the reader calls it.
+    ``gpu``: which GPU, where the file has several; by default the busiest.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, gpu: int | None = None) -> None:
         self.path = path
         """A trace in any format that `streamscope.read` knows, the ``comparison.json`` in the folder of a comparison, or captured code,
         which is compared on the simulated device."""
         self.stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
-        self.told, self.groups = _read(path, name)
+        self.told, self.groups = _read(path, name, gpu)
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
 
     def whole(self) -> bytes:
         """Return what is drawn first: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
         The header has ``title``, ``finding``, ``warnings``, ``further`` (what Python has besides), ``header``, ``stamp`` and ``bundle``,
-        which tell versions of both apart.
+        which tell versions of both apart, and of a trace ``gpu`` and ``gpus``, the numbers of this GPU and of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
@@ -77,7 +78,7 @@ def serve(path: Path, name: str, question: Mapping[str, Any], questions: Iterabl
     Each answer has its length before it, in 8 bytes, in a line of its own whether more questions are answered.
     """
     try:
-        found = Document(path, name)
+        found = Document(path, name, question.get("gpu"))
         first, more = found.answer(question) if "type" in question else found.whole(), found.tiles is not None
     except StreamscopeError as error:
         # Where the server's files lie is the server's matter.
@@ -107,7 +108,7 @@ def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
     return len(header).to_bytes(4, "little") + bytes(4) + header + block
 
 
-def _read(path: Path, name: str) -> tuple[dict[str, Any], tuple[TimelineGroup, ...]]:
+def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple[TimelineGroup, ...]]:
     """Return what is told of a file, and the timelines."""
     if path.name == FILE_NAME:
         comparison = load_comparison(path.parent)
@@ -124,14 +125,16 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], tuple[TimelineGroup, .
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
         further = f"captured = ss.load_captured({name!r}) has its bound and certificate; ss.compare(captured) gave these timelines."
         return _told(title, f"{captured}.\n{comparison.verdict}", further), as_groups(comparison.groups())
-    trace = read(path, progress=False)  # The server may run in a terminal.
+    trace = read(path, gpu=gpu, progress=False)  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
+    chosen = "" if gpu is None else f", gpu={gpu}"
     further = (
-        f"trace = ss.read({name!r}) has all numbers; trace.what_if(engine='graph') predicts a CUDA graph, ss.diff(trace, other) compares, "
-        "trace.report('report.html') writes a page for others."
+        f"trace = ss.read({name!r}{chosen}) has all numbers; trace.what_if(engine='graph') predicts a CUDA graph, "
+        "ss.diff(trace, other) compares, trace.report('report.html') writes a page for others."
     )
-    return _told(f"{trace_title(trace)} · {name}", finding_of(trace, found), further, warnings), as_groups([trace])
+    told = _told(f"{trace_title(trace)} · {name}", finding_of(trace, found), further, warnings)
+    return {**told, "gpu": trace.info.device.gpu, "gpus": trace.info.device.gpus}, as_groups([trace])
 
 
 def _told(title: str, finding: str, further: str, warnings: Sequence[str] = ()) -> dict[str, Any]:

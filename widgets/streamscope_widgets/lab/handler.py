@@ -37,6 +37,8 @@ class TimelineHandler(APIHandler):
             question = None
         if not isinstance(question, dict):
             raise web.HTTPError(400, "ask= must be a JSON object, nested less than some hundred deep")
+        if not isinstance(question.get("gpu"), int | None):
+            raise web.HTTPError(400, "the number of a GPU in ask= must be a whole number")
         place = await self._place(name)
         self.asking = asyncio.ensure_future(READERS.ask(place, name.rpartition("/")[2], question))
         with suppress(asyncio.CancelledError):  # Nobody waits any more.

@@ -29,6 +29,10 @@ IDLE_S = 600.0
 """A program that nobody asked anything for so long comes to an end; whoever asks again has the file read again."""
 
 
+Work = tuple[Path, int | None]
+"""A file, and the number of the GPU that is looked at; None for the busiest, and where there is no choice."""
+
+
 class Reader:
     """A program that reads one file and answers questions about it.
 
@@ -116,9 +120,9 @@ class Readers:
     """The programs that stay, the one that was asked last at the end. One that is answering is not among them."""
 
     def __init__(self) -> None:
-        self._kept: dict[Path, Reader] = {}
-        self._timers: dict[Path, asyncio.TimerHandle] = {}
-        self._lines: dict[Path, Line] = {}
+        self._kept: dict[Work, Reader] = {}
+        self._timers: dict[Work, asyncio.TimerHandle] = {}
+        self._lines: dict[Work, Line] = {}
         self._reads = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def ask(self, path: Path, name: str, question: Mapping[str, Any]) -> bytes:
@@ -126,9 +130,10 @@ class Readers:
 
         Whoever waits may be cancelled. The file is read on as long as others wait for it.
         """
-        line = self._lines.setdefault(path, Line())
+        work = path, question.get("gpu")
+        line = self._lines.setdefault(work, Line())
         line.asking += 1
-        answer = asyncio.ensure_future(self._answer(line, path, name, question))
+        answer = asyncio.ensure_future(self._answer(line, work, name, question))
         try:
             return await asyncio.shield(answer)
         finally:
@@ -138,13 +143,13 @@ class Readers:
             if not line.asking and line.answered and line.reads:
                 line.answered.cancel()
             if not line.asking and not line.lock.locked():
-                self._lines.pop(path, None)
+                self._lines.pop(work, None)
 
-    async def _answer(self, line: Line, path: Path, name: str, question: Mapping[str, Any]) -> bytes:
+    async def _answer(self, line: Line, work: Work, name: str, question: Mapping[str, Any]) -> bytes:
         async with line.lock:
             line.answered = asyncio.current_task()
             try:
-                if reader := self._take(path):
+                if reader := self._take(work):
                     try:
                         content = await reader.told(partial(reader.ask, question))
                     except web.HTTPError as error:
@@ -152,38 +157,38 @@ class Readers:
                             raise
                     else:
                         if reader.stays and not _changed(content):
-                            self._keep(path, reader)
+                            self._keep(work, reader)
                             return content
                     reader.end()  # It came to an end, or the file is another: it is read anew, which may say why.
                 line.reads = True
                 async with self._reads:
-                    reader = Reader(path, name, question)
+                    reader = Reader(work[0], name, question)
                     content = await reader.told(reader.answer)
                 if reader.stays:
-                    self._keep(path, reader)
+                    self._keep(work, reader)
                 return content
             finally:
                 line.answered, line.reads = None, False
 
-    def _take(self, path: Path) -> Reader | None:
+    def _take(self, work: Work) -> Reader | None:
         """Return the program that reads a file, if there is one. Nobody else ends it until it is kept again."""
-        if timer := self._timers.pop(path, None):
+        if timer := self._timers.pop(work, None):
             timer.cancel()
-        return self._kept.pop(path, None)
+        return self._kept.pop(work, None)
 
-    def _keep(self, path: Path, reader: Reader) -> None:
-        self.end(path)
-        self._kept[path] = reader
-        self._timers[path] = asyncio.get_running_loop().call_later(IDLE_S, self.end, path)
+    def _keep(self, work: Work, reader: Reader) -> None:
+        self.end(work)
+        self._kept[work] = reader
+        self._timers[work] = asyncio.get_running_loop().call_later(IDLE_S, self.end, work)
         held = 0
         for number, (kept, each) in enumerate(reversed([*self._kept.items()])):
             held += each.resident_bytes
             if number and (number >= MOST_KEPT or held > MOST_KEPT_BYTES):
                 self.end(kept)
 
-    def end(self, path: Path) -> None:
+    def end(self, work: Work) -> None:
         """End the program that reads a file, if there is one."""
-        if reader := self._take(path):
+        if reader := self._take(work):
             reader.end()
 
 
