@@ -33,8 +33,9 @@ demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the 
 	$(VENV)/bin/streamscope compare elementwise-chain --device auto --out streamscope-demo
 	@echo "The report, to open in a browser: $(CURDIR)/streamscope-demo/report.html"
 
+# From the repository's root: links from the notebooks lead to the documentation, which lies beside them.
 lab: $(LAB) ## open JupyterLab on the notebooks
-	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks
 
 # Tests and tools start Python some hundred times: what is compiled is kept, but beside the environment and not beside the sources.
 test quick: export PYTHONDONTWRITEBYTECODE :=

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import os
 import re
 import tempfile
 from html.parser import HTMLParser
@@ -57,6 +58,11 @@ def execute(source: Path, folder: Path | None = None) -> Any:
             if "text" in output:
                 output["text"] = without_folders(output["text"])
     return notebook
+
+
+def links_from(folder: str, text: str) -> str:
+    """Return Markdown with its links to other files as they are written one folder or more away, which gets to theirs by ``folder``."""
+    return re.sub(r"(\]\()(?![a-z]+:|#|/)", rf"\g<1>{folder}/", text)
 
 
 def said_hash(recorded: Path) -> str:
@@ -109,6 +115,10 @@ def main() -> None:
     chosen = parser.parse_args()
     open_device(chosen.device)
     notebook = execute(chosen.source)
+    way = os.path.relpath(chosen.source.parent, chosen.target.parent)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = links_from(way, cell.source)
     notebook.metadata["streamscope"] = {"said": said_hash(chosen.source.parent / "recorded")}
     with written_whole(chosen.target) as path:
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -291,10 +292,25 @@ def copies():
 
 
 @pytest.mark.parametrize("copy", copies())
-def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, copy, nbformat):
+def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, script, copy, nbformat):
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
-    assert [cell.source for cell in executed.cells] == [cell.source for cell in notebook.cells]
+    links = {"markdown": lambda text: script.links_from("..", text), "code": str}
+    assert [cell.source for cell in executed.cells] == [links[cell.cell_type](cell.source) for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("name", [*NOTEBOOKS, *(f"recorded/{path.name}" for path in COPIES)])
+def test_links_lead_to_files_that_make_lab_serves(repository, name, nbformat):
+    shown = subprocess.run(["make", "--dry-run", "lab"], cwd=repository, capture_output=True, text=True, check=True).stdout
+    (served,) = re.findall(r"jupyter lab .*--ServerApp\.root_dir='([^']+)'", shown)
+    notebook = repository / "notebooks" / name
+    texts = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "markdown"]
+    links = {link for text in texts for link in re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", text)}
+    assert links
+    for link in links:
+        target = (notebook.parent / link).resolve()
+        assert target.is_file(), link
+        assert target.is_relative_to(served), link
 
 
 @pytest.mark.parametrize("copy", copies())
