@@ -14,6 +14,7 @@ from streamscope.engines import PLANNERS
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets.exploring.controls import AS_WRITTEN, AUTO, STREAMS
 from streamscope_widgets.exploring.explorer import ENGINES
+from streamscope_widgets.exploring.runs import setting_words
 from streamscope_widgets.exploring.subjects import FLOATS, ReadyProgram
 from streamscope_widgets.exploring.words import Answer, answer, between, runs_in_a_row
 
@@ -69,7 +70,8 @@ def print_two_runs() -> None:
     for name, values in (("branches", {}), ("branches", {"length": 16}), ("branches", {"copies": 1}), ("cnn", {})):
         subject = ReadyProgram(WORKLOADS[name])
         chosen = {knob.name: knob.value for knob in subject.knobs} | values
-        settings = {"program": name, **{key: f"{value:,}" for key, value in chosen.items()}, "dtype": AS_WRITTEN, "streams": AUTO}
+        settings = {"program": name, "dtype": AS_WRITTEN, "streams": AUTO}
+        settings |= {key: setting_words(key, value) for key, value in chosen.items()}
         runs[f"{name} {values or ''}".strip()] = Preview(subject.outline(chosen, None)).comparison(ENGINES), settings
     for first, second in [*combinations(runs, 2), ("cnn", "cnn")]:
         (one, ours), (other, theirs) = runs[first], runs[second]

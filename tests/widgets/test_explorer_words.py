@@ -54,6 +54,8 @@ def check(comparison, streams, in_a_row):
     if {"async", "graph"} <= set(times):
         gain = told(times["graph"], times["async"]) if times["graph"] <= 0.99 * times["async"] else ""
         assert re.search("CUDA graph makes it " + re.escape(gain), text, re.IGNORECASE), text
+    elif "graph-dual" in times and "graph" not in times and "async" in times and times["graph-dual"] == best <= 0.99 * times["async"]:
+        assert f"Under graph-dual it is {told(best, times['async'])} than under async." in said.because or streams == 1, text
     if streams == 1:
         assert said.question == "What pays on one stream?"
         return "one stream"

@@ -49,8 +49,7 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     if len(metrics) == 1:
         return Answer(f"What limits it under {next(iter(metrics))}?", _joined(found.warning, found.bound))
     if not pairs:
-        gain = f"Under {found.gain.engine} it is {found.gain.words} than under {found.gain.base}." if found.gain.told else ""
-        return Answer("Which engine suits it?", _joined(found.warning, found.fastest), _joined(gain, found.bound))
+        return Answer("Which engine suits it?", _joined(found.warning, found.fastest), _joined(_gain(found.gain), found.bound))
     if streams == 1:
         return _on_one_stream(comparison)
     changes = [change(metrics[engine], metrics[base], engine, base) for engine, base in pairs]
@@ -60,7 +59,7 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
         return Answer(question, _joined(found.warning, FEW), found.bound)
     sentence = streams_sentence(changes, more, many=(streams or 0) > 2)
     reason, graph = _reason(comparison, changes, more, in_a_row=in_a_row), _gain_of_a_graph(metrics)
-    told = f"A CUDA graph makes it {_words(graph)}." if graph is not None else ""
+    told = f"A CUDA graph makes it {_words(graph)}." if graph is not None else "" if found.gain.engine in more else _gain(found.gain)
     return Answer(question, _joined(found.warning, sentence), _joined(reason, told, found.fastest))
 
 
@@ -94,6 +93,11 @@ def _on_one_stream(comparison: Comparison) -> Answer:
         gain = f"a CUDA graph makes it {_words(graph)}."
         sentence = {Ranking.UNKNOWN: FEW, Ranking.FASTER: capitalised(gain)}.get(graph.ranking, f"Nothing: {gain}")
     return Answer("What pays on one stream?", _joined(found.warning, sentence), because)
+
+
+def _gain(found: Change) -> str:
+    """Say how much faster an engine is than another; empty where that cannot be told."""
+    return f"Under {found.engine} it is {found.words} than under {found.base}." if found.told else ""
 
 
 def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics]) -> Change | None:
