@@ -87,5 +87,5 @@ def test_memory_is_limited(device):
 def test_compare_with_auto(device):
     function, inputs = WORKLOADS["branches"].build()
     compared = ss.compare(function, *inputs, device=device, engines="auto", repeats=10, progress=False)
-    assert compared.verdict.endswith(f"Chosen: {compared.choice.engine}.")
+    assert f"Chosen: {compared.choice.engine}. Results are" in compared.verdict
     assert compared.choice.engine in ("graph", "graph-dual")

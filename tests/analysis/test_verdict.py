@@ -255,6 +255,16 @@ def test_what_was_checked_and_chosen_is_told_where_it_belongs():
     told = replace(judged, checked=True, wrong=("graph",), checked_against="NumPy", chosen="async", memory_limit=3 << 20)
     assert told.text.startswith("RESULTS ARE WRONG under graph: they differ from those of NumPy by more than is allowed. Launch-bound")
     assert told.text.endswith("Fastest: graph. Chosen within 3.00 MiB: async.")
+    for by, why, words in (
+        ("the plain function", "", "Results are those of the plain function."),
+        ("NumPy", "uses none", "Results are those of the traced program in NumPy (the function itself uses none)."),
+        ("NumPy", "", ""),  # as it is stored by older versions
+    ):
+        right = replace(judged, checked=True, checked_against=by, why_not_function=why)
+        assert right.text.endswith(f"Fastest: graph. {words}".rstrip())
+        assert words not in replace(right, wrong=("graph",)).text or not words
+        together = "Under every engine, so the traced program does something else than the function."
+        assert (together in replace(right, wrong=("async", "graph")).text) == (by == "the plain function")
     assert replace(judged, checked=False).text.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
     captured = replace(judged, checked=False, checked_against="a plain call")
     assert captured.text.endswith("Results were not checked: the function returns none.")

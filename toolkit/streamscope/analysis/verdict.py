@@ -298,13 +298,12 @@ class Verdict:
 
     @property
     def _checked(self) -> str:
-        """What the results are right by."""
+        """What the results are right by; empty where nobody asked the function, as in comparisons of older versions."""
         if self.checked and self.checked_against == FUNCTION:
             return "Results are those of the plain function."
-        if not self.checked or self.checked_against != NUMPY:
-            return ""
-        why = f" (the function itself {self.why_not_function})" if self.why_not_function else ""
-        return f"Results are those of the traced program in NumPy{why}."
+        if self.checked and self.checked_against == NUMPY and self.why_not_function:
+            return f"Results are those of the traced program in NumPy (the function itself {self.why_not_function})."
+        return ""
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
