@@ -288,3 +288,11 @@ def test_lanes_of_a_table_may_be_given_alone():
         ss.Trace.from_spans(rows_of | {"stream": [1, 1]})
     with pytest.raises(TraceError, match="row 1 is of the basis 'guessed', which is not known"):
         ss.Trace.from_spans(rows_of | {"basis": ["measured", "guessed"]})
+
+
+def test_simulated_times_stay_simulated_by_way_of_csv(tmp_path):
+    function, inputs = ss.workload("branches").build()
+    trace = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace
+    again = ss.Trace.from_spans(pd.read_csv(trace.to_csv(tmp_path / "t.csv")))
+    assert again.info.device == DeviceInfo("simulated", "simulated NVIDIA H200")
+    assert table(again) == table(trace)

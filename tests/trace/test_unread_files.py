@@ -85,6 +85,7 @@ CASES = {
     "another accelerator": (ACCELERATOR, "but 3 events of category 'mtia_ccp_events': of another accelerator", "from_spans"),
     "its runtime": ([event("privateuse1_runtime", "launch", 0, 5)], "but 1 event of category 'privateuse1_runtime'", "from_spans"),
     "no category": ([event("", "op", 0, 5)], "but 1 event without a category: of another accelerator", "from_spans"),
+    "begins and ends": ([{"ph": each, "cat": "kernel", "name": "k", "ts": 5} for each in "BE"], "but 1 event whose begin and end", "X"),
     "kernels without dur": (
         [call("cudaLaunchKernel", 0, 5, 1), *[kernel("k", each, each, 1) | {"dur": None} for each in range(4)]],
         "none of its 4 device spans has a time",

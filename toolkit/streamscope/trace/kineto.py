@@ -49,6 +49,7 @@ _QUIET = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", 
 """Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
 _QUIET_PHASES = frozenset("MstfEe")
 """Names of processes and threads, flows, and ends, whose begins are counted."""
+_BEGUN = "whose begin and end stand apart"
 _OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "external_correlation", "cuda_event", "cuda_profiler_range"}
 """Categories that say nothing of another accelerator."""
 
@@ -216,6 +217,11 @@ class _ForeignSpans:
                 f"none of its {counted(self._timeless, 'device span')} has a time",
                 hint="an event of phase X needs both ts and dur, in µs",
             )
+        if begun := self._lost[_BEGUN]:
+            return TraceError(
+                f"it holds no work of a GPU in whole events, but {counted(begun, 'event')} {_BEGUN}",
+                hint="Kineto writes an event of phase X, with ts and dur in µs, for each kernel",
+            )
         others = [category for category in self._categories if category not in _OF_THE_HOST and not category.startswith(("cuda_", "hip_"))]
         if others or not self._categories:
             what = (
@@ -277,7 +283,7 @@ def _of_category(category: str) -> str:
 def _unread(event: AnyEvent) -> str:
     """Return in words what an event is that is no span, where something is lost with it."""
     if event.ph in ("B", "b"):
-        return "whose begin and end stand apart"
+        return _BEGUN
     if event.ph == "C":
         return 'that are counters ("ph": "C")'
     if event.name.startswith("["):  # "[memory]", "[OutOfMemory]"

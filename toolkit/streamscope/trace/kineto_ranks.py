@@ -30,6 +30,8 @@ _SHARED = 0.1
 """The share of correlations that two GPUs have in common at least if different processes launched their work."""
 _CALLS = HOST_KINDS - {SpanKind.RANGE}
 _NO_LAUNCHES = (SpanKind.EVENT, SpanKind.SYNC)
+_ROUNDED_NS = 1000
+"""How far a call may seem to last beyond the one that it is in: older files have whole µs."""
 _MOST_PROCESSES = 256
 """Beyond, nothing is tried: pairs of them are looked at."""
 _MOST_NAMED = 8
@@ -175,7 +177,7 @@ def _single_calls(found: Activities) -> tuple[Activities, int]:
     rows = np.flatnonzero(found.is_kind(_CALLS) & (found.correlation >= 0))
     rows = rows[np.lexsort((-found.end_ns[rows], found.start_ns[rows], found.correlation[rows]))]
     one, other = rows[:-1], rows[1:]
-    apart = (found.start_ns[other] > found.end_ns[one]) | (found.place[one] != found.place[other])
+    apart = (found.start_ns[other] > found.end_ns[one]) | (found.end_ns[other] > found.end_ns[one] + _ROUNDED_NS)
     twice = np.unique(found.correlation[one[apart & (found.correlation[one] == found.correlation[other])]])
     shared = np.isin(found.correlation, twice)
     if not (shared & device).any():

@@ -49,7 +49,8 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     """Return the trace of a table of spans; `Trace.from_spans` describes it."""
     check_kinds("Trace.from_spans", _NAMED, program, device, error=TraceError)
     info = getattr(spans, "attrs", {}).get("info")
-    columns, extra = _known_columns(_columns(spans))
+    given = _columns(spans)
+    columns, extra = _known_columns(given)
     _check_columns(columns)
     start_ns = _times_ns(columns, "start")
     ended = [_times_ns(columns, which) for which in ("end", "duration") if any(name.startswith(which) for name in columns)]
@@ -68,6 +69,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         )
     notes = [f"columns left out: {listed(list(map(shown, extra)))}"] if extra else []
     if "lane" in columns:
+        device = _device_of_csv(given["device"]) if device == DEVICE and "device" in given else device
         table = _table(columns, kind, start_ns, end_ns)
         return Trace(table, _info(info if isinstance(info, TraceInfo) else None, program, device, notes))
     names, name = _coded("name", columns["name"], _text)
@@ -121,6 +123,13 @@ def _info(info: TraceInfo | None, program: str, device: str | DeviceInfo, notes:
         notes=(*info.notes, *notes),
         calibration={}, ledger={}, plan={}, memory={},  # They are of all that ran, and rows may have been left out.
     )  # fmt: skip
+
+
+def _device_of_csv(column: Any) -> str | DeviceInfo:
+    """Return the device that `Trace.to_csv` wrote; of times that were not measured it says so, and so does the trace then."""
+    names = {str(name) for name in column}
+    name = names.pop() if len(names) == 1 else DEVICE
+    return DeviceInfo("simulated", name) if name.startswith(("simulated ", "predicted ")) else name
 
 
 def _device_info(device: str | DeviceInfo) -> DeviceInfo:
