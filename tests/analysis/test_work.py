@@ -71,6 +71,8 @@ def test_the_parts_add_up(spans):
         ("void tensorrt_llm::kernels::twoShotAllReduceKernel<__half, 4>(AllReduceParams)", Work.COMMUNICATION),
         ("_ZN4vllm26cross_device_reduce_1stageI6__halfLi2EEEvPNS_8RankDataE", Work.COMMUNICATION),
         ("_Z26multimem_all_reduce_kernelIfEvPf", Work.COMMUNICATION),
+        ("void c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)", Work.COMMUNICATION),
+        ("void barrier_kernel<4>(float&, int)", Work.COMPUTE),
         ("nccl_like_gemm", Work.COMPUTE), ("triton_poi_fused_all_reduce_add_0", Work.COMPUTE), ("multimem_gemm_kernel", Work.COMPUTE),
         ("void gemm<deep_ep::Config, ncclDevKernel_AllReduce>(float*)", Work.COMPUTE), ("deep_epilogue_gemm", Work.COMPUTE),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(vllm::cross_device_reduce_1stage)", Work.COMPUTE),

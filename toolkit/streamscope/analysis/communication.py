@@ -14,7 +14,7 @@ COMMUNICATION: Mapping[str, tuple[str, ...]] = {
     "RCCL": ("rccl*",),
     "NVSHMEM": ("nvshmem*", "rocshmem*"),
     "MSCCL": ("msccl*",),
-    "DeepEP, UCCL": ("deep_ep::*", "uccl::*"),
+    "DeepEP, UCCL": ("deep_ep::*", "hybrid_ep::*", "uccl::*"),
     "vLLM, SGLang, AITER": ("*::cross_device_reduce*", "*::reduce_scatter_cross_device*", "quickreduce::*", "*::allreduce_prototype*"),
     "TensorRT-LLM, FlashInfer": (
         "*::oneshotallreduce*", "*::twoshotallreduce*", "*::oneshot_allreduce*", "*::twoshot_allreduce*", "*::lowprecision*allreduce*",
@@ -24,6 +24,7 @@ COMMUNICATION: Mapping[str, tuple[str, ...]] = {
     "PyTorch's symmetric memory": (
         "*::multimem_*all_reduce*", "*::multimem_*all_gather*", "*::multimem_*reduce_scatter*", "*::one_shot_all_reduce*",
         "*::two_shot_all_reduce*", "*::one_shot_reduce_scatter*", "*::one_shot_all_gather*", "*::one_shot_all_to_all*",
+        "c10d::symmetric_memory::*", "c10d::nvshmem_extension::*",
     ),
     "collectives by their own names": (
         "*::all_reduce*kernel*", "*::allreduce*kernel*", "*::all_gather*kernel*", "*::allgather*kernel*", "*::reduce_scatter*kernel*",
