@@ -67,6 +67,22 @@ def test_the_legend_tells_what_occurs(svg):
     assert "idle: kernel wait" not in svg
 
 
+def test_a_gap_is_drawn_in_the_colours_of_its_causes():
+    """A kernel of 300 to 400 that was called at 200, and takes 100 on its way: the host is waited for until then."""
+    builder = SpanBuilder(["host", "main"])
+    for number, called in enumerate((0, 200)):
+        builder.add(SpanKind.LAUNCH, "launch", "host", called, called + 50, correlation=number)
+        builder.add(SpanKind.KERNEL, "k", "main", called + 100, called + 150, correlation=number)
+    builder.add(SpanKind.SYNC, "wait", "host", 250, 400)
+    svg = timeline_svg([TimelineGroup(Trace(builder.build(), TraceInfo("async", "p", DeviceInfo("cuda", "card"))))])
+    zoom = 400 / 1000  # `bars` tells thousandths of the picture.
+    wanted = {palette.LAUNCH: [(0, 100), (200, 100)], palette.HOST_WAIT: [(150, 50)], palette.OTHER_IDLE: [(350, 50)]}
+    for colour, stretches in wanted.items():
+        found = [(start * zoom, width * zoom) for start, width in bars(svg, colour)]
+        assert found == [(pytest.approx(start, abs=2), pytest.approx(width, abs=2)) for start, width in stretches]
+    assert all(f">idle: {words}<" in svg for words in ("launch", "host wait", "other"))
+
+
 def test_both_lengths_are_told_where_recording_stretched_the_run(svg):
     assert f"{time_text(600)} without recording; recording stretched this picture to {time_text(1000)}" in svg
 

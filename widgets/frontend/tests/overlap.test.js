@@ -83,14 +83,16 @@ test("each stretch in view is visited once, alone or in a crowd that starts in o
 test("the lane tells what runs at a time, how full the GPU is, and why it idles", () => {
   const activity = activityOf([
     { start: 0, end: 10, occupation: 2 }, { start: 10, end: 20, kernels: 1, full: 50 }, { start: 20, end: 30, kernels: 2, copies: 1, full: 200 },
-    { start: 30, end: 40, kernels: 1 }, { start: 40, end: 50, copies: 1 },
+    { start: 30, end: 40, kernels: 1 }, { start: 40, end: 50, copies: 1 }, { start: 50, end: 60, occupation: 3 },
   ]);
   const model = { occupations: OCCUPATIONS, fullness_steps: 200, fullness_unknown: 255 };
   const looks = looksOf(LOOKS, { ground: "rgb(255 255 255)", dark: false });
   const told = (t) => describeAtOnce(model, { activity }, looks, t);
-  assert.deepEqual([told(-1), told(50)], [null, null]);
+  assert.deepEqual([told(-1), told(60)], [null, null]);
   assert.equal(told(5).name, "host_wait");
   assert.match(told(5).note, /has not yet called/);
+  assert.equal(told(55).name, "launch");
+  assert.match(told(55).note, /on its way/);
   assert.deepEqual([told(10).name, told(10).fullness, told(10).stretch], ["one kernel at once", "at most 25.0 %", [10, 20]]);
   assert.deepEqual([told(29).name, told(29).fullness], ["2 kernels and one copy at once", "at most 100.0 %"]);
   assert.equal(told(35).fullness, "unknown");
