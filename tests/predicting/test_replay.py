@@ -147,7 +147,11 @@ def test_a_kernel_that_ends_earlier_holds_up_no_other(seed):
     """Simulated anew, one of them that takes less made the run under a graph longer: another one was then beside a third."""
     prediction = crowded(seed).what_if(engine="graph")
     for number in range(8):
-        assert prediction.kernel(f"k{number}").scale(0.5).predicted_ns <= prediction.predicted_ns
+        half, without = prediction.kernel(f"k{number}").scale(0.5), prediction.without(f"k{number}")
+        assert without.predicted_ns <= half.predicted_ns <= prediction.predicted_ns
+        assert len(without.spans.of_kind(DEVICE_KINDS)) == len(prediction.spans.of_kind(DEVICE_KINDS)) - 1
+        again = half.without(f"k{number}")
+        assert again.predicted_ns == without.predicted_ns
 
 
 @pytest.mark.parametrize("name", ["resnet50_eager", "resnet50_graph", "streams", "streams_cuda_only", "streams_graph", "transformer_train"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -120,9 +121,8 @@ def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list
     """Return tasks of which those that are picked take ``factor`` times as long, on the device or, of a host function, on the host."""
 
     def longer(task: Task) -> Task:
-        if task.on_host:
-            return replace(task, call_ns=task.call_ns * factor, factor=task.factor * factor)
-        return replace(task, factor=task.factor * factor)
+        factors = max(task.factor * factor, sys.float_info.min)  # 0 is for what is left out.
+        return replace(task, factor=factors, call_ns=task.call_ns * factor if task.on_host else task.call_ns)
 
     return [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
-from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
 from streamscope.engines.case import uncollected
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.calls import Host, host_of
-from streamscope.predicting.changes import chosen, fused, scaled, without
 from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.simulating import simulated
-from streamscope.predicting.tasks import Task, tasks_of_program
+from streamscope.predicting.supposition import Supposition, is_factor
+from streamscope.predicting.tasks import tasks_of_program
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.stored import MOST_NS
@@ -46,93 +41,7 @@ REPLAYED = "the model replays the recording in {} of {}"
 MISSED = REPLAYED + ": that is {} off, so what it predicts may be as far off"
 WORST_REPLAY = 0.1
 """From this error of the replay on, a prediction is warned of."""
-LARGEST_FACTOR = 1e6
-"""Kernels take up to so many times as long, with all changes: one of a second is one of eleven days then."""
 OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
-
-
-@dataclass(frozen=True)
-class Supposition:
-    """What a prediction is made of.
-
-    ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
-    from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN. ``edits`` make the changes
-    again for another engine, since captured code keeps another order under ``graph``. ``waits`` says whether long waits stay that nothing
-    in the trace explains. ``replay_ns`` is how long the run takes under its own engine, as the model has it; NaN until that is known.
-    """
-
-    source: Trace
-    tasks: tuple[Task, ...]
-    model: CostModel
-    engine: str
-    streams: int | None
-    changes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    recorded: tuple[Task, ...] = ()
-    measured_ns: float = math.nan
-    edits: tuple[Callable[[Supposition], Supposition], ...] = ()
-    waits: bool = True
-    replay_ns: float = math.nan
-
-    @cached_property
-    def host(self) -> Host:
-        """What the source tells of its host."""
-        return host_of(self.source, self.recorded or self.tasks, self.model, self.measured_ns)
-
-    @property
-    def stretched(self) -> bool:
-        """Whether all that is known of the run is how long it took while a profiler watched its host."""
-        return self.source.info.profiled and is_foreign(self.source) and math.isnan(self.measured_ns)
-
-    def picked(self, *patterns: str) -> list[bool]:
-        """Tell of each task whether one of the patterns names it; each names some."""
-        if not patterns:
-            raise TraceError("no name of kernels is given", hint='for example "relu*"')
-        found = [chosen(self.tasks, self.source, pattern) for pattern in patterns]
-        return [any(each) for each in zip(*found, strict=True)]
-
-    def scaled(self, factor: float, *patterns: str) -> Supposition:
-        """Return it with tasks that take ``factor`` times as long."""
-        picked = self.picked(*patterns)
-        if not _is_factor(factor):
-            hint = f"give a number above 0, {LARGEST_FACTOR:,.0f} at most; without(...) leaves them out"
-            raise TraceError(f"kernels cannot take {factor!r:.40} times as long", hint=hint)
-        longest = max(task.factor for task, one in zip(self.tasks, picked, strict=True) if one) * float(factor)
-        if longest > LARGEST_FACTOR:
-            raise TraceError(f"kernels cannot take {longest:,.12g} times as long", hint=f"{LARGEST_FACTOR:,.0f} times is the most")
-        tasks = scaled(self.tasks, picked, float(factor))
-        taken_ns = sum(task.alone_ns + task.gap_ns + max(0.0, task.call_ns) for task in tasks)
-        if taken_ns > MOST_NS / 2:
-            raise TraceError(
-                f"the run would take up to {time_text(taken_ns)} with kernels {factor:g} times as long", hint="give a smaller factor"
-            )
-        change = f"{_picked_words(sum(picked), patterns)} × {factor:g}"
-        return self._changed(tasks, change, methodcaller("scaled", factor, *patterns))
-
-    def without(self, *patterns: str) -> Supposition:
-        """Return it without tasks."""
-        picked = self.picked(*patterns)
-        if all(picked):
-            raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
-        change = f"without {_picked_words(sum(picked), patterns)}"
-        return self._changed(without(self.tasks, picked), change, methodcaller("without", *patterns))
-
-    def fused(self, *patterns: str) -> Supposition:
-        """Return it with chains of kernels made one."""
-        if len(patterns) < 2:
-            raise TraceError("fused takes the names of two kernels or more", hint='for example .fused("add", "relu")')
-        kind = self.source.spans.kind
-        kernels = [all(kind[row] == SpanKind.KERNEL for row in task.rows) for task in self.tasks]
-        picked = [
-            [one and kernel for one, kernel in zip(self.picked(pattern), kernels, strict=True)]  # copies and sets are not fused
-            for pattern in patterns
-        ]
-        tasks = fused(self.tasks, picked, self.model.working_kernel_ns)
-        return self._changed(tasks, f"{'+'.join(patterns)} fused", methodcaller("fused", *patterns))
-
-    def _changed(self, tasks: Sequence[Task], change: str, edit: Callable[[Supposition], Supposition]) -> Supposition:
-        changes, edits = (*self.changes, change), (*self.edits, edit)
-        return replace(self, tasks=tuple(tasks), changes=changes, edits=edits, recorded=self.recorded or self.tasks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,9 +98,9 @@ class Prediction(Trace):
     def unchanged_ns(self) -> float:
         """Predicted makespan without the changes, in nanoseconds."""
         supposed = self.supposition
-        return (
-            predicted_from(replace(supposed, tasks=supposed.recorded, changes=())).predicted_ns if supposed.changes else self.predicted_ns
-        )
+        if not supposed.changes:
+            return self.predicted_ns
+        return predicted_from(replace(supposed, tasks=supposed.recorded, changes=(), whole=())).predicted_ns
 
     @property
     def speedup(self) -> float:
@@ -362,22 +271,10 @@ class Kernels:
         return predicted_from(self.prediction.supposition.scaled(factor, *self.patterns))
 
 
-def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value <= sys.float_info.max
-
-
 def _measured_ns(measured_us: float) -> float:
-    if not _is_factor(measured_us) or measured_us * 1e3 > MOST_NS:
+    if not is_factor(measured_us) or measured_us * 1e3 > MOST_NS:
         raise TraceError(f"a run cannot take measured_us={measured_us!r:.40}", hint="give the time of a run without the profiler, in µs")
     return float(measured_us) * 1e3
-
-
-def _picked_words(count: int, patterns: Sequence[str]) -> str:
-    """Return ``"7 copies"`` for a kind, and ``"16 relu"`` for a name."""
-    kinds = {"kernel": "kernels", "copy": "copies", "set": "sets", "host": "host functions"}
-    names = ", ".join(patterns)
-    one = "host function" if names == "host" else names
-    return counted(count, one, kinds.get(names, names))
 
 
 def what_if(
@@ -437,7 +334,7 @@ def predicted_from(supposed: Supposition) -> Prediction:
 
 
 def _simulated(supposed: Supposition) -> Trace:
-    tasks = supposed.host.paced(supposed.tasks)
+    tasks = supposed.host.paced(supposed.run)
     # A collection finds nothing here, and all of them take half of the time.
     return uncollected(simulated, supposed.source, tasks, supposed.engine, supposed.streams, supposed.host)
 

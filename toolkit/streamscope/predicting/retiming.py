@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.predicting.tasks import Task
 from streamscope.trace.joins import call_rows, correlated
@@ -18,18 +19,32 @@ from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanKind
 
 
 def retimed(spans: SpanTable, position_of: Mapping[int, int], tasks: Sequence[Task]) -> SpanTable:
-    """Return a simulated run in which tasks take their factors as long; ``position_of`` says of rows on the device which task they are."""
+    """Return a simulated run in which tasks take their factors as long, and those with a factor of 0 are left out.
+
+    ``position_of`` says of rows on the device which task they are.
+    """
     run = _Run(spans, position_of, tasks)
     for row, is_end in _moments(spans):
         run.end(row) if is_end else run.start(row)
     start_ns, end_ns = np.array(run.start_ns, np.int64), np.array(run.end_ns, np.int64)
-    graphs, nodes = np.flatnonzero(spans.kind == SpanKind.GRAPH), np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    of_node = correlated(spans, nodes, graphs)
-    start_ns[graphs], end_ns[graphs] = np.iinfo(np.int64).max, 0
-    np.minimum.at(start_ns, of_node[of_node >= 0], start_ns[nodes[of_node >= 0]])
-    np.maximum.at(end_ns, of_node[of_node >= 0], end_ns[nodes[of_node >= 0]])
+    graphs = np.flatnonzero(spans.kind == SpanKind.GRAPH)
+    left = np.array([row not in position_of or tasks[position_of[row]].factor > 0 for row in range(len(spans))], bool)
+    start_ns[graphs], end_ns[graphs] = _extent(spans, start_ns, end_ns, left)
     order = np.lexsort((end_ns, start_ns))
+    order = order[left[order]]
     return replace(spans.select(order), start_ns=start_ns[order], end_ns=end_ns[order])
+
+
+def _extent(spans: SpanTable, start_ns: IntArray, end_ns: IntArray, left: npt.NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+    """Return when the replays of graphs begin and end: with their nodes."""
+    graphs, nodes = np.flatnonzero(spans.kind == SpanKind.GRAPH), np.flatnonzero(spans.is_kind(DEVICE_KINDS) & left)
+    replay = correlated(spans, nodes, graphs)
+    nodes, replay = nodes[replay >= 0], replay[replay >= 0]
+    first_ns, last_ns = end_ns.copy(), start_ns.copy()  # Of a replay without nodes, nothing.
+    first_ns[graphs], last_ns[graphs] = np.iinfo(np.int64).max, 0
+    np.minimum.at(first_ns, replay, start_ns[nodes])
+    np.maximum.at(last_ns, replay, end_ns[nodes])
+    return np.minimum(first_ns, last_ns)[graphs], last_ns[graphs]
 
 
 def _moments(spans: SpanTable) -> list[tuple[int, bool]]:
@@ -70,6 +85,8 @@ class _Run:
             self._begin(row, [*earlier, *self._before_on_lane(row)], self._call[row])
             length_ns = round((self._old_end_ns[row] - self._old_start_ns[row]) * task.factor)
             self._row_of[position] = row
+            if not task.factor:  # What comes after it comes after what it came after.
+                self.start_ns[row] = max((self.end_ns[one] for one in (*earlier, *self._before_on_lane(row))), default=0)
         elif self._on_host[row]:
             self._begin(row, self._before_on_lane(row), -1)
             length_ns = self._old_end_ns[row] - self._old_start_ns[row]

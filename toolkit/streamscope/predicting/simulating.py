@@ -125,7 +125,8 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
 
     Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's. Code that is not ours is issued
-    under "async" as it was. Under other engines, its kernels keep their order and what they lose to neighbours, however long they take.
+    under "async" as it was. Under other engines, its kernels keep their order and what they lose to neighbours, however long they take, and
+    those with a factor of 0 are left out.
     """
     program, places = program_of(source.info.program, tasks)
     issued = engine == "async" and is_foreign(source)
