@@ -228,6 +228,19 @@ def test_a_file_of_ours_that_is_damaged_keeps_its_spans_and_says_nothing_of_rows
     assert any(note.startswith("left out: ") for note in found.info.notes)
 
 
+def test_damage_before_the_events_costs_what_stands_there_but_never_that_times_are_simulated(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"deviceProperties": [{"id": 0, "name": "a\\q"}], ' + WHOLE[1:])
+    with pytest.raises(TraceError, match=r"at byte 4\d: .*invalid escape"):
+        ss.read(path)
+    trace = ss.read(path, damaged="skip")
+    assert [name for name, *_ in kernels(trace)] == KERNELS
+    assert trace.info.notes[0].startswith("left out: what stands before the events")
+    path.write_bytes(b'{"deviceProperties": [{"id": 0, "name": "a\\q"}], "streamscope": {}, ' + WHOLE[1:])
+    with pytest.raises(TraceError, match="invalid escape"):
+        ss.read(path, damaged="skip")
+
+
 @pytest.mark.parametrize("case", TEXTS)
 def test_what_cannot_be_read_is_told_or_left_out(tmp_path, case):
     text, _ = TEXTS[case]

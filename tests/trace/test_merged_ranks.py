@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.databases import GLOBAL_PID, THREAD, nsight
+from tests.trace.databases import GLOBAL_PID, PROCESS, THREAD, nsight
 from tests.trace.kineto_files import call, content, dumps, event, kernel, rows
 
 import streamscope as ss
@@ -192,15 +192,18 @@ def test_very_many_processes_are_not_compared_with_each_other(tmp_path, monkeypa
     assert any(CANNOT in note for note in ss.read(written(tmp_path, chain(*ranks))).info.notes)
 
 
-def test_processes_of_a_database_that_worked_on_other_gpus_are_left_out(tmp_path):
-    """Each process of a report counts its own correlations: a second one on GPU 1, half a second later."""
-    path = nsight(tmp_path / "t.sqlite")
+@pytest.mark.parametrize("visible", [False, True])
+def test_processes_of_a_database_that_worked_on_other_gpus_are_left_out(tmp_path, visible):
+    """Each process of a report counts its own correlations: a second one on GPU 1, half a second later, or on the one that it calls 0."""
+    gpus = [{"gpuId": gpu, "cudaId": 0 if visible else gpu, "pid": PROCESS + gpu} for gpu in (0, 1)]
+    extra = [("TARGET_INFO_CUDA_DEVICE", "gpuId INTEGER, cudaId INTEGER, pid INTEGER", gpus)]
+    path = nsight(tmp_path / "t.sqlite", extra=extra)
     alone = rows(ss.read(path), "kind", "name", "lane", "start_ns", "end_ns")
     with closing(sqlite3.connect(path)) as connection, connection:
         for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "SYNCHRONIZATION"):
             name = f"CUPTI_ACTIVITY_KIND_{table}"
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
-            later = {"start": "start + 500000000", "end": "end + 500000000", "deviceId": "1",
+            later = {"start": "start + 500000000", "end": "end + 500000000", "deviceId": "0" if visible else "1",
                      "globalPid": str(GLOBAL_PID + (1 << 24)), "globalTid": str((GLOBAL_PID + (1 << 24)) | THREAD)}  # fmt: skip
             connection.execute(f"INSERT INTO {name} SELECT {', '.join(later.get(column, column) for column in columns)} FROM {name}")
     assert rows(ss.read(path, gpu=0), "kind", "name", "lane", "start_ns", "end_ns") == alone

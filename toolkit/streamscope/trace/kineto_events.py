@@ -135,12 +135,14 @@ class EventsReader:
         self._scanner = EventScanner(lambda event: _wrong_event(event, self._arguments))
         self._mended = Counter[str]()
         self._left_out = LeftOut()
-        self._endless = False
+        self._endless = self._headless = False
 
     def notes(self) -> list[str]:
         """Say what was not JSON, and how much was left out; complete once all events were read."""
         said = [f"{what}: {counted(count, 'place')}" for what, count in self._mended.items()]
         said += self._left_out.notes()
+        if self._headless:
+            said.append("left out: what stands before the events, which is damaged: the GPU's name and versions may be missing")
         if self._endless:
             said.append(f"the file ends at byte {self._bytes_read:,} before its events do: what came behind that, if anything, is missing")
         return said
@@ -187,7 +189,12 @@ class EventsReader:
             if 2 * len(self._text) > MOST_PIECE_BYTES:
                 raise TraceError(f"it is JSON, but has no 'traceEvents' in its first {len(self._text):,} bytes")
             self._fill()
-        self._mended += self._look_beside(self._text[: found.end()] + b"]}", self._at)
+        try:
+            self._mended += self._look_beside(self._text[: found.end()] + b"]}", self._at)
+        except DamagedError:
+            if not self._skip or b"streamscope" in self._text[: found.end()]:  # It may say that times are simulated.
+                raise
+            self._headless = True
         self._drop(found.end() - 1)
         return True
 

@@ -7,7 +7,7 @@ process and correlation.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,6 +58,7 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     found.names = names.all()
     odd = list[str]()
     found = recorded(found, odd)
+    keys = ("id",) if _number_gpus(tables, found) else ("cuDevice", "id")
     gpu = busiest_gpu(found, gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     if _SYNCS in tables.names:
@@ -74,7 +75,7 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
-        found, engine="nsys", program=program, device=_device(tables, gpu), recorder="nsys", gpu=gpu, notes=[*notes, *odd],
+        found, engine="nsys", program=program, device=_device(tables, gpu, keys), recorder="nsys", gpu=gpu, notes=[*notes, *odd],
         waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
@@ -215,13 +216,32 @@ def _waits(tables: Tables, calls: Activities | None, streams: Streams) -> EventW
     return EventWaits(recorded["place"][before], recorded["ns"][before], waited["place"][known], waited["ns"][known])
 
 
-def _device(tables: Tables, gpu: int) -> DeviceInfo:
+def _number_gpus(tables: Tables, found: Activities) -> bool:
+    """Give GPUs the numbers of the machine where processes have numbers of their own: with a visible one each, each calls its own 0."""
+    numbers = {"pid": -1, "cudaId": -1, "gpuId": -1}
+    if not tables.columns("TARGET_INFO_CUDA_DEVICE").issuperset(numbers):
+        return False
+    columns = tables.numbers("TARGET_INFO_CUDA_DEVICE", numbers)
+    gpus = {(pid & _THREAD, cuda): gpu for pid, cuda, gpu in zip(*(columns[name].tolist() for name in numbers), strict=True)}
+    if len(set(gpus.values())) <= len({cuda for _, cuda in gpus}):
+        return False
+    rows = np.flatnonzero(found.is_kind(ON_DEVICE))
+    pairs, which = np.unique(np.stack((found.process[rows], found.gpu[rows])), axis=1, return_inverse=True)
+    known = [gpus.get((pid, cuda), -1) for pid, cuda in pairs.T.tolist()]
+    if not known or min(known) < 0:
+        return False
+    found.gpu = found.gpu.copy()
+    found.gpu[rows] = np.array(known, np.int64)[which.reshape(-1)]
+    return True
+
+
+def _device(tables: Tables, gpu: int, keys: Sequence[str]) -> DeviceInfo:
     """Return the GPU of a number, by the table of GPUs, or the only one that is there."""
     rows: list[dict[str, Any]] = []
     there = [name for name in ("cuDevice", "id", "name", "smCount", "totalMemory") if name in tables.columns("TARGET_INFO_GPU")]
     if "name" in there:
         rows = [dict(zip(there, row, strict=True)) for row in tables.texts("TARGET_INFO_GPU", there)]
-    found = next((row for key in ("cuDevice", "id") for row in rows if row.get(key) == gpu), rows[0] if len(rows) == 1 else {})
+    found = next((row for key in keys for row in rows if row.get(key) == gpu), rows[0] if len(rows) == 1 else {})
     name = found.get("name")
     details = {ours: found[theirs] for theirs, ours in (("smCount", "multiprocessors"), ("totalMemory", "memory_bytes"))
                if isinstance(found.get(theirs), int) and found[theirs] >= 0}  # fmt: skip
