@@ -45,3 +45,22 @@ def test_every_page_with_python_is_run():
     assert {page.name for page in PAGES} >= {"README.md", "getting-started.md", "engines.md", "your-code.md", "formats.md"}
     for page in TEXTS:
         assert page in PAGES or "```python" not in page.read_text(encoding="utf-8"), page
+
+
+SOUGHT = {
+    "several GPUs": "devices",
+    "multiple GPUs": "devices",
+    "`ss.read`": "getting-started",
+    "`ss.diff(a, b).timeline()`": "timeline",
+    "Nsight Systems": "getting-started",
+    "`layer_norm`": "operators",
+    "`gelu`": "names",
+    "`conv2d`": "names",
+}
+"""What readers have looked for and not found, and the page that has it now."""
+
+
+@pytest.mark.parametrize(("words", "page"), SOUGHT.items())
+def test_what_readers_look_for_stands_on_the_page_that_answers_it(words, page):
+    """Sphinx's search finds pages by the words in them, and the exact ones first."""
+    assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
