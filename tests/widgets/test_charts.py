@@ -73,6 +73,15 @@ def test_overlap_is_labelled_with_its_parts():
     assert overlap_chart({"async": metrics_of()["async"]}).layout.title.text == "No kernels run side by side under any engine"
 
 
+def test_few_repeats_have_no_winner():
+    few = {
+        engine: measure(run_of(engine, 10_000), times) for engine, times in (("async", [98e3, 99e3, 97e3]), ("dual", [49e3, 50e3, 51e3]))
+    }
+    figure = speedup_chart(few)
+    assert figure.layout.title.text == "Too few repeats to tell which engine is faster than async"
+    assert "too few repeats to tell" in {note.text for note in figure.layout.annotations}
+
+
 def test_speedup_has_the_interval_of_both_makespans():
     figure = speedup_chart(metrics_of())
     points = figure.data[0]

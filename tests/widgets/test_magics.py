@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, OutputError, ProgramError
 from streamscope.options import REPORT
+from streamscope.trace import DeviceInfo
+from streamscope_widgets import expectations
 from streamscope_widgets.expectations import METRICS
 from streamscope_widgets.exports import kind_of_report
 from streamscope_widgets.magic_options import FLAGS
@@ -279,6 +282,14 @@ class TestAssert:
             f"makespan_us of sync is {us / 1e3:.6g} ms (simulated): > 0.001 ms",
             "kernel_count of graph is 13 (simulated): == 13",
         ]
+
+    def test_no_engine_is_called_the_fastest_where_that_cannot_be_told(self, compared):
+        cuda = DeviceInfo("cuda", "NVIDIA H200")
+        runs = [replace(run, trace=replace(run.trace, info=replace(run.trace.info, device=cuda))) for run in compared.values()]
+        measured = Comparison("step", cuda, runs)
+        shortest = min(measured, key=lambda engine: measured.metrics[engine].makespan_us)
+        (said,) = expectations.check(measured, "kernel_count > 0")
+        assert said == f"kernel_count of {shortest}, the shortest in the median, is 13: > 0"
 
     def test_what_does_not_hold_fails_the_cell_with_all_that_was_measured(self, shell, compared):
         result, captured = run(shell, "%streamscope_assert sync.overlap > 30 %, graph.kernel_count < 20, async.makespan_us < 1")
