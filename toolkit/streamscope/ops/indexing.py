@@ -9,8 +9,8 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.ops.views import view_or_element, viewed
-from streamscope.program.sharing import Sharing
+from streamscope.ops.views import viewed
+from streamscope.program.sharing import Sharing, of_element_or_view, of_view
 from streamscope.program.symbol import Symbol, operators
 from streamscope.program.user_line import user_line
 
@@ -33,7 +33,7 @@ def index(x: Symbol, key: Any) -> Symbol:
     # With an ellipsis, a single element is an array, too, and not its value.
     full = plain if Ellipsis in plain else (*plain, Ellipsis)
     how = f"[{', '.join(map(_shown_key, plain))}]"
-    return viewed("indexing", x, lambda array: array[full], how, sharing=None if Ellipsis in plain else view_or_element)
+    return viewed("indexing", x, lambda array: array[full], how, sharing=of_view if Ellipsis in plain else of_element_or_view)
 
 
 def _instead_of(keys: tuple[Any, ...], key: Any) -> str:

@@ -17,7 +17,7 @@ from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
-from streamscope.program.sharing import Sharing
+from streamscope.program.sharing import Sharing, SharingRule, of_element_or_view, of_number_or_view, of_repeated, of_view
 from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
@@ -102,7 +102,7 @@ def transpose(x: object, axes: Sequence[int] | None = None) -> Symbol:
     """
     how = ".T" if axes is None else f".transpose({_listed(axes)})"
     hint = "name each axis once, for example (0, 2, 1)"
-    return viewed("transpose", x, lambda array: np.transpose(array, axes), how, hint, sharing=number_or_view)
+    return viewed("transpose", x, lambda array: np.transpose(array, axes), how, hint, sharing=of_number_or_view)
 
 
 @applies_operators
@@ -150,7 +150,7 @@ def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
     """
     function: Any = np.moveaxis
     how = f".moveaxis({_listed(source)}, {_listed(destination)})"
-    return viewed("moveaxis", x, lambda array: function(array, source, destination), how, sharing=number_or_view)
+    return viewed("moveaxis", x, lambda array: function(array, source, destination), how, sharing=of_number_or_view)
 
 
 @applies_operators
@@ -176,7 +176,7 @@ def flip(x: object, axis: Axes = None) -> Symbol:
     """
     function: Any = np.flip
     how = f".flip({'' if axis is None else _listed(axis)})"
-    return viewed("flip", x, lambda array: function(array, axis) if array.ndim else array, how, sharing=view_or_element)
+    return viewed("flip", x, lambda array: function(array, axis) if array.ndim else array, how, sharing=of_element_or_view)
 
 
 @applies_operators
@@ -227,7 +227,7 @@ def squeeze(x: object, axis: Axes = None) -> Symbol:
     """
     given: Any = tuple(axis) if isinstance(axis, list) else axis
     how = f".squeeze({'' if axis is None else _listed(axis)})"
-    return viewed("squeeze", x, lambda array: np.squeeze(array, given), how, sharing=number_or_view)
+    return viewed("squeeze", x, lambda array: np.squeeze(array, given), how, sharing=of_number_or_view)
 
 
 @applies_operators
@@ -252,7 +252,7 @@ def broadcast_to(x: object, shape: int | Sequence[int]) -> Symbol:
      [2. 4. 6.]]
     """
     hint, how = "from the right, extents must be equal or 1", f".broadcast_to({_listed(shape)})"
-    return viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), how, hint, sharing=_repeated)
+    return viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), how, hint, sharing=of_repeated)
 
 
 @applies_operators
@@ -291,7 +291,7 @@ def reshape(x: object, shape: int | Sequence[int]) -> Symbol:
         view = view_of(symbol).through(lambda array: np.reshape(array, wanted, copy=False), f".reshape({_listed(wanted)})")
     except ValueError:  # It takes a copy.
         return cast("Symbol", COPY(symbol, shape=wanted))
-    return symbol_of(symbol, view, number_or_view(symbol, wanted)) if wanted != spec.shape else symbol
+    return symbol_of(symbol, view, of_number_or_view(symbol.sharing, wanted)) if wanted != spec.shape else symbol
 
 
 @applies_operators
@@ -404,36 +404,17 @@ def viewed(
     how: str,
     hint: str | None = None,
     *,
-    sharing: Callable[[Symbol, tuple[int, ...]], Sharing] | None = None,
+    sharing: SharingRule = of_view,
 ) -> Symbol:
     """Return the view of a variable that a function of arrays makes.
 
     ``how``: what printed programs show.
-    ``sharing``: of the view, by what it is of and its shape; by default that of a view, and of a number a copy.
+    ``sharing``: NumPy's rule for such a view.
     """
     specs_of(operator, [x])
     symbol = cast("Symbol", x)
     view = _made(operator, symbol, lambda view: view.through(function, how), hint)
-    return symbol_of(symbol, view, (sharing or _view)(symbol, view.spec.shape))
-
-
-def _view(x: Symbol, shape: tuple[int, ...]) -> Sharing:
-    """Return what a view is in NumPy: of a number a copy, since numbers cannot be written."""
-    return Sharing.COPY if x.sharing is Sharing.NUMBER else x.sharing
-
-
-def number_or_view(x: Symbol, shape: tuple[int, ...]) -> Sharing:
-    """Return what the view is that some of NumPy's functions make: of a number, a number again."""
-    return Sharing.NUMBER if x.sharing is Sharing.NUMBER and not shape else _view(x, shape)
-
-
-def view_or_element(x: Symbol, shape: tuple[int, ...]) -> Sharing:
-    """Return what indexing makes: a number where no axis is left."""
-    return _view(x, shape) if shape else Sharing.NUMBER
-
-
-def _repeated(x: Symbol, shape: tuple[int, ...]) -> Sharing:
-    return Sharing.READ_ONLY if x.sharing is Sharing.ARRAY else _view(x, shape)
+    return symbol_of(symbol, view, sharing(symbol.sharing, view.spec.shape))
 
 
 def _shape(x: Symbol, shape: object) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,30 @@ class Sharing(Enum):
     COPY = "a view of a number, which is a copy in NumPy"
     NUMBER = "a number, which never changes"
     TAKEN = "a view in NumPy, at an index that is known only when the program runs"
+
+
+SharingRule = Callable[[Sharing, tuple[int, ...]], Sharing]
+"""``rule(sharing of an array, shape of a view of it) -> sharing of the view``."""
+
+
+def of_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+    """Return what a view is: of a number a copy, since numbers cannot be written."""
+    return Sharing.COPY if of is Sharing.NUMBER else of
+
+
+def of_number_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+    """Return what the view is that transposes and reshapes make: of a number, a number again where there are no axes."""
+    return Sharing.NUMBER if of is Sharing.NUMBER and not shape else of_view(of, shape)
+
+
+def of_element_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+    """Return what an index makes: a number where no axis is left."""
+    return of_view(of, shape) if shape else Sharing.NUMBER
+
+
+def of_repeated(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+    """Return what ``np.broadcast_to`` makes, which cannot be written."""
+    return Sharing.READ_ONLY if of is Sharing.ARRAY else of_view(of, shape)
 
 
 MOST_WORK: Any = 1000

@@ -15,11 +15,12 @@ from streamscope.arguments import shown
 from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
+from streamscope.program.seeing import operands, placing, seeing_launch, seen_reads
 from streamscope.program.sharing import Sharing, check_update
 from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.program.view import Placing, View, Viewing, like_new, whole
+from streamscope.program.view import View, Viewing, like_new, whole
 from streamscope.program.widening import origin_of
 from streamscope.words import a_kind
 
@@ -184,8 +185,8 @@ class Tracer:
         work = operator.build(Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen))
         written = tuple(target.seen for target in targets)
         if any(written) and not isinstance(work, HostCall):
-            work = tuple(self._placing(launch, targets) for launch in work)
-        reads, views, placed = *_operands(sources, targets), self._placed(work, sources, where)
+            work = tuple(placing(launch, targets) for launch in work)
+        reads, views, placed = *operands(sources, targets), self._placed(work, sources, where)
         parts = written if any(written) else ()
         self.operations.append(
             Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views, parts)
@@ -206,17 +207,6 @@ class Tracer:
                 elif symbol is not None:
                     symbol.outdated = True
 
-    def _placing(self, launch: Launch, targets: Sequence[Symbol]) -> Launch:
-        """Return a launch that writes a part of a variable, of one that writes all of a variable like the part."""
-        (target,) = targets
-        view = target.seen
-        if view is None:
-            return launch
-        cost = replace(launch.cost, bytes=launch.cost.bytes + view.moved_bytes - view.spec.nbytes)
-        kept = (target.id,) if target.size < target.base.size else ()
-        reference = None if launch.reference is None else Placing(launch.reference, view, target.base.spec)
-        return replace(launch, reads=(*launch.reads, *kept), reference=reference, cost=cost, written=(view,))
-
     def _origin(self, sources: Sequence[Symbol]) -> str:
         """Return a sentence about where the widest floating-point dtype came from, if the arguments have several; else nothing."""
         floats = {source.dtype for source in sources if source.dtype.kind == "f"}
@@ -236,11 +226,11 @@ class Tracer:
         Launches that write no elements are left out: they would do nothing.
         """
         if isinstance(work, HostCall):
-            reads, views = _seen(work.reads, sources)
+            reads, views = seen_reads(work.reads, sources)
             function = Viewing(work.function, views, listed=False) if views else work.function
             return replace(work, reads=reads, function=function, where=where)
         return tuple(
-            _seen_launch(replace(each, where=where), sources) for each in work if any(self.symbols[v].spec.size for v in each.writes)
+            seeing_launch(replace(each, where=where), sources) for each in work if any(self.symbols[v].spec.size for v in each.writes)
         )
 
     def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
@@ -342,34 +332,6 @@ class Tracer:
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",
             )
-
-
-def _operands(sources: Sequence[Symbol], targets: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
-    """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise.
-
-    A variable of which a part is written, and the rest stays, is read, too.
-    """
-    seen = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
-    kept = [target.id for target in targets if target.seen is not None and target.size < target.base.size]
-    viewed = any(view is not None for _, view in seen) or any(target.seen is not None for target in targets)
-    return tuple(dict.fromkeys([*(variable for variable, _ in seen), *kept])), seen if viewed else ()
-
-
-def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:
-    """Return the variables behind what some work reads, and how each is seen; no views where all are as they are."""
-    views = tuple(sources[-1 - read].seen if read < 0 else None for read in reads)
-    return tuple(sources[-1 - read].id if read < 0 else read for read in reads), views if any(views) else ()
-
-
-def _seen_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
-    """Return a launch with the views through which it reads; its cost is that of what memory hands out for them."""
-    if min(launch.reads, default=0) >= 0:
-        return launch
-    reads, views = _seen(launch.reads, sources)
-    more = sum(view.moved_bytes - view.spec.nbytes for view in views if view is not None)
-    cost = replace(launch.cost, bytes=max(0, launch.cost.bytes + more))
-    reference = Viewing(launch.reference, views) if launch.reference is not None else None
-    return replace(launch, reads=reads, views=views, cost=cost, reference=reference)
 
 
 _tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=None)
