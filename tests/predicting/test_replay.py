@@ -97,7 +97,7 @@ def device_times(trace):
     return sorted(zip((spans.start_ns - zero_ns).tolist(), (spans.end_ns - zero_ns).tolist(), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(foreign())
 def test_the_model_replays_a_recording_to_the_nanosecond(trace):
     found = trace.what_if()
@@ -105,7 +105,7 @@ def test_the_model_replays_a_recording_to_the_nanosecond(trace):
     assert found.predicted_ns == found.replay_ns == found.recorded_ns
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(foreign(), st.sampled_from([0.2, 1]), st.integers(0, 2**16))
 def test_without_launch_calls_it_is_replayed_to_the_microsecond(trace, share, seed):
     spans, random = trace.spans, np.random.default_rng(seed)
@@ -115,7 +115,7 @@ def test_without_launch_calls_it_is_replayed_to_the_microsecond(trace, share, se
     assert found.replay_ns == pytest.approx(found.recorded_ns, abs=2_000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(foreign(), st.sampled_from(["async", "graph", "sync"]), st.sampled_from(["*", "k*", "k1", "Memcpy*"]), st.data())
 def test_faster_kernels_never_make_it_slower(trace, engine, pattern, data):
     prediction = trace.what_if(engine=engine)
