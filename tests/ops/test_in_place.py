@@ -10,6 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError
+from streamscope.ops.operators import FUNCTIONS, UFUNCS
 from streamscope.program.reference import run_reference
 from streamscope.program.sharing import Sharing
 
@@ -304,6 +305,29 @@ def test_what_shares_memory_what_is_a_number_and_what_may_be_written_is_numpys(v
         return found
 
     traced(program, SQUARE)
+
+
+@pytest.mark.parametrize("function", [*UFUNCS, *(each for each in FUNCTIONS if each not in (np.shape, np.size, np.ndim))])
+def test_every_function_of_numpys_shares_memory_and_makes_numbers_where_numpy_does(function):
+    """Also where it has nothing to do, as np.round of whole numbers has not: what NumPy copies is copied."""
+    for array in (np.ones(shape, dtype) for shape in [(3, 3), (1,), ()] for dtype in ("int32", "bool", "float32")):
+        operands = [array] * getattr(function, "nin", 1)
+        try:
+            expected = function(*operands)
+        except (TypeError, ValueError):  # It takes no such array, or has further arguments.
+            continue
+
+        def program(x, expected=expected, array=array, count=len(operands)):
+            found = function(*[x] * count)
+            assert (found.sharing is Sharing.NUMBER) == isinstance(expected, np.generic)
+            if found.shape:
+                assert (found.base is x) == np.shares_memory(expected, array)
+            return found
+
+        try:
+            traced(program, array)
+        except ProgramError:  # No operator takes this dtype.
+            continue
 
 
 def outdated(x, i):
