@@ -61,6 +61,8 @@ def test_an_event_that_is_damaged_is_told_with_its_place_or_left_out(case):
     trace = ss.read(path, damaged="skip")
     assert kernels(trace) == five()
     assert trace.info.notes == ("left out: 1 damaged event, 114 bytes in all, from byte 1,432 on",)
+    assert trace.info.ledger == {"lost_records": 1.0}
+    assert ss.analysis.summary(trace).at_least == {"kernel_count", "gpu_busy_us", "overlap"}  # It may have been a kernel.
 
 
 def test_a_file_that_ends_too_early_is_read_as_far_as_it_goes(case):
@@ -225,6 +227,7 @@ def test_a_file_of_ours_that_is_damaged_keeps_its_spans_and_says_nothing_of_rows
     assert len(trace.spans) - 2 <= len(found.spans) < len(trace.spans)
     assert found.info.device.simulated
     assert not found.origins.complete
+    assert found.info.ledger["lost_records"] == 1
     assert any(note.startswith("left out: ") for note in found.info.notes)
 
 

@@ -75,10 +75,10 @@ def read_kineto(file: Readable, program: str, gpu: int | None = None, *, skip: b
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
     if isinstance(found, OwnSpans):
-        return found.trace(reader.beside.streamscope, notes, incomplete=reader.incomplete or wrong > 0)
+        return found.trace(reader.beside.streamscope, notes, lost=reader.lost + wrong)
     if reader.beside.streamscope is not None:
         raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
-    return found.trace(reader.beside, program, gpu, notes)
+    return found.trace(reader.beside, program, gpu, notes, reader.lost + wrong)
 
 
 def _add(found: OwnSpans | _ForeignSpans, events: list[AnyEvent], *, skip: bool) -> int:
@@ -134,7 +134,7 @@ class _ForeignSpans:
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
-    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str]) -> Trace:
+    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int) -> Trace:
         if not self._on_device:
             raise self._no_work()
         self._parts[-1].names = tuple(self._names)
@@ -154,6 +154,7 @@ class _ForeignSpans:
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
             notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
             versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+            ledger={"lost_records": float(lost)} if lost else {},
         )  # fmt: skip
 
     def _joined(self) -> Activities:

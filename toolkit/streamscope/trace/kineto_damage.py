@@ -90,8 +90,8 @@ class LeftOut:
         self._bytes += 0 if cut else end - start
         self._first.setdefault(cut, start)
 
-    def __bool__(self) -> bool:
-        return bool(self._count)
+    def __len__(self) -> int:
+        return self._count.total()
 
     def notes(self) -> Iterator[str]:
         """Say it."""

@@ -148,9 +148,9 @@ class EventsReader:
         return said
 
     @property
-    def incomplete(self) -> bool:
-        """Whether something was left out."""
-        return bool(self._left_out) or self._endless
+    def lost(self) -> int:
+        """How many events are missing, at least."""
+        return len(self._left_out) or int(self._endless and self._skip)
 
     def pieces(self) -> Iterator[list[AnyEvent]]:
         """Yield the events, some thousand at a time."""
@@ -294,7 +294,10 @@ class EventsReader:
     def _refusal(self, error: Exception, before: int) -> DamagedError:
         """Say where in the file the first event is that is damaged, or what else is."""
         found = (part for part in self._scanner.parts(self._text, ended=True) if part.error)
-        start, _, wrong = next(found, (-before, 0, None))
+        try:
+            start, _, wrong = next(found, (-before, 0, None))
+        except ValueError:  # It would take too long.
+            wrong = None
         if wrong is None or (wrong == CUT and not self._ended):
             start, wrong = -before, str(error)
         return _damage(wrong, self._at + start)

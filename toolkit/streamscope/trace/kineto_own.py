@@ -67,12 +67,12 @@ class OwnSpans:
             "graph_node": whole_numbers(values("graph_node_id"), -1),
         })  # fmt: skip
 
-    def trace(self, stored: Any, notes: Sequence[str] = (), *, incomplete: bool = False) -> Trace:
+    def trace(self, stored: Any, notes: Sequence[str] = (), *, lost: int = 0) -> Trace:
         """Return the trace.
 
         ``stored``: what the file holds beside the events.
         ``notes``: what the reader of the file has to say.
-        ``incomplete``: whether events were left out; then nothing is said of rows, whose numbers have changed.
+        ``lost``: how many events were left out; with any, nothing is said of rows, whose numbers have changed.
         """
         if not isinstance(stored, Mapping):
             raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
@@ -85,8 +85,9 @@ class OwnSpans:
             columns[column] = columns[column] - index(stored.get("before_zero_ns", 0))
         table = SpanTable(**columns, names=tuple(self._names), lanes=tuple(lanes))
         info, origins = TraceInfo.from_dict(stored["info"]), Origins.from_dict(stored.get("origins"))
-        if incomplete:
+        if lost:
             origins = replace(origins, row_waits=Origins().row_waits, complete=False)
+            info = replace(info, ledger={**info.ledger, "lost_records": float(lost)})
         return Trace(table, replace(info, notes=(*info.notes, *notes)), origins)
 
     def _code(self, text: Any) -> int:
