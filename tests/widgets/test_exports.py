@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from streamscope.analysis.table import device_words
+from streamscope.capturing.saved import load_captured
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.errors import OutputError, TraceError
@@ -22,6 +24,7 @@ from streamscope_widgets.show import palette
 
 pytestmark = pytest.mark.usefixtures("bundle")
 HOSTILE = 'a,"b"\n|<img src=x onerror=alert(1)> `c` [d](e) *f*'
+CAPTURED = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
 SVG = "{http://www.w3.org/2000/svg}"
 CHARTS = {
     "makespans": "Under async",
@@ -211,3 +214,28 @@ def test_a_pdf_is_the_page_on_paper(branches, tmp_path):
     assert data.startswith(b"%PDF-")
     assert data.rstrip().endswith(b"%%EOF")
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 5
+
+
+WRITERS = {
+    ".html": Comparison.report,
+    ".md": Comparison.report,
+    ".svg": Comparison.picture,
+    ".csv": Comparison.spans,
+    ".parquet": lambda comparison, path: comparison["sync"].trace.to_parquet(path),
+    ".json": lambda comparison, path: comparison["sync"].trace.to_kineto(path),
+    ".json.gz": lambda comparison, path: comparison["sync"].trace.to_kineto(path),
+    ".pftrace": lambda comparison, path: comparison["sync"].trace.to_perfetto(path),
+    ".captured.json": lambda comparison, path: load_captured(CAPTURED).save(path),
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_every_writer_follows_links_and_takes_the_longest_names(branches, tmp_path, ending):
+    (tmp_path / "there").mkdir()
+    place = tmp_path / "there" / f"{'a' * (255 - len(ending))}{ending}"
+    link = tmp_path / f"link{ending}"
+    link.symlink_to(place)
+    assert WRITERS[ending](branches, link) == link
+    assert link.is_symlink()
+    assert place.stat().st_size > 100
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
