@@ -103,7 +103,7 @@ def _owners(found: Activities) -> list[_Owner]:
     order = np.argsort(pair, kind="stable")
     owners = []
     for key, some in zip(pairs.tolist(), np.split(rows[order], np.flatnonzero(np.diff(pair[order])) + 1), strict=True):
-        used = np.unique(found.correlation[some])
+        used, _ = distinct(found.correlation[some])
         owners.append(_Owner(int(pids[key // len(gpus)]), int(gpus[key % len(gpus)]), some, used[used >= 0]))
     return owners
 
@@ -175,6 +175,10 @@ def _single_calls(found: Activities) -> tuple[Activities, int]:
     """
     device = found.is_kind(ON_DEVICE)
     rows = np.flatnonzero(found.is_kind(_CALLS) & (found.correlation >= 0))
+    used, which = distinct(found.correlation[rows])
+    if len(used) == len(rows):
+        return found, 0
+    rows = rows[np.bincount(which)[which] > 1]
     rows = rows[np.lexsort((-found.end_ns[rows], found.start_ns[rows], found.correlation[rows]))]
     one, other = rows[:-1], rows[1:]
     apart = (found.start_ns[other] > found.end_ns[one]) | (found.end_ns[other] > found.end_ns[one] + _ROUNDED_NS)
