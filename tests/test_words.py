@@ -13,7 +13,11 @@ from streamscope.words import (
     listed,
     percent,
     shortened,
+    shortened_inside,
+    signed_time_text,
     time_text,
+    time_unit,
+    times_text,
     wrapped,
 )
 
@@ -25,7 +29,22 @@ def test_kinds():
 def test_counts():
     assert counted(1, "wait") == "1 wait"
     assert counted(3000, "wait") == "3,000 waits"
-    assert counted(2, "entry", "entries") == "2 entries"
+    assert counted(2, "index", "indices") == "2 indices"
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("graph launch", "graph launches"),
+        ("flush", "flushes"),
+        ("access", "accesses"),
+        ("box", "boxes"),
+        ("copy", "copies"),
+        ("day", "days"),
+    ],
+)
+def test_plurals_are_those_of_the_language(one, many):
+    assert [counted(number, one) for number in (0, 1, 3)] == [f"0 {many}", f"1 {one}", f"3 {many}"]
 
 
 @pytest.mark.parametrize(("parts", "words"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
@@ -35,6 +54,7 @@ def test_lists(parts, words):
 
 def test_lines_keep_numbers_with_their_units_and_names_whole():
     assert wrapped("the same within 1 %, for 0.27 µs", 17, then="  ") == ["the same within", "  1 %, for", "  0.27 µs"]
+    assert wrapped("a kernel_with_a_long_name", 10) == ["a", "kernel_with_a_long_name"]
     assert wrapped("fastest: graph and graph-dual", 25) == ["fastest: graph and", "graph-dual"]
 
 
@@ -66,6 +86,21 @@ def test_a_rough_time_has_fewer_digits():
     assert time_text(872, 2) == "0.87 µs"
 
 
+def test_one_rule_says_the_unit_of_a_time():
+    times_ns = (0, 999, 999_499, 999_500, 4e6, 999_499_999, 1e9, 4e12)
+    assert [time_text(time_ns).split(" ")[1] for time_ns in times_ns] == ["µs", "µs", "µs", "ms", "ms", "ms", "s", "s"]
+    assert [time_unit(time_ns) for time_ns in (0, -999_999, 1e6, -4e6, 1e9)] == [(1e3, "µs")] * 2 + [(1e6, "ms")] * 2 + [(1e9, "s")]
+    assert times_text(339e3, " → ", 123e3) == "339 → 123 µs"
+    assert times_text(999e3, " to ", 1.01e6) == "999 µs to 1.01 ms"
+    assert [signed_time_text(time_ns) for time_ns in (4e6, -12_000, 0, 0.1, -0.1)] == [
+        "+4.00 ms",
+        "−12.0 µs",
+        "0 µs",
+        "0.000 µs",
+        "0.000 µs",
+    ]
+
+
 def test_an_exact_time_is_told_to_the_nanosecond():
     assert exact_time_text(113_050) == "113.050 µs"
     assert exact_time_text(1_234_567) == "1.234567 ms"
@@ -80,6 +115,8 @@ def test_only_the_first_letter_becomes_a_capital():
 
 def test_what_is_too_long_ends_in_an_ellipsis():
     assert shortened("abc", 3) == "abc"
+    assert shortened_inside("abcdefgh", 8) == "abcdefgh"
+    assert shortened_inside("abcdefghi", 8) == "abcde…hi"
     assert shortened("abcd", 3) == "ab…"
 
 

@@ -79,6 +79,6 @@ def test_two_real_files_compared():
     found = ss.diff(read("resnet50_eager"), read("resnet50_graph"))
     assert len(found.pairs) == 560
     assert not [row for row in found.rows if row.status != "both"]
-    times = "resnet50_graph took 2,765 µs, and resnet50_eager 20,830 µs, both with a profiler on."
-    few, why = "One run each: too few repeats to tell a difference.", "14,068 µs less host wait and 2,744 µs less launch latency"
+    times = "resnet50_graph took 2.76 ms, and resnet50_eager 20.8 ms, both with a profiler on."
+    few, why = "One run each: too few repeats to tell a difference.", "14.1 ms less host wait and 2.74 ms less launch latency"
     assert found.answer == f"{times} {few} In resnet50_graph: {why}."

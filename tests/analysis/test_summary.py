@@ -245,3 +245,15 @@ def test_many_streams_and_kernels_of_one_launch():
     assert {stream.kernel_count for stream in found.streams} == {3}
     assert found.launch_latency.p95_us == 0.007
     assert np.isclose(found.api_time.median_us, 0.005)
+
+
+def test_kernels_of_one_short_name_are_told_apart_by_what_differs():
+    builder = SpanBuilder(["stream 7"])
+    long = "void cutlass::gemm<" + "cutlass::TensorRef<float, 4>, " * 15 + "cutlass::Shape<{}, 64>>(Params)"
+    for at, size in enumerate((64, 128, 256)):
+        builder.add(KERNEL, "gemm", "stream 7", 100 * at, 100 * at + 50 - at, symbol=long.format(size))
+    found = summary(Trace(builder.build(), TraceInfo("e", "p", DeviceInfo("cuda", "card"))))
+    assert [kernel.name.rpartition(" … ")[2] for kernel in found.kernels] == ["64", "128", "256"]
+    assert len({kernel.name.rpartition(" … ")[0] for kernel in found.kernels}) == 1
+    assert all(len(line) < 120 for line in repr(found).splitlines())
+    assert [kernel.symbol for kernel in found.kernels] == [long.format(size) for size in (64, 128, 256)]

@@ -29,6 +29,15 @@ def engine(makespan_us, *, name="async", busy=0.5, noise=0.01, copies=0.0, host=
     return replace(metrics, **changes)
 
 
+def test_times_have_one_unit_wherever_they_stand():
+    judged = assess({"async": engine(4000), "graph": engine(1005)}, CARD)
+    assert judged.evidence[1].startswith("async: 4.00 ms (3.96 to 4.04, 95 % interval")
+    assert judged.evidence[2].startswith("graph: 1.00 ms (995 µs to 1.02 ms, 95 % interval")  # 0.994950 and 1.01505 ms
+    assert not any(
+        "1 repeats" in line or "1 kernels" in line for line in assess({"async": engine(1, repeats=1, kernel_count=1)}, CARD).evidence
+    )
+
+
 def test_the_example_of_the_issue():
     metrics = {"async": engine(340, busy=0.21), "dual": engine(340 * 1.12, busy=0.19), "graph": engine(100, busy=0.7)}
     judged = assess(metrics, CARD)

@@ -30,7 +30,7 @@ STEP = [
     ("KERNEL", "b_kernel", ONE, 21_000, 23_500, 3),
 ]
 COLUMNS = ("kind", "name", "lane", "start_ns", "end_ns", "correlation")
-TOOK = "the profiler itself took 1.2 µs of host time within the span"
+TOOK = "the profiler itself took 1.20 µs of host time within the span"
 LOST = "Nsight Systems says: Not all CUDA events might have been collected."
 
 

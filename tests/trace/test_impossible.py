@@ -137,7 +137,7 @@ def test_a_kernel_that_would_run_over_later_ones_is_named_and_left_out(repositor
     summary = ss.analysis.summary(found)
     assert (summary.kernel_count, summary.gpu_busy_us, summary.span_us) == (28, 140.0, 595.0)
     assert found.info.notes == (
-        "left out: 1 device span that would run over later ones of the same stream: 'k' of 1,600,000.0 µs over 28 others",
+        "left out: 1 device span that would run over later ones of the same stream: 'k' of 1.60 s over 28 others",
         "1 launch call without a kernel, copy or set",
     )
 

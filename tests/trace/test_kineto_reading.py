@@ -1,6 +1,7 @@
 """Kineto files as other programs write them, read to the last nanosecond."""
 
 import gzip
+import json
 
 import pytest
 from hypothesis import assume, given
@@ -57,7 +58,24 @@ def test_every_kind_of_event_becomes_its_span(written):
     assert (info.device.kind, info.device.name) == ("cuda", "NVIDIA H200")
     assert info.device.details["multiprocessors"] == 132
     assert info.created == "2025-11-13T02:13:24+00:00"  # base, 5 s, less 2 µs
-    assert info.notes == ("the profiler itself took 1.2 µs of host time within the span",)
+    assert info.notes == ("the profiler itself took 1.20 µs of host time within the span",)
+
+
+@pytest.mark.parametrize("names", [("stream 0", "Stream #7"), ("7", "stream 7")])
+def test_what_is_called_a_thread_or_a_stream_keeps_its_name(tmp_path, names):
+    """And no two are called the same."""
+    call = {"ph": "X", "cat": "cuda_runtime", "pid": 1, "tid": "Thread-9", "dur": 3}
+    events = [{**call, "name": "cudaStreamSynchronize", "ts": 50, "args": {"correlation": 9}}]
+    events.append({"ph": "X", "cat": "cuda_sync", "name": "Stream Synchronize", "pid": 0, "tid": 1, "ts": 50, "dur": 3})
+    events[-1]["args"] = {"correlation": 9, "stream": names[0], "device": 0}
+    for at, name in enumerate(names):
+        events.append({**call, "name": "cudaLaunchKernel", "ts": 10 * at, "args": {"correlation": at}})
+        args = {"correlation": at, "device": 0, "stream": name}
+        events.append({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": name, "ts": 10 * at + 5, "dur": 4, "args": args})
+    path = tmp_path / "named.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    lanes = {"stream 0": ("Thread-9", "stream 0", "Stream #7"), "7": ("Thread-9", "stream 7", "stream 7 (2)")}
+    assert set(read(path).spans.lanes) == set(lanes[names[0]])
 
 
 def same(one, other):
@@ -201,7 +219,7 @@ def test_what_the_profiler_took_counts_as_far_as_it_lies_in_the_run_wherever_the
         kernel("k", at + 2000, at + 3000, 1),
     ]
     trace = read(written(events))
-    assert trace.info.notes == ("the profiler itself took 1.3 µs of host time within the span",)
+    assert trace.info.notes == ("the profiler itself took 1.30 µs of host time within the span",)
     assert read(written([*events[:1], *events[-2:]])).info.notes == ()
     assert rows(trace, "kind", "start_ns", "end_ns")[-1] == ("KERNEL", 11_000, 12_000)
 

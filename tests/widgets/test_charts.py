@@ -12,7 +12,7 @@ import pytest
 from streamscope.analysis import measure
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope_widgets.charts import launch_overhead_chart, makespan_chart, overlap_chart, speedup_chart
+from streamscope_widgets.charts import launch_overhead_chart, launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,22 @@ def test_the_stretches_of_a_bar_add_up_to_the_makespan():
     assert lengths["one kernel"] == [40, 22]
     assert lengths["two or more kernels"] == [0, 9]
     assert figure.layout.title.text == "Under async no kernel runs for 60 % of the makespan, under dual for 38 %"
+
+
+def test_the_unit_of_an_axis_is_that_of_its_longest_time():
+    slow = {
+        engine: measure(run_of(engine, gap_ns), [40e6 if engine == "async" else 2e6])
+        for engine, gap_ns in (("async", 10_000), ("dual", 3_000))
+    }
+    chart = makespans(slow)
+    assert chart.axis.title == "time, ms"
+    assert [note.words for note in chart.notes] == ["40.0 ms", "2.00 ms"]
+    assert [note.value for note in chart.notes] == [40, 2]
+    assert [sum(lengths) for lengths in zip(*(bars.lengths for bars in chart.series), strict=True)] == pytest.approx([40, 2])
+    assert all(bars.meaning.startswith("ms ") for bars in chart.series)
+    chart = launch_overheads([Group(run_of("async", 10_000), 1e5)])
+    assert chart.axis.title.startswith("launch latency, µs")
+    assert chart.notes[0].words == "median 5.00 µs"
 
 
 @pytest.mark.parametrize(("function_us", "stretches"), [(20, (20, 25, 5)), (48, (48, 0, 2)), (90, (50, 0, 0))])

@@ -6,11 +6,13 @@ import json
 import re
 import stat
 import sys
+from dataclasses import replace
 
 import pytest
 
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.report import fit, pack, report, script_json
@@ -39,6 +41,13 @@ def test_report_is_one_small_file_that_names_no_other(five_engines, tmp_path):
     assert page.index("Launch-bound") < page.index('id="timeline"') < page.index("<p>chart</p>")
     assert json.loads(element(page, "timeline-header")) == encode(as_groups(five_engines()), paths=True).header
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_foot_says_what_is_known_and_nothing_of_the_rest(make_trace, tmp_path):
+    trace = make_trace("kineto", SpanBuilder(["host"]).build())
+    trace = Trace(trace.spans, replace(trace.info, recorder="kineto", created="", versions={}))
+    page = report([trace], tmp_path / "step.html", title="step").read_text(encoding="utf-8")
+    assert re.search("<footer>(.*?)</footer>", page)[1] == "NVIDIA H200 · times by kineto"
 
 
 def test_names_cannot_leave_their_place(make_trace, tmp_path):

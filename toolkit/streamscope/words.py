@@ -11,8 +11,14 @@ _MIB = 1 << 20
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return ``"1 wait"`` or ``"3,000 waits"``; ``many`` is the plural where an "s" does not make it."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    """Return ``"1 wait"`` or ``"3,000 waits"``; ``many`` is the plural where neither "s", "es" nor "ies" makes it."""
+    return f"{number:,} {one if number == 1 else many or _plural(one)}"
+
+
+def _plural(one: str) -> str:
+    if one.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{one}es"
+    return f"{one[:-1]}ies" if re.search("[^aeiou]y$", one) else f"{one}s"
 
 
 def a_kind(value: object) -> str:
@@ -36,13 +42,19 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: max(1, most - 1)].rstrip() + "…"
 
 
+def shortened_inside(text: str, most: int) -> str:
+    """Return at most so many characters of a text, its end among them: names of kernels often differ there."""
+    end = most // 4
+    return text if len(text) <= most else f"{text[: most - end - 1]}…{text[-end:]}"
+
+
 def wrapped(text: str, width: int, *, first: str = "", then: str = "") -> list[str]:
     """Return a text in lines of at most so many characters, which begin with ``first`` and ``then``.
 
-    A number stays with its unit, as in ``"1 %"``, and what has hyphens stays whole, as ``graph-dual``.
+    A number stays with its unit, as in ``"1 %"``, and words stay whole: those with hyphens, as ``graph-dual``, and those that are too long.
     """
     kept = re.sub(r"(?<=\d) (?=%|[nµm]?s\b|[KMG]iB\b)", "\xa0", text)
-    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
+    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False, break_long_words=False)
     return [line.replace("\xa0", " ") for line in lines]
 
 
@@ -105,6 +117,19 @@ def time_text(time_ns: float, digits: int = 3) -> str:
     some = 0 < rounded < math.inf
     decimals = max(0, min(3, digits - 1 - math.floor(math.log10(rounded / scale)))) if some else 0
     return f"{time_ns / scale:,.{decimals}f} {unit}"
+
+
+def times_text(first_ns: float, between: str, second_ns: float) -> str:
+    """Return two times, with their unit once where both have the same: ``"339 → 123 µs"``, ``"999 µs to 1.01 ms"``."""
+    first, second = time_text(first_ns), time_text(second_ns)
+    unit = second.rpartition(" ")[2]
+    return f"{first.removesuffix(f' {unit}')}{between}{second}"
+
+
+def signed_time_text(time_ns: float) -> str:
+    """Return a difference of times with its sign: ``"+12.0 µs"``, ``"−1.20 ms"``."""
+    text = time_text(abs(time_ns))
+    return text if not text.strip("0. µms") else f"{'+' if time_ns > 0 else '−'}{text}"
 
 
 def exact_time_text(time_ns: float) -> str:

@@ -15,7 +15,7 @@ from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import difference, fastest, rank
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, format_us
+from streamscope.words import capitalised, format_us, time_text, time_unit, times_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
@@ -101,14 +101,15 @@ def makespans(metrics: Mapping[str, EngineMetrics]) -> RowChart:
     longest_us = max(max(m.makespan_us, m.gpu_busy_us) for m in metrics.values())
     if not longest_us:
         raise TraceError("no engine took any time, so there is nothing to draw", hint="was anything run?")
-    series = []
+    scale, unit = _unit(longest_us)
+    longest, series = longest_us * scale, []
     for name, colour, ink, length_us in STRETCHES:
-        lengths = [length_us(m) for m in metrics.values()]
+        lengths = [length_us(m) * scale for m in metrics.values()]
         if any(lengths):
-            labels = [format_us(length) if length >= LABEL_FROM * longest_us else "" for length in lengths]
-            series.append(Bars(name, colour, ink, lengths, labels, f"µs {name}"))
-    notes = [Note(max(m.makespan_us, m.gpu_busy_us), engine, f"{format_us(m.makespan_us)} µs", 4) for engine, m in metrics.items()]
-    axis = Axis(_titled("time, µs", metrics), 0, longest_us * 1.16)
+            labels = [format_us(length) if length >= LABEL_FROM * longest else "" for length in lengths]
+            series.append(Bars(name, colour, ink, lengths, labels, f"{unit} {name}"))
+    notes = [Note(max(m.makespan_us, m.gpu_busy_us) * scale, engine, time_text(m.makespan_us * 1e3), 4) for engine, m in metrics.items()]
+    axis = Axis(_titled(f"time, {unit}", metrics), 0, longest * 1.16)
     return RowChart(_makespan_title(metrics), axis, tuple(metrics), tuple(series), tuple(notes))
 
 
@@ -117,7 +118,7 @@ def overlaps(metrics: Mapping[str, EngineMetrics]) -> RowChart:
     _some(metrics)
     shares = [m.overlap * 100 for m in metrics.values()]
     labels = [
-        f"{share:.1f} % ({format_us(m.overlap_us)} of {format_us(m.gpu_busy_us)} µs)" if share else "none"
+        f"{share:.1f} % ({times_text(m.overlap_us * 1e3, ' of ', m.gpu_busy_us * 1e3)})" if share else "none"
         for share, m in zip(shares, metrics.values(), strict=True)
     ]
     title = "No kernels run side by side under any engine"
@@ -156,16 +157,25 @@ def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:
     latency_us = {engine: values for engine, values in latency_us.items() if len(values)}
     if not latency_us:
         raise TraceError("no trace has a launch call with its kernel, so there is no launch latency to draw")
-    summary = [quantiles(values, 0.05, 0.25, 0.5, 0.75, 0.95) for values in latency_us.values()]
+    summary_us = [quantiles(values, 0.05, 0.25, 0.5, 0.75, 0.95) for values in latency_us.values()]
+    scale, unit = _unit(max(abs(value) for values in summary_us for value in values))
+    summary = [[value * scale for value in values] for values in summary_us]
     boxes = Boxes(*(list(column) for column in zip(*summary, strict=True)))
     rows = tuple(f"{engine} ({len(values):,})" for engine, values in latency_us.items())
-    notes = [Note(high, row, f"median {format_us(median)} µs", 8) for row, median, high in zip(rows, boxes.median, boxes.high, strict=True)]
+    medians = [time_text(median / scale * 1e3) for median in boxes.median]
+    notes = [Note(high, row, f"median {median}", 8) for row, median, high in zip(rows, medians, boxes.high, strict=True)]
     least, most = min(0.0, *boxes.low), max(0.0, *boxes.high)
     slowest = max(zip(boxes.median, latency_us, strict=True), key=lambda pair: pair[0])
-    title = f"From launch call to kernel: {format_us(slowest[0])} µs at the median under {slowest[1]}"
+    title = f"From launch call to kernel: {time_text(slowest[0] / scale * 1e3)} at the median under {slowest[1]}"
     simulated = ", simulated" if any(group.trace.info.device.simulated for group in groups) else ""
-    axis = Axis(f"launch latency, µs (in brackets: launches){simulated}", least * 1.1, most * 1.3 if most > least else 1.0)
+    axis = Axis(f"launch latency, {unit} (in brackets: launches){simulated}", least * 1.1, most * 1.3 if most > least else 1.0)
     return RowChart(title, axis, rows, (boxes,), tuple(notes))
+
+
+def _unit(longest_us: float) -> tuple[float, str]:
+    """Return the unit of an axis up to a time, and by how much times in µs are multiplied for it."""
+    unit_ns, unit = time_unit(longest_us * 1e3)
+    return 1e3 / unit_ns, unit
 
 
 def _titled(axis: str, metrics: Mapping[str, EngineMetrics]) -> str:

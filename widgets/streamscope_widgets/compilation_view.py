@@ -167,7 +167,7 @@ def _kernels(kernels: Sequence[AskedKernel]) -> Html:
     if not more:
         return _kernel_table(shown)
     left_out = len(kernels) - len(shown) - len(more)
-    summary = f"{len(more):,} more kernels" + (f"; another {left_out:,} are not listed" if left_out else "")
+    summary = f"{counted(len(more), 'more kernel')}" + (f"; another {left_out:,} are not listed" if left_out else "")
     return Html(_kernel_table(shown) + folded(summary, _kernel_table(more)))
 
 
@@ -208,7 +208,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     bottom = TOP + len(lanes) * ROW
     labels = [small_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items()]
     if left_out > 0:
-        labels.append(small_text(GUTTER, bottom + 32, f"{left_out} more threads are not shown"))
+        labels.append(small_text(GUTTER, bottom + 32, f"not shown: {counted(left_out, 'more thread')}"))
     present = [(str(stage), COLOURS[stage]) for stage in CompileStage if any(each.stage is stage for each in stages)]
     legend, _ = lane_legend(present, MARGIN)
     axis = lane_axis([(GUTTER + tick * 1e6 * scale, tick_text(tick)) for tick in ticks(0, length_ns / 1e6, 8)], TOP - 4, bottom)

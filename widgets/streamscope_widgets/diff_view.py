@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamscope.analysis.diff_rows import HEADINGS, DiffRow, signed
+from streamscope.analysis.diff_rows import HEADINGS, DiffRow
 from streamscope.trace import TimelineGroup, Trace
-from streamscope.words import counted, shortened
+from streamscope.words import counted, shortened, signed_time_text
 from streamscope_widgets.payload import PairGroup, as_groups
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, bar, block, folded, joined, lead, small, table, warned
@@ -107,7 +107,7 @@ def _rows(found: TraceDiff, longest_us: float) -> Html:
     if len(rows) > MOST_ROWS:
         parts.append(folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, rows[MOST_ROWS:])))
     if rest := found.changed[MORE_ROWS:]:
-        parts.append(small(f"+ {counted(len(rest), 'more row')}, {signed(sum(row.difference_us for row in rest))} µs in all"))
+        parts.append(small(f"+ {counted(len(rest), 'more row')}, {signed_time_text(1e3 * sum(row.difference_us for row in rest))} in all"))
     return joined(parts)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamscope.analysis import Activity, Occupation, activity
 from streamscope.trace import SpanBuilder, SpanKind, TimelineGroup
-from streamscope.words import shortened, time_text
+from streamscope.words import shortened, time_text, time_unit
 from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
@@ -230,8 +230,7 @@ def _heading(group: TimelineGroup, comparison: str, y: float) -> list[str]:
 
 def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: str) -> list[str]:
     """Draw ticks at round times, under all lanes."""
-    length_ns = end_ns - start_ns
-    unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
+    unit_ns, unit = time_unit(max(-start_ns, end_ns))
     times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
     title = f"{nature} time of the {'run' if nature == 'predicted' else 'recorded run'}, {unit}".lstrip()
     places = [(GUTTER + (time * unit_ns - start_ns) * scale, tick_text(time)) for time in times]

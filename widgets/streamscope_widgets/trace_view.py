@@ -9,7 +9,7 @@ from pathlib import Path
 from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.trace import TimelineGroup, Trace
-from streamscope.words import counted, percent, shortened, time_text
+from streamscope.words import counted, percent, shortened, shortened_inside, time_text
 from streamscope_widgets import comparison_view
 from streamscope_widgets.payload import as_groups, nature_of
 from streamscope_widgets.report import provenance, report, still_page
@@ -140,7 +140,7 @@ def _kernels(found: Summary) -> Html:
     rows = []
     for kernel in found.kernels:
         name, *numbers = kernel.cells()
-        rows.append(Row((shortened(name, LONGEST_KERNEL), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
+        rows.append(Row((shortened_inside(name, LONGEST_KERNEL), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
     columns = [Column(KERNEL_HEADS[0], kind="prose"), *map(Column, KERNEL_HEADS[1:])]
     return table(columns, rows)
 
@@ -151,4 +151,4 @@ def _streams(found: Summary) -> Html:
     columns = [Column(STREAM_HEADS[0], kind="text"), *map(Column, STREAM_HEADS[1:])]
     rows = [Row((shortened(name, LONGEST_NAME), *cells)) for name, *cells in islice(found.stream_rows(), MOST_STREAMS)]
     left = len(found.streams) - MOST_STREAMS
-    return joined([table(columns, rows), small(f"+ {left:,} more streams") if left > 0 else ""])
+    return joined([table(columns, rows), small(f"+ {counted(left, 'more stream')}") if left > 0 else ""])

@@ -23,7 +23,7 @@ from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
-from streamscope.words import format_mib
+from streamscope.words import counted, format_mib
 
 MOST_ROUNDS = 100
 """After so many rounds, what cannot be told apart counts as equal."""
@@ -180,7 +180,13 @@ class Selection:
         ratio: MedianInterval | None = None
         if name != chosen and (ratios := paired_ratios(times_ns, elimination.times_ns[chosen])):
             ratio = median_interval(ratios)
-        why = f"{dropped.why.value} than {dropped.against}" if dropped else "" if name == chosen else f"after {len(times_ns)} rounds"
+        why = (
+            f"{dropped.why.value} than {dropped.against}"
+            if dropped
+            else ""
+            if name == chosen
+            else f"after {counted(len(times_ns), 'round')}"
+        )
         held = device_memory_bytes(self.admitted[name].prepared.memory)
         return Candidate(name, standing, why, median_interval(times_ns), ratio, held, dropped.against if dropped else "")
 

@@ -15,7 +15,7 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
-from streamscope.words import aligned, format_mib, format_us, wrapped
+from streamscope.words import aligned, format_mib, format_us, time_text, wrapped
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
@@ -187,9 +187,9 @@ def _ratio(candidate: Candidate) -> float:
 
 
 def _fastest(chosen: Candidate, following: Sequence[Candidate], rounds: int, *, exact: bool) -> str:
-    makespan_us = chosen.makespan_ns.median / 1e3 if chosen.makespan_ns else float("nan")
+    makespan_ns = chosen.makespan_ns.median if chosen.makespan_ns else float("nan")
     count = f"{rounds} rounds" if rounds > 1 else "one round"
-    head = f"{chosen.engine} takes {format_us(makespan_us)} µs (median of {count})"
+    head = f"{chosen.engine} takes {time_text(makespan_ns)} (median of {count})"
     for other in following:
         if other.ratio is not None:
             interval = f"{other.ratio.low:.2f} to {other.ratio.high:.2f}× in {other.ratio.count} paired rounds, {other.ratio.basis}"

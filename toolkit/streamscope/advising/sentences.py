@@ -18,7 +18,7 @@ from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
 from streamscope.analysis.traits import STREAM
-from streamscope.words import format_us, wrapped
+from streamscope.words import format_us, time_text, wrapped
 
 ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
@@ -38,7 +38,7 @@ def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
     """Say what a graph and a second stream should do to a program, and what they do."""
     if not forecast.kernels:
         return f"{forecast.program} launches no kernels."
-    count = f"{forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs" if forecast.kernels > 1 else "one kernel"
+    count = f"{forecast.kernels:,} kernels of {time_text(forecast.kernel_ns)}" if forecast.kernels > 1 else "one kernel"
     word = measured_word(costs)
     sentences = [f"Your {count}: {_graph_clause(forecast, word)}."]
     if forecast.per_branch:
@@ -56,12 +56,12 @@ def device_sentences(costs: DeviceCosts) -> str:
     fewest = fewest_kernels(costs, short_ns)
     spared_ns = float(chain_ns(costs, "async", 100, short_ns) - chain_ns(costs, "graph", 100, short_ns))
     host = (
-        f"On the {name} kernels shorter than {_us(bound_ns)} wait for the host when they are launched one by one."
+        f"On the {name} kernels shorter than {time_text(bound_ns)} wait for the host when they are launched one by one."
         if bound_ns
         else f"On the {name} the host launches faster than the shortest kernels run."
     )
     graph = f"A graph makes a long chain at least {WORTH * 100:g} % faster {range_words(graph_pays(costs))}"
-    enough = f", from {fewest} kernel{'s' if fewest > 1 else ''} on where they take {_us(short_ns)}" if fewest else ""
+    enough = f", from {fewest} kernel{'s' if fewest > 1 else ''} on where they take {time_text(short_ns)}" if fewest else ""
     replays = replays_to_pay(costs, 100, spared_ns)
     paid = f"; capturing 100 of those costs as much as {_count(replays)} replays save" if isfinite(replays) else ""
     alone, inside = (second_stream_pays(costs, BRANCH, in_graph=in_graph) for in_graph in (False, True))
@@ -100,8 +100,8 @@ def forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
     return [
         (
             engine,
-            f"{format_us(forecast.predicted_ns[engine] / 1e3)} µs",
-            f"{format_us(forecast.makespans_ns[engine].median / 1e3)} µs",
+            time_text(forecast.predicted_ns[engine]),
+            time_text(forecast.makespans_ns[engine].median),
             "–" if engine == "async" else f"{forecast.predicted_speedup(engine):.2f}× predicted, {_found(forecast, engine, word)}",
         )
         for engine in forecast.predicted_ns
@@ -154,14 +154,10 @@ def range_words(pays: BreakEven) -> str:
     if pays.low_ns == 0 and not isfinite(pays.high_ns):
         return "at every kernel length"
     if pays.low_ns == 0:
-        return f"for kernels of up to {_us(pays.high_ns)}"
+        return f"for kernels of up to {time_text(pays.high_ns)}"
     if not isfinite(pays.high_ns):
-        return f"for kernels of {_us(pays.low_ns)} or more"
-    return f"for kernels of {_us(pays.low_ns)} to {_us(pays.high_ns)}"
-
-
-def _us(value_ns: float) -> str:
-    return f"{format_us(value_ns / 1e3)} µs"
+        return f"for kernels of {time_text(pays.low_ns)} or more"
+    return f"for kernels of {time_text(pays.low_ns)} to {time_text(pays.high_ns)}"
 
 
 def _count(number: float) -> str:

@@ -21,7 +21,7 @@ from streamscope.arguments import shown
 from streamscope.errors import TraceError, printable
 from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, counted, format_us, listed, percent, shortened
+from streamscope.words import aligned, counted, format_us, listed, percent, shortened, signed_time_text, time_text, times_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,14 +156,14 @@ class TraceDiff(display.Shown):
             return f"{first if second_us else second} has no spans, so there is nothing to compare."
         profiled = [name for name, each in zip(self.names, self.summaries, strict=True) if each.info.profiled]
         watched = ", both with a profiler on" if len(profiled) > 1 else f", {profiled[0]} with a profiler on" if profiled else ""
-        spans = f"{format_us(first_us)} → {format_us(second_us)} µs{watched}"
+        spans = f"{times_text(first_us * 1e3, ' → ', second_us * 1e3)}{watched}"
         same = abs(second_us - first_us) <= SAME_WITHIN * max(first_us, second_us)
         if self._exact:
             ranking = Ranking.FASTER if second_us < first_us else Ranking.SLOWER
             words = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us)).words
             compared = f"{second} " + (f"takes as long as {first}, within 1 %" if same else f"is {words} than {first}") + f" ({spans})"
         else:
-            took = f"{second} took {format_us(second_us)} µs, and {first} {format_us(first_us)} µs{watched}"
+            took = f"{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
             compared = f"{took}. One run each: {Ranking.UNKNOWN.value} a difference" + ("" if same else f". In {second}")
         return f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
 
@@ -179,7 +179,8 @@ class TraceDiff(display.Shown):
         change_us = sum(row.difference_us for row in self.rows if row.kind == "kernel")
         if top is None or abs(top.difference_us) < WORTH_TELLING * abs(self.summaries[1].span_us - self.summaries[0].span_us):
             return ""
-        return f" Of kernel time ({signed(change_us)} µs in all), {shortened(top.called, 60)} changed most: {signed(top.difference_us)} µs."
+        change, most = signed_time_text(change_us * 1e3), signed_time_text(top.difference_us * 1e3)
+        return f" Of kernel time ({change} in all), {shortened(top.called, 60)} changed most: {most}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, differences the second less the first.
@@ -274,7 +275,8 @@ class TraceDiff(display.Shown):
     @property
     def _left_out(self) -> list[str]:
         rest, same = self.changed[MOST_IN_TEXT:], len(self.rows) - len(self.changed)
-        more = [f"{counted(len(rest), 'more row')}, {signed(sum(row.difference_us for row in rest))} µs in all"] if rest else []
+        left_us = sum(row.difference_us for row in rest)
+        more = [f"{counted(len(rest), 'more row')}, {signed_time_text(left_us * 1e3)} in all"] if rest else []
         return more + ([f"{counted(same, 'row')} without a difference"] if same else [])
 
     def to_pandas(self) -> pd.DataFrame:
@@ -353,8 +355,8 @@ _IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time"}
 
 
 def _words(part: Contribution) -> str:
-    amount = format_us(abs(part.difference_us))
+    amount = time_text(abs(part.difference_us) * 1e3)
     more = part.difference_us > 0
     if part.label == "kernels side by side":  # It shortens the span, so more of it is a negative difference.
-        return f"{amount} µs {'less' if more else 'more'} of kernels side by side"
-    return f"{amount} µs {'more' if more else 'less'} {_IN_WORDS.get(part.label, part.label.removeprefix('idle: '))}"
+        return f"{amount} {'less' if more else 'more'} of kernels side by side"
+    return f"{amount} {'more' if more else 'less'} {_IN_WORDS.get(part.label, part.label.removeprefix('idle: '))}"

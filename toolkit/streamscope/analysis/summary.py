@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,9 +42,9 @@ from streamscope.errors import printable
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
-from streamscope.trace.symbols import readable_name, short_name
+from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, capitalised, format_us, percent, shortened, time_text
+from streamscope.words import aligned, capitalised, format_us, percent, shortened_inside, time_text
 
 STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
@@ -248,7 +248,7 @@ class Summary:
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        cells = [(shortened(name, LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
+        cells = [(shortened_inside(name, LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
         kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True)] if cells else []
         return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *kernels, *warnings]))
 
@@ -415,8 +415,11 @@ def _kernels(spans: SpanTable) -> tuple[KernelTotal, ...]:
         elif symbol and called[name] > 1:
             label = f"{label}: {readable_name(symbol)}"
         found.append(KernelTotal(label, symbol, int(count[at]), float(total_us[at]), float(total_us[at] / count[at])))
-    alike = Counter(one.name for one in found)
-    return tuple(replace(one, name=one.symbol) if alike[one.name] > 1 and one.symbol else one for one in found)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        alike[one.name].append(one.symbol)
+    names = {label: iter(told_apart(label, symbols)) for label, symbols in alike.items() if len(symbols) > 1}
+    return tuple(replace(one, name=next(names[one.name])) if one.name in names else one for one in found)
 
 
 def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:

@@ -11,7 +11,7 @@ from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking, compar
 from streamscope.analysis.traits import GRAPH, TRAITS, base_of, reference_engine, what_differs
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import capitalised, format_mib, format_us, listed, percent
+from streamscope.words import capitalised, counted, format_mib, listed, percent, time_text
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -423,11 +423,14 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", few)
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
-        low, high = format_us(m.makespan_low_us), format_us(m.makespan_high_us)
-        varied = f"{low} to {high}, {m.makespan_basis}, " if low != high or not simulated else ""
-        net = "" if m.net_overlap_us is None or simulated else f" ({format_us(m.net_overlap_us)} µs gained, less what neighbours cost)"
-        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy{net}, {m.kernel_count} kernels"
+        makespan, low, high = (time_text(1e3 * time_us) for time_us in (m.makespan_us, m.makespan_low_us, m.makespan_high_us))
+        bare = [text.removesuffix(makespan.lstrip("0123456789.,")) for text in (low, high)]
+        interval = " to ".join((low, high) if " " in "".join(bare) else bare)
+        varied = f"{interval}, {m.makespan_basis}, " if low != high or not simulated else ""
+        net = "" if m.net_overlap_us is None or simulated else f" ({time_text(m.net_overlap_us * 1e3)} gained, less what neighbours cost)"
+        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy{net}, {counted(m.kernel_count, 'kernel')}"
         shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
-        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({varied}{m.repeats} repeats), {', '.join(filter(None, (busy, shares)))}.")
+        ran = f"{makespan} ({varied}{counted(m.repeats, 'repeat')})"
+        lines.append(f"{engine}: {', '.join(filter(None, (ran, busy, shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)

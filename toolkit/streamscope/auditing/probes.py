@@ -15,6 +15,7 @@ from streamscope.auditing.findings import Kind
 from streamscope.auditing.poison import poisoned_memory
 from streamscope.program.launch import HostCall, Launch, as_arrays
 from streamscope.program.variable import ArraySpec
+from streamscope.words import counted
 
 Array = npt.NDArray[Any]
 Memory = Mapping[int, Array]
@@ -65,7 +66,7 @@ class GuardedCall:
     def misfit(self, results: Sequence[Array]) -> str | None:
         """Return why results do not fit the variables that it writes; None if they do."""
         if len(results) != len(self.specs):
-            return f"returned {len(results)} arrays for {len(self.specs)} variables"
+            return f"returned {counted(len(results), 'array')} for {counted(len(self.specs), 'variable')}"
         for result, spec in zip(results, self.specs, strict=True):
             if result.shape != spec.shape or not np.can_cast(result.dtype, spec.dtype, "same_kind"):
                 return f"returned {result.dtype.name}[{', '.join(map(str, result.shape))}] for a variable that is {spec}"

@@ -13,6 +13,7 @@ from streamscope import options
 from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, Settings, WrongUsageError, built, out, shared
 from streamscope.cli.terminal import complain, notes, output, print_sentences
 from streamscope.options import setting_values
+from streamscope.words import time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,7 +168,7 @@ def _bars(metrics: Mapping[str, EngineMetrics], table: MetricsTable, width: int)
     for engine, m in metrics.items():
         row = dict(zip(table.headings, table.cells[engine], strict=True))
         bar = _bar(m, width * m.makespan_us / longest_us if longest_us else 0)
-        grid.add_row(engine, bar, f"{table.cells[engine][0]} µs", row.get(table.against, "").strip("–"), style=_style(table, engine))
+        grid.add_row(engine, bar, time_text(m.makespan_us * 1e3), row.get(table.against, "").strip("–"), style=_style(table, engine))
     return grid
 
 

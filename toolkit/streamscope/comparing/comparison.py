@@ -42,7 +42,7 @@ from streamscope.trace.stored import (
     with_digest,
 )
 from streamscope.trace.trace import TimelineGroup, Trace
-from streamscope.words import time_text
+from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class Run:
             raise _missing(self, name, "run", ((Trace, ".trace"),))
 
     def __repr__(self) -> str:
-        return f"Run({self.engine!r}, {time_text(self.metrics.makespan_us * 1e3)}, {len(self.trace.spans)} spans)"
+        return f"Run({self.engine!r}, {time_text(self.metrics.makespan_us * 1e3)}, {counted(len(self.trace.spans), 'span')})"
 
     @cached_property
     def metrics(self) -> EngineMetrics:

@@ -25,7 +25,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
-from streamscope.words import time_text
+from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
     from streamscope.recording.cost_probes import Probes
@@ -89,7 +89,7 @@ class Tuning(display.Shown):
     def __str__(self) -> str:
         if not self.kernels:
             return "no element-wise kernel to tune"
-        lines = [f"{self.device}, {len(self.kernels)} kernels:"]
+        lines = [f"{self.device}, {counted(len(self.kernels), 'kernel')}:"]
         for kernel in self.kernels:
             default, chosen = time_text(kernel.medians_ns[DEFAULT]), time_text(kernel.medians_ns[kernel.choice])
             faster = f"{chosen} with {described(kernel.choice)} ({kernel.gain:.2f}×)"

@@ -114,7 +114,7 @@ class GraphView(display.Shown):
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"graph of {self.title}: {len(self.nodes)} nodes"
+        yield f"graph of {self.title}: {counted(len(self.nodes), 'node')}"
         for index, node in enumerate(self.nodes):
             after = ", ".join(map(str, node.after)) or "-"
             registers = "" if node.registers is None else f"{node.registers} registers"
@@ -147,8 +147,8 @@ class Segment:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        nodes = f"a graph of {len(self.graph.nodes)} nodes" if self.graph else "no graph"
-        yield f"segment {self.index}: {len(self.operations)} operations, {nodes}"
+        nodes = f"a graph of {counted(len(self.graph.nodes), 'node')}" if self.graph else "no graph"
+        yield f"segment {self.index}: {counted(len(self.operations), 'operation')}, {nodes}"
         for operation in self.operations:
             reason = f": {self.why_not[operation.id]}" if operation.id in self.why_not else ""
             yield f"  {operation}{reason}"

@@ -31,7 +31,7 @@ def check_orders(plan: Plan) -> None:
     count = len(plan.program.operations)
     if sorted(after) != list(range(count)) or reading.issued != count:
         raise RaceError(
-            f"{plan.engine} of {plan.program.name} issues {counted(reading.issued, 'launch', 'launches')} for {count:,} operations"
+            f"{plan.engine} of {plan.program.name} issues {counted(reading.issued, 'launch', 'launches')} for {counted(count, 'operation')}"
         )
     _check_runs(plan, reading)
     plan.program.certificate.check([sorted(after[number] - {START}) for number in range(count)], plan.engine)

@@ -29,7 +29,7 @@ from streamscope.program.operation import Program, Variable
 from streamscope.program.sharing import check_apart
 from streamscope.program.variable import Place, host_array, spec_of
 from streamscope.progress import Progress
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 
 @dataclass(repr=False)
@@ -120,7 +120,7 @@ class Prepared:
         if not isinstance(inputs, Sequence):  # An array is not one: its rows are not meant.
             raise ProgramError(f"load wants a list of arrays, not {a_kind(inputs)}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
-            raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
+            raise ProgramError(f"program {program.name!r} takes {counted(len(program.inputs), 'input')}, got {len(inputs)}")
         check_apart(program, inputs)
         with self.lock:
             self.wait()
@@ -312,14 +312,16 @@ class Prepared:
             graph, bound.owners = self._raw_graph(bound) or captured(self.device, self.streams[0], bound.inner, self._describe, former)
         except EngineError as error:
             bound.why_not = error.message
-            self.notes.append(f"a segment of {len(bound.inner)} steps runs uncaptured: {error}")
+            self.notes.append(f"a segment of {counted(len(bound.inner), 'step')} runs uncaptured: {error}")
             return
         # Operators of the user's may have launched nothing; then there is nothing to replay.
         bound.graph, bound.call = graph, partial(graph.launch, self.streams[0]) if graph.node_count else _nothing
         refused = "" if graph is former else graph.refused
         self.graph_counts = self.graph_counts.after(updated=graph is former, refused=refused)
         if refused:
-            self.notes.append(f"a graph of {graph.node_count} nodes was instantiated anew, since its update was refused: {refused}")
+            self.notes.append(
+                f"a graph of {counted(graph.node_count, 'node')} was instantiated anew, since its update was refused: {refused}"
+            )
 
     def _raw_graph(self, bound: Bound, events: Mapping[int, Event] = MappingProxyType({})) -> tuple[Graph, tuple[int, ...]] | None:
         """Return the captured graph itself with the edges of a replay, and the step of each of its nodes; None where there is none.

@@ -16,6 +16,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
+from streamscope.words import counted
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
 Predicate = Callable[[Attributes], bool]
@@ -53,7 +54,7 @@ class CustomOperator:
         """Apply the operator inside a program that is being traced; returns what it writes."""
         tracer = current_tracer(self.name)
         if len(arguments) != len(self.reads):
-            raise ProgramError(f"{self.name} reads {len(self.reads)} variables ({', '.join(self.reads)}), got {len(arguments)}")
+            raise ProgramError(f"{self.name} reads {counted(len(self.reads), 'variable')} ({', '.join(self.reads)}), got {len(arguments)}")
         given = {**self.attributes, **attributes}
         for attribute in attributes:
             if attribute not in self.attributes:

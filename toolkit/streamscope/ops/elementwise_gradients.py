@@ -24,6 +24,7 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view, forward_view
+from streamscope.words import counted
 
 Numbers = Mapping[str, np.generic]
 
@@ -64,7 +65,7 @@ def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[st
         count = len(made)
         require(out is None or count == 1, operator, f"out= names 1 variable for {count} gradients", "give a tuple of one for each operand")
         return dict.fromkeys(names, out)
-    require(len(out) == len(names), operator, f"out= names {len(out)} variables for {len(names)} gradients")
+    require(len(out) == len(names), operator, f"out= names {counted(len(out), 'variable')} for {counted(len(names), 'gradient')}")
     given = [target.id for name, target in zip(names, out, strict=True) if isinstance(target, Symbol) and name in made]
     require(request != "write" or len(set(given)) == len(given), operator, "out= names one variable for two gradients", "name another")
     return dict(zip(names, out, strict=True))

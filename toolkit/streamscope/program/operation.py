@@ -13,7 +13,7 @@ from streamscope.program.launch import Array, HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
 from streamscope.program.widening import widened
-from streamscope.words import shortened
+from streamscope.words import counted, shortened
 
 LONGEST_SOURCE = 80
 """Characters of a user's line that are shown."""
@@ -216,7 +216,7 @@ class Program:
 
     def _summary(self) -> str:
         count = len(self.operations)
-        return f"{self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables"
+        return f"{self.name}: {counted(count, 'operation')}, {counted(len(self.variables), 'variable')}"
 
     def _label(self, variable: int, view: View | None = None) -> str:
         return f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"

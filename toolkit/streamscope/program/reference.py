@@ -13,6 +13,7 @@ from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError,
 from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function, call_reference, writes_refused
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import HINT, ArraySpec, host_array
+from streamscope.words import counted
 
 Array = npt.NDArray[Any]
 
@@ -104,7 +105,9 @@ def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence
     It is copied: it may be a view of an argument, or memory of the user's function, which writes to it when it is called again.
     """
     if len(results) != len(specs):
-        raise ProgramError(f"{operation} returned {len(results)} arrays for {len(specs)} variables", hint=RESULTS_HINT)
+        raise ProgramError(
+            f"{operation} returned {counted(len(results), 'array')} for {counted(len(specs), 'variable')}", hint=RESULTS_HINT
+        )
     for array, spec in zip(results, specs, strict=True):
         if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise ProgramError(

@@ -22,7 +22,7 @@ from streamscope.program.user_line import UserLine, UserLines, user_function, us
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new, whole
 from streamscope.program.widening import origin_of
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 AN_INPUT = (
     "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, give each array a name of its own, "
@@ -274,7 +274,7 @@ class Tracer:
             return [self._result(operator, spec) for spec in specs]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
         if len(targets) != len(specs):
-            raise ProgramError(f"{operator.name} at {where} writes {len(specs)} variables, but out= names {len(targets)}")
+            raise ProgramError(f"{operator.name} at {where} writes {counted(len(specs), 'variable')}, but out= names {len(targets)}")
         for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
             if target is None:
                 targets[index] = self._result(operator, spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -124,13 +125,19 @@ def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
     return wanted
 
 
+def named_place(what: str, text: str) -> str:
+    """Name a thread or a stream; one that is called so already, as ``"stream 0"`` or ``"Stream #7"``, keeps its name."""
+    return text if re.match(rf"{what}\b", text, re.IGNORECASE) else f"{what} {text}"
+
+
 def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDArray[Any]) -> None:
     """Add to the names of calls that wait for a stream which one it is: ``"cudaStreamSynchronize stream 7"``."""
     names = {text: code for code, text in enumerate(found.names)}
     place = looked_up(correlation, stream, found.correlation, -1)
     rows = np.flatnonzero(found.is_kind([SpanKind.SYNC]) & (place >= 0) & (found.correlation >= 0))
     pairs, which = np.unique(np.stack((found.name[rows], place[rows])), axis=1, return_inverse=True)
-    codes = [names.setdefault(f"{found.names[code]} stream {found.places.get(one, one)}", len(names)) for code, one in pairs.T.tolist()]
+    waits = (f"{found.names[code]} {named_place('stream', str(found.places.get(one, one)))}" for code, one in pairs.T.tolist())
+    codes = [names.setdefault(wait, len(names)) for wait in waits]
     found.name = found.name.copy()
     found.name[rows] = np.array(codes, np.int64)[which.reshape(-1)]
     found.names = tuple(names)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu
+from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, named_place
 from streamscope.trace.impossible import possible
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
@@ -21,7 +21,7 @@ from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import placed
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
@@ -30,7 +30,8 @@ MOST_TRACKS = 64
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 UNCALLED = "without a launch call: launch latency unknown"
-_LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
+_BEHIND = ("", " ranges", "", " graphs")
+"""What stands behind the name of a thread or a stream in that of a lane."""
 _LONGEST_PLACE = 200
 """Characters of the name of a thread or stream; what is longer is cut."""
 _LIKE_A_LANE = re.compile(r" (?:· \d+|ranges|graphs)$")
@@ -171,7 +172,7 @@ def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> 
     first_ns, last_ns = found.start_ns[run].min(), found.end_ns[run].max()
     inside_ns = np.clip(end_ns, first_ns, last_ns) - np.clip(start_ns, first_ns, last_ns)
     took_ns = float(np.maximum(inside_ns, 0).sum(dtype=np.float64))
-    return [f"the profiler itself took {took_ns / 1e3:,.1f} µs of host time within the span"] if took_ns else []
+    return [f"the profiler itself took {time_text(took_ns)} of host time within the span"] if took_ns else []
 
 
 def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:
@@ -265,7 +266,7 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     """Return each row's lane, and the names of all lanes: each thread with its ranges, then the streams."""
     family = _LANE_OF_KIND[found.kind]
     places, place = distinct(found.place)
-    groups, group = distinct(((family >= _WORK) * len(places) + place) * len(_LANES) + family)
+    groups, group = distinct(((family >= _WORK) * len(places) + place) * len(_BEHIND) + family)
     group = group.astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
     order = np.argsort(group, kind="stable")
     track = np.zeros(len(found), np.int64)
@@ -280,10 +281,10 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
     lanes, lane = distinct(group.astype(np.int64) * MOST_TRACKS + track)
     texts = list[str]()
-    names = _Names(found.places), _Names(found.places)
+    names = _Names("thread", found.places), _Names("stream", found.places)
     for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
-        at, kind = divmod(int(groups[which]), len(_LANES))
-        text = _LANES[kind].format(names[kind >= _WORK][int(places[at % len(places)])])
+        at, kind = divmod(int(groups[which]), len(_BEHIND))
+        text = names[kind >= _WORK][int(places[at % len(places)])] + _BEHIND[kind]
         texts.append(f"{text} · {number + 1}" if number else text)
     return lane, tuple(texts)
 
@@ -294,8 +295,8 @@ class _Names:
     Those that end as names of further lanes do stand in brackets: stream ``"7 · 2"`` is not the second lane of stream ``"7"``.
     """
 
-    def __init__(self, texts: Mapping[int, str]) -> None:
-        self._texts = texts
+    def __init__(self, what: str, texts: Mapping[int, str]) -> None:
+        self._what, self._texts = what, texts
         self._names = dict[int, str]()
         self._taken = dict[str, int]()
         """Names, and with how many numbers each is there."""
@@ -303,7 +304,7 @@ class _Names:
     def __getitem__(self, place: int) -> str:
         if place not in self._names:
             short = printable(self._texts.get(place, str(place)))[:_LONGEST_PLACE]
-            name = short = f"({short})" if _LIKE_A_LANE.search(short) else short
+            name = short = named_place(self._what, f"({short})" if _LIKE_A_LANE.search(short) else short)
             number = self._taken.get(short, 0)
             while name in self._taken:
                 number += 1

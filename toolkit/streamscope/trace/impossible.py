@@ -11,7 +11,7 @@ from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS
 from streamscope.trace.stored import MOST_NS
-from streamscope.words import counted, listed
+from streamscope.words import counted, listed, time_text
 
 APART_NS = 3600 * 10**9
 """A record at the clock's zero has no time if all others are an hour away at least; nearer by, the recording may have begun there."""
@@ -121,9 +121,9 @@ def _in_order_of_streams(found: Activities, said: list[str]) -> Activities:
                 wrong.append((int(stream[at]), int(within[at])))
     if not wrong:
         return found
-    length_us = (found.end_ns - found.start_ns) / 1000
+    length_ns = found.end_ns - found.start_ns
     named = [
-        f"{printable(found.names[found.name[row]])[:100]!r} of {length_us[row]:,.1f} µs over {count:,} others"
+        f"{printable(found.names[found.name[row]])[:100]!r} of {time_text(length_ns[row])} over {counted(count, 'other')}"
         for row, count in wrong[:_NAMED]
     ]
     more = f" and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""

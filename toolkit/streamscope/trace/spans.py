@@ -14,6 +14,7 @@ import numpy.typing as npt
 from streamscope.arguments import shown
 from streamscope.errors import TraceError, UnknownAttributeError
 from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +143,7 @@ class SpanTable:
             raise UnknownAttributeError(f"'SpanTable' object has no attribute {name!r}", hint=hint)
 
     def __repr__(self) -> str:
-        return f"<SpanTable: {len(self):,} spans on {len(self.lanes):,} lanes; Trace.to_pandas shows them>"
+        return f"<SpanTable: {counted(len(self), 'span')} on {counted(len(self.lanes), 'lane')}; Trace.to_pandas shows them>"
 
     def __post_init__(self) -> None:
         self._check_texts()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace.spans import SpanKind
+from streamscope.words import shortened_inside
 
 _NAMELESS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 _MARKS = re.compile(r"operator\s*(?:<<=?|<=>?|>>=?|->\*?|\(\)|[<>]=?)|->|[<>(){}\[\]]")
@@ -19,6 +21,8 @@ _SAY_NOTHING = frozenset({
     "ReduceOp", "func_wrapper_t", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor",
     "OpaqueType", "TensorListMetadata", "MatrixShape", "policy_hub", "Var"})  # fmt: skip
 """Template arguments of PyTorch, CUB and CUTLASS that hold another one, which says more, or that only size memory."""
+_LONGEST_PART = 60
+"""Letters of the part that tells two kernels apart: rows of 450 letters nobody reads."""
 _OF_A_NAMESPACE = re.compile(r"\w+::kernel\b")
 _MANGLED = re.compile(r"_ZN?K?(?=L?\d)")
 _LENGTH = re.compile(r"L?(\d{1,4})")
@@ -92,6 +96,33 @@ def readable_name(symbol: str) -> str:
     inside = _NAMELESS.sub("", symbol).partition(">(")[0].partition("<")[2]
     told = (found for found in _QUALIFIED.findall(inside) if found not in _SAY_NOTHING and found != name)
     return " ".join(filter(None, (whole, next(told, ""))))
+
+
+def told_apart(label: str, symbols: Sequence[str]) -> list[str]:
+    """Return a name for each kernel of one label: the label, and the part in which its symbol differs from the others.
+
+    Examples
+    --------
+    >>> from streamscope.trace.symbols import told_apart
+    >>> told_apart("gemm", ["void gemm<Tile<64, 64>, float>(Params)", "void gemm<Tile<128, 64>, float>(Params)"])
+    ['gemm … 64', 'gemm … 128']
+    """
+    start = _alike(symbols)
+    end = _alike([symbol[start:][::-1] for symbol in symbols])
+    parts = [shortened_inside(symbol[start : len(symbol) - end].strip(), _LONGEST_PART) for symbol in symbols]
+    counts: Counter[str] = Counter()
+    names = []
+    for part in parts:
+        counts[part] += 1
+        names.append(" … ".join(filter(None, (label, part))) + (f" ({counts[part]})" if counts[part] > 1 else ""))
+    return names
+
+
+def _alike(texts: Sequence[str]) -> int:
+    """Return how many letters texts begin with alike, whole words only."""
+    first, last = min(texts), max(texts)
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return max((found.end() for found in re.finditer(r"\W", first[:same])), default=0)
 
 
 def _parted(text: str) -> tuple[str, str]:

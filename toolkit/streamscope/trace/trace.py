@@ -15,6 +15,7 @@ from streamscope.trace.blocks import Blocks
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanTable
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +115,8 @@ class Trace(display.Shown):
             raise UnknownAttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", hint=hint)
 
     def __repr__(self) -> str:
-        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
+        spans = counted(len(self.spans), "span")
+        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {spans} on {self.info.device.name!r:.80}>"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.

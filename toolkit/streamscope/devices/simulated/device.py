@@ -25,7 +25,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import a_kind
+from streamscope.words import a_kind, counted
 
 
 class SimulatedDevice:
@@ -279,7 +279,7 @@ class SimulatedDevice:
     def _buffers(self, work: Launch | HostCall, role: str, buffers: Sequence[Buffer]) -> tuple[SimulatedBuffer, ...]:
         expected = len(getattr(work, role))
         if len(buffers) != expected:
-            raise DeviceError(f"{work.name!r} {role} {expected} variables and was bound to {len(buffers)} buffers")
+            raise DeviceError(f"{work.name!r} {role} {counted(expected, 'variable')} and was bound to {counted(len(buffers), 'buffer')}")
         return tuple(self._core.own(SimulatedBuffer, buffer) for buffer in buffers)
 
 

@@ -20,6 +20,7 @@ from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.program.launch import Array, HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.words import counted
 
 POISON_BYTE = 0x5A
 _NO_ARRAY: Array = np.empty(0)
@@ -160,7 +161,7 @@ class Memory:
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:
     """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it."""
     if len(results) != len(targets):
-        raise DeviceError(f"{what} returned {len(results)} arrays for {len(targets)} variables")
+        raise DeviceError(f"{what} returned {counted(len(results), 'array')} for {counted(len(targets), 'variable')}")
     for result, target in zip(results, targets, strict=True):
         target.check(result, what)
     return [result.copy() if any(np.may_share_memory(result, source) for source in sources) else result for result in results]

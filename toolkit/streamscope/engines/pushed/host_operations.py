@@ -18,6 +18,7 @@ from streamscope.interrupts import deferred, let_through
 from streamscope.order.clocks import Clock, fewest
 from streamscope.order.hazards import HOST, unordered
 from streamscope.program.launch import HostCall
+from streamscope.words import counted
 
 DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
@@ -73,7 +74,9 @@ class HostFunction:
         if not self.writes:
             return ()
         if result is None:
-            raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
+            raise EngineError(
+                f"{self.name} returned None, and writes {counted(len(self.writes), 'variable')}", hint="return an array for each"
+            )
         return result
 
 

@@ -81,7 +81,7 @@ def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[Va
     name = program.name
     if len(program.outputs) != len(writes):
         results = counted(len(program.outputs), "result")
-        raise ProgramError(f"{name} has {results}, and writes= names {len(writes)} variables", hint="each counts once")
+        raise ProgramError(f"{name} has {results}, and writes= names {counted(len(writes), 'variable')}", hint="each counts once")
     if len(set(program.outputs)) != len(program.outputs):
         raise ProgramError(f"{name} returns one result twice", hint="return each once, and copy it by an operation of its own")
     inputs = dict(zip(program.inputs, reads, strict=True))
