@@ -127,6 +127,24 @@ def test_combined_keys_are_the_pages_and_others_the_timelines(open_page, step):
         assert page.evaluate("window.heard") == [], part
 
 
+def test_on_a_narrow_page_the_header_of_an_engine_is_whole(open_page, step):
+    page = open_page(step, viewport=NARROW)
+    written = page.evaluate(f"""() => {{
+      const written = [];
+      const {{ fillText }} = CanvasRenderingContext2D.prototype;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {{ written.push([text, x, y]); }};
+      {TIMELINE}.resize();
+      CanvasRenderingContext2D.prototype.fillText = fillText;
+      return written;
+    }}""")
+    texts = [text for text, *_ in written]
+    remarks = page.evaluate(f"{TIMELINE}.model.groups.flatMap(({{ remarks }}) => remarks)")
+    assert len(remarks) == 9  # how long the picture is, of five, and how each but async compares with it
+    assert [remark for remark in remarks if remark not in texts] == []
+    places = [(x, y) for text, x, y in written if text in remarks or re.match(r"[0-9.]+ (µs|ms)$", text)]
+    assert len(set(places)) == len(places)
+
+
 @pytest.mark.parametrize("width", [390, 700, 1400])
 def test_focus_does_not_make_the_page_wider(open_page, step, width):
     page = open_page(step, viewport={"width": width, "height": 900})

@@ -121,22 +121,29 @@ function drawHeader(ctx, scene, box) {
   const group = model.groups[box.index];
   const middle = g.px(box.top + layout.header / 2);
   let x = g.px(HEADER_INDENT);
-  const write = (text, size, weight, ink, gap) => {
+  const write = (text, size, weight, ink, gap, height = middle) => {
     ctx.font = font(scene, size, weight);
     const shown = fitted(ctx, text, g.right - x);
     ctx.fillStyle = ink;
-    ctx.fillText(shown, x, middle);
+    ctx.fillText(shown, x, height);
     x += ctx.measureText(shown).width + g.px(gap);
   };
   write(group.label, 13, "600", theme.ink, 12);
   x = Math.max(x, g.left);
   if (group.makespan_text) write(group.makespan_text, 13, "600", theme.ink, 10);
-  const leftOut = group.lanes_left_out ? [`${grouped(group.lanes_left_out)} more lanes are not drawn`] : [];
+  const leftOut = group.lanes_left_out ? [`lanes not drawn: ${grouped(group.lanes_left_out)}`] : [];
   const nature = natureOf(group);
   // The axis says so already, where it is true of all.
   if (nature && nature !== model.nature) write(nature, 12, "600", theme.accent, 12);
   const bound = scene.overlap.shows.path && group.path?.words;
   if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
-  else for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);
+  else {
+    for (const remark of leftOut) write(remark, 12, "", theme.soft, 16);
+    group.remarks.forEach((remark, line) => {
+      const height = box.remarks[line];
+      if (height) x = g.px(HEADER_INDENT);
+      write(remark, 12, "", theme.soft, 16, height && g.px(height));
+    });
+  }
   ctx.font = font(scene, 11);
 }

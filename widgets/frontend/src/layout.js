@@ -3,6 +3,9 @@
 const AXIS = 30;
 const GROUP_GAP = 12;
 const HEADER = 26;
+// On a narrow page each remark has a line of its own below the header's first.
+const REMARK = 16;
+const NARROW_PAGE = 560;
 // Room for the ticks of an engine that is drawn at its own scale.
 const OWN_AXIS = 16;
 const LANE_GAP = 2;
@@ -23,7 +26,7 @@ const THIN = [4, 4, 6, 6];
 const THIN_GAP = 1;
 
 /** Width of the column of lane names: smaller where the page is narrow. */
-export const gutterWidth = (width) => (width < 560 ? 88 : 112);
+export const gutterWidth = (width) => (width < NARROW_PAGE ? 88 : 112);
 
 /**
  * @param {Array<{lanes: Array}>} parts lanes of each group, as `buildLanes` gives them
@@ -38,11 +41,12 @@ export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed
   const groups = shown.map((index, position) => {
     if (position) y += GROUP_GAP;
     const top = y;
-    y += HEADER;
+    const { lanes: drawn, group } = parts[index];
+    const remarks = width < NARROW_PAGE ? (group?.remarks ?? []).map((_, line) => top + HEADER + REMARK * (line + 0.3)) : [];
+    y += HEADER + REMARK * remarks.length;
     const axis = ownAxes && !collapsed.has(index) ? (y += OWN_AXIS) : AXIS;
     const body = y;
     let gap = 0;
-    const { lanes: drawn, group } = parts[index];
     const thin = group?.thin ? THIN[Math.max(...drawn.map(({ rows }) => rows.length))] : 0;
     const lanes = (collapsed.has(index) ? [] : drawn).map((lane, place, all) => {
       const box = thin ? placeThin(lane, y, thin) : placeLane(lane, y);
@@ -52,7 +56,7 @@ export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed
     });
     const atOnce = lanes.length && atOnceOf(index) ? { y: y - gap + AT_ONCE_GAP, height: AT_ONCE } : null;
     if (atOnce) y = atOnce.y + AT_ONCE + gap;
-    return { index, top, body, axis, bottom: y - gap, lanes, atOnce, boxOfLane: new Map(lanes.map((box) => [box.lane.index, box])) };
+    return { index, top, remarks, body, axis, bottom: y - gap, lanes, atOnce, boxOfLane: new Map(lanes.map((box) => [box.lane.index, box])) };
   });
   const boxes = [];
   for (const box of groups) boxes[box.index] = box;

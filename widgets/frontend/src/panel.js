@@ -171,7 +171,7 @@ export class Panel {
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
       shown.length ? table([whose(model), ...MEASURE_HEAD], measureRows(model, shown, from, to, viewer.alignments, known)) : make("div", "ss-more", "No lane lies in this area."),
-      totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
+      totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more`) : null,
     );
   }
 
