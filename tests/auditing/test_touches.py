@@ -138,7 +138,7 @@ def test_to_write_in_place_to_what_is_declared_as_written_is_fine():
     [
         (lambda x: x[0], r"returned float32[3] for a variable that is float32[2, 3]"),
         (lambda x: x.astype(np.complex64), "returned complex64[2, 3]"),
-        (lambda x: (x, x), "returned 2 arrays for 1 variables"),
+        (lambda x: (x, x), "returned 2 arrays for 1 variable"),
         (lambda x: x @ x, "raised ValueError: matmul"),
     ],
 )

@@ -85,7 +85,7 @@ def test_what_shapes_says_is_no_shape_and_dtype(declared):
     [
         (lambda x: x[:1], r"float32\[1, 3\]"),
         (lambda x: x + 1j, r"complex64\[2, 3\]"),
-        (lambda x: (x, x), "2 arrays for 1 variables"),
+        (lambda x: (x, x), "2 arrays for 1 variable"),
     ],
 )
 def test_a_reference_that_does_not_fit_is_told_of_shapes(reference, said):

@@ -234,7 +234,7 @@ def test_gradients_may_go_to_operands(evaluate, out, expected):
         (lambda d, x, y: {"out": (x, y)}, "out= names operands that other gradients read"),
         (lambda d, x, y: {"out": d}, "out= names 1 variable for 2 gradients"),
         (lambda d, x, y: {"out": (d, d)}, "out= names one variable for two gradients"),
-        (lambda d, x, y: {"out": (d,)}, "out= names 1 variables for 2 gradients"),
+        (lambda d, x, y: {"out": (d,)}, "out= names 1 variable for 2 gradients"),
         (lambda d, x, y: {"request": "take"}, "request='take' is unknown"),
         (lambda d, x, y: {"request": "null"}, "request='null' needs a variable"),
     ],

@@ -122,7 +122,7 @@ def test_overflow_is_silent_as_on_a_gpu():
     ("returned", "said"),
     [
         (lambda x: x[:2], r"returned float32\[2\] for a variable that is float32\[4\]"),
-        (lambda x: (x, x), "returned 2 arrays for 1 variables"),
+        (lambda x: (x, x), "returned 2 arrays for 1 variable"),
         (lambda x: x.astype(complex), "returned complex128"),
         (lambda x: None, "returned object"),
     ],

@@ -300,8 +300,8 @@ class TestMisuse:
             (lambda x, y: ss.empty((3, 3)), r"out= of relu at .* is float32\[3, 3\], but the result is float32\[2, 4\]"),
             (lambda x, y: ss.empty((2, 4), "float64"), "is float64"),
             (lambda x, y: X, "out= of relu at .* is not a variable of this program"),
-            (lambda x, y: (x, y), "writes 1 variables, but out= names 2"),
-            (lambda x, y: (), "writes 1 variables, but out= names 0"),
+            (lambda x, y: (x, y), "writes 1 variable, but out= names 2"),
+            (lambda x, y: (), "writes 1 variable, but out= names 0"),
         ],
     )
     def test_out_that_does_not_fit(self, out, said):

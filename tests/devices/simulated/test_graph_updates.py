@@ -62,7 +62,7 @@ def test_refusals(bench):
     copy, aside = bench.copy(main, LaunchKind.COPY_IN, 8), bench.kernel(side, 100)
     graph = capture(device, main, *kernels)
     refusals = {
-        "topology changed: 1 nodes instead of 2": [kernels[0]],
+        "topology changed: 1 node instead of 2": [kernels[0]],
         "node type changed: node 1 is a copy, was a kernel": [kernels[0], copy],
         "topology changed: node 1 comes after [], came after [0]": [fork, kernels[0], aside, joined],
     }

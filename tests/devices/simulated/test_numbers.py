@@ -190,7 +190,7 @@ def test_of_two_failed_launches_the_first_is_raised(bench):
 def test_a_reference_with_too_many_results_is_a_failed_launch(bench):
     main = bench.device.stream("main")
     bench.compute(main, None, [], [bench.buffer()], reference=lambda _: [np.zeros(()), np.zeros(())])()
-    with pytest.raises(DeviceError, match="2 arrays for 1 variables"):
+    with pytest.raises(DeviceError, match="2 arrays for 1 variable"):
         main.synchronize()
 
 

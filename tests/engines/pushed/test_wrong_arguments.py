@@ -56,7 +56,7 @@ def test_a_variable_that_is_written_twice_counts_once(engine, place):
     np.testing.assert_array_equal(engine.read(y), -np.ones(4))
     assert y.version == 2
     if place == "device":
-        with pytest.raises(ProgramError, match=r"2 results, and writes= names 1 variables .each counts once"):
+        with pytest.raises(ProgramError, match=r"2 results, and writes= names 1 variable .each counts once"):
             engine.push(lambda a: (ss.ops.add(a, a), ss.ops.negative(a)), reads=(x,), writes=(y, y))
     else:
         engine.push(lambda a: (a, a), reads=(x,), writes=(y, y))

@@ -17,6 +17,7 @@ from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 from streamscope.order.graph import without_implied
 from streamscope.program.launch import LaunchKind
+from streamscope.words import counted
 
 UPDATE_SHARE = 1 / 3
 """What updating a graph costs the host, as a share of instantiating it: assumed, not measured."""
@@ -311,7 +312,7 @@ class GraphRun:
 def _difference(nodes: Sequence[GraphNode], before: Sequence[GraphNode]) -> str:
     """Say in which way nodes are no longer those of a graph, but for their parameters; nothing if they are."""
     if len(nodes) != len(before):
-        return f"topology changed: {len(nodes)} nodes instead of {len(before)}"
+        return f"topology changed: {counted(len(nodes), 'node')} instead of {len(before)}"
     for index, (new, old) in enumerate(zip(nodes, before, strict=True)):
         if new.kind is not old.kind:
             return f"node type changed: node {index} is a {new.kind.value}, was a {old.kind.value}"
