@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["TEMPLATE", "launch_overhead_chart", "makespan_chart", "overlap_chart", "speedup_chart"]
 
 LABEL_FROM = 0.045
-"""A stretch of a bar narrower than this share of the axis carries no label."""
+"""A stretch of a bar narrower than this share of the longest carries no label."""
+LETTER = 0.0112
+"""Share of the longest bar that a letter of a label takes."""
 
 
 def _host_functions_us(m: EngineMetrics) -> float:
@@ -106,7 +108,8 @@ def makespans(metrics: Mapping[str, EngineMetrics]) -> RowChart:
     for name, colour, ink, length_us in STRETCHES:
         lengths = [length_us(m) * scale for m in metrics.values()]
         if any(lengths):
-            labels = [format_us(length) if length >= LABEL_FROM * longest else "" for length in lengths]
+            told = [(length, format_us(length)) for length in lengths]
+            labels = [text if length >= max(LABEL_FROM, LETTER * len(text)) * longest else "" for length, text in told]
             series.append(Bars(name, colour, ink, lengths, labels, f"{unit} {name}"))
     notes = [Note(max(m.makespan_us, m.gpu_busy_us) * scale, engine, time_text(m.makespan_us * 1e3), 4) for engine, m in metrics.items()]
     axis = Axis(_titled(f"time, {unit}", metrics), 0, longest * 1.16)
