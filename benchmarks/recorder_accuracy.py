@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -31,17 +33,19 @@ from further_programs import FURTHER_PROGRAMS
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.analysis import gpu_busy_ns, overlap_fraction
+from streamscope.analysis import busy_error_ns, gpu_busy_ns, overlap_error, overlap_fraction
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.engines import PLANNERS
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.errors import StreamscopeError
+from streamscope.errors import RecordingError, StreamscopeError
 from streamscope.files import written_whole
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.stamped import stamped
 from streamscope.program.operation import Program
+from streamscope.recording import cupti, left_out
+from streamscope.recording.events import has_branches
 from streamscope.recording.recorders import recorder_of
 from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
 from streamscope.recording.subscription import WORK, subscription
@@ -54,7 +58,8 @@ SESSIONS, RUNS = 3, 3
 """How often PyTorch's profiler begins, and how many runs count of each session."""
 SAME_RUN_PASSES = 3
 STAMPED = "_stamped"
-RECORDERS = ("events", "stamps", "cupti")
+RECORDERS = ("auto", "unchecked", "events", "stamps", "cupti")
+"""*unchecked*: the default recorder where CUPTI cannot be had."""
 ALLOWED = {"duration_us": 0.3, "duration_share": 0.05, "start_us": 1.0, "overlap": 0.02, "busy_share": 0.03}
 STRETCHED = 1.1
 """How much longer the kernels of a profiled graph may take, from the first start to the last end, than a run that nobody records."""
@@ -192,6 +197,23 @@ class Watched(Recording):
         return found
 
 
+class Unchecked:
+    """The default recorder on a machine where CUPTI cannot be had."""
+
+    def __init__(self, device: Any) -> None:
+        self.recorder = recorder_of(device, "auto")
+
+    def record(self, prepared: Prepared, reload: Any) -> Trace:
+        """Record without CUPTI, and without what it has told before in this process."""
+        refused = RecordingError("CUPTI is not permitted here")
+        with (
+            patch.object(cupti, "subscription", side_effect=refused),
+            patch.object(left_out, "subscription", side_effect=refused),
+            patch.object(left_out, "_KNOWN", WeakKeyDictionary()),
+        ):
+            return self.recorder.record(prepared, reload)
+
+
 def on_the_same_run(device: Any, prepared: Prepared, reload: Any) -> tuple[Trace, Kernels]:
     """Record a run by stamps and by CUPTI at the same time, and return the kernels that both saw in it."""
     with prepared.lock, settled(prepared.streams.values()), subscription().recording(WORK) as found:
@@ -231,6 +253,10 @@ def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict
         "profiler_overlap": [one.overlap for one in reference],
         "stretched": float(np.median([one.extent_ns for one in reference])) / trace.info.ledger["unrecorded_ns"],
         "notes": list(trace.info.notes),
+        "recorder": trace.info.recorder,
+        "by_cupti": trace.info.calibration.get("by_cupti", trace.info.calibration.get("stamp_by_cupti")),
+        "busy_error_us": busy_error / 1e3 if (busy_error := busy_error_ns(trace)) is not None else None,
+        "overlap_may_be_off": overlap_error(trace),
     }
     if {kernels for kernels, _ in counts} != {len(found.names)}:
         return result
@@ -264,10 +290,10 @@ def main() -> None:
     device: Any = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "recorder_accuracy.json")
     deadline = time.monotonic() + float(sys.argv[2] if len(sys.argv) > 2 else 3600)
-    recorders = {}
+    recorders: dict[str, Any] = {}
     for name in RECORDERS:
         try:
-            recorders[name] = recorder_of(device, name)
+            recorders[name] = Unchecked(device) if name == "unchecked" else recorder_of(device, name)
         except StreamscopeError as error:
             print("without", name, error, flush=True)
     made: list[tuple[str, str, Prepared, Sequence[Any], dict[str, Trace]]] = []
@@ -308,6 +334,12 @@ def main() -> None:
         results.setdefault(name, {})[engine] = {
             recorder: compared(kernels_of(trace), trace, reference) for recorder, trace in traces.items()
         }
+        stretched = any(one["stretched"] > STRETCHED for one in results[name][engine].values())
+        if stretched and has_branches(prepared) and "stamps" in traces:
+            for recorder, trace in traces.items():
+                against = compared(kernels_of(trace), trace, [kernels_of(traces["stamps"])])
+                kept = ("busy_error_share", "overlap_error", "duration_error_us")
+                results[name][engine][recorder]["against_stamps"] = {key: against.get(key) for key in kept}
         if (name, engine) in both:
             trace, by_cupti = both[name, engine]
             results[name][engine]["same_run"] = compared(kernels_of(trace), trace, [by_cupti])

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from streamscope.devices.gates import SHIELD_NS
+from streamscope.devices.reference import Reference
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
-from streamscope.recording import passes
-from streamscope.recording.calibration import IN_GRAPH_NS, align_clock, calibrate
+from streamscope.recording import events, passes
+from streamscope.recording.calibration import align_clock, calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
@@ -98,12 +99,13 @@ def test_generated_kernels_take_longer_in_graphs_of_a_gpu(workload, monkeypatch)
     alone = device_spans(recorder.record(prepared))
     gpu = replace(prepared.device.info, kind="cuda")
     monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    monkeypatch.setattr(events, "reference_kernel", lambda device: Reference(device.working_kernel_ns, device.working_kernel_ns + 125))
     assert not prepared.device.info.exact
     found = device_spans(recorder.record(prepared))
     launches = {(launch.operation, launch.part): launch for launch in prepared.program.launches()}
     for key, (start, end) in found.items():
         generated = launches[key].kind is LaunchKind.KERNEL and not launches[key].library
-        assert end - start == pytest.approx(alone[key][1] - alone[key][0] + IN_GRAPH_NS * generated, abs=3)
+        assert end - start == pytest.approx(alone[key][1] - alone[key][0] + 125 * generated, abs=3)
 
 
 def test_the_delay_of_earlier_events_in_a_shared_variant_is_taken_off(monkeypatch):

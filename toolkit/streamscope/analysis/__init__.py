@@ -40,6 +40,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
 from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
+from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
 from streamscope.analysis.work import Work, WorkSplit, work_of, work_split
 
@@ -72,6 +73,7 @@ __all__ = [
     "api_time_ns",
     "assess",
     "average_concurrency",
+    "busy_error_ns",
     "call_times_ns",
     "concurrency",
     "copy_busy_ns",
@@ -99,6 +101,7 @@ __all__ = [
     "missing_records",
     "neighbours",
     "operation_table",
+    "overlap_error",
     "overlap_fraction",
     "overlap_ns",
     "queue_full_ns",

@@ -17,6 +17,7 @@ from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.gates import held, reference_call
 from streamscope.devices.graph_node import NodeKind
 from streamscope.devices.protocol import Call, Device
+from streamscope.devices.reference import reference_kernel
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 
@@ -68,7 +69,7 @@ def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Call
     finally:
         with deferred():
             timer.stream.synchronize()
-    excess_ns = np.where(kernels, one_ns, two_ns) - device.working_kernel_ns
+    excess_ns = np.where(kernels, one_ns, two_ns) - reference_kernel(device).queued_ns
     found: list[float] = np.maximum(np.median(passes, axis=0) - excess_ns, LEAST_NS).tolist()
     return found
 

@@ -40,7 +40,12 @@ class Recorded:
 
     def runs(self, device: Device) -> int:
         """Return how often each engine is recorded."""
-        return len(LEDGER) if self.ledger and device.log is None else 1
+        return len(self.recorders) if self.ledger and device.log is None else 1
+
+    @property
+    def recorders(self) -> tuple[str, ...]:
+        """All that record where the ledger is wanted: the one whose trace is shown, too."""
+        return LEDGER if self.recorder in LEDGER else (self.recorder, *LEDGER)
 
 
 def recorded_traces(
@@ -57,10 +62,10 @@ def recorded_traces(
             begin(engine)
             yield engine, _record(recorder, case, each)
         return
-    chosen = "events" if asked.recorder == "auto" else asked.recorder
+    chosen = asked.recorder
     traces: dict[str, dict[str, Trace]] = {engine: {} for engine in prepared}
     reasons: list[str] = []
-    for name in LEDGER:
+    for name in asked.recorders:
         try:
             recorder = recorder_of(device, name)
             for engine, each in prepared.items():
@@ -71,7 +76,7 @@ def recorded_traces(
                 raise
             reasons.append(f"what {name} would cost is not known: {error.message}")
     for engine, found in traces.items():
-        costs = {f"{name}_ns": trace.info.ledger["recorded_ns"] for name, trace in found.items()}
+        costs = {f"{name}_ns": found[name].info.ledger["recorded_ns"] for name in LEDGER if name in found}
         trace = found[chosen]
         info = replace(trace.info, ledger={**trace.info.ledger, **costs})
         yield engine, _noted(replace(trace, info=info), reasons)

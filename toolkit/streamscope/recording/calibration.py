@@ -9,13 +9,11 @@ import numpy as np
 
 from streamscope.devices.gates import held, reference_call
 from streamscope.devices.protocol import Device, Event, Stream
+from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import capturing, settled
 
 PAIRS = 100
 CLOCK_SAMPLES = 20
-IN_GRAPH_NS = 125.0
-"""How much longer a generated kernel takes in a graph, by CUPTI, than one by one: 0.08 to 0.16 µs on an H200, where its blocks take no
-longer (benchmarks/results/stamp_accuracy.json)."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,8 @@ class Calibration:
     """What to take off the readings of events, found in this process on this device.
 
     A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
-    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once: of a pair on a
-    stream, gated, and of event-record nodes in a graph. Durations rest on readings of the reference kernel in the same pass
+    So the excess is the reading around the reference kernel less that kernel's own duration (`reference_kernel`): of a pair on a stream,
+    gated, and of event-record nodes in a graph. Durations rest on readings of the reference kernel in the same pass
     (`passes.alone_ns`), since the excess moves by 0.2 µs from one minute to the next.
 
     ``end_latency_ns``, from the end of a kernel to the time of the event behind it, is taken as half the queued excess, since events alone
@@ -35,6 +33,7 @@ class Calibration:
     graph_excess_ns: float
     empty_pair_ns: float
     reference_kernel_ns: float
+    reference_in_graph_ns: float
     end_latency_ns: float
 
     def to_dict(self) -> dict[str, float]:
@@ -61,8 +60,10 @@ def calibrate(device: Device) -> Calibration:
         stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
         gated(call)  # Clocks go up.
         queued, empty = gated(call), gated(lambda: None)
-        known, in_graph = device.working_kernel_ns, _graph_reading(device, stream, call, pairs)
-    return Calibration(queued - known, in_graph - known, empty, known, (queued - known) / 2)
+        in_graph = _graph_reading(device, stream, call, pairs)
+    known = reference_kernel(device)
+    excess = queued - known.queued_ns
+    return Calibration(excess, in_graph - known.in_graph_ns, empty, known.queued_ns, known.in_graph_ns, excess / 2)
 
 
 def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
 from streamscope.trace.joins import looked_up
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
@@ -67,19 +67,26 @@ class CuptiRecorder:
         Each kernel, copy and set becomes a span. What is outside of graphs is joined with its launch by the call that put it on the device,
         what is inside by the node. What was launched and has no record is told in a note. ``reload`` fills the inputs before each run.
         """
+        unrecorded_ns, runs = self.runs(prepared, reload)
+        makespans = [makespan_ns(run.host) for run in runs]
+        shown = runs[makespans.index(median_low(makespans))]
+        ledger = {"recorded_ns": float(makespan_ns(shown.host)), "unrecorded_ns": unrecorded_ns}
+        return shown.trace(ledger, {"passes": self.passes})
+
+    def runs(
+        self, prepared: Prepared, reload: Callable[[], None] = lambda: None, *, beside_others: bool = True
+    ) -> tuple[float, list[RecordedRun]]:
+        """Return the median makespan of runs without CUPTI, in ns, and then as many runs that it recorded."""
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):
             unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
-            with cupti.recording((*WORK, *CALLS)) as found:
+            with cupti.recording((*WORK, *CALLS), beside_others=beside_others) as found:
                 clock = self._clock(cupti)
                 _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
-                runs = [_run(prepared, reload) for _ in range(self.passes)]
+                hosts = [_run(prepared, reload) for _ in range(self.passes)]
         (records,) = found
-        makespans = [makespan_ns(host) for host in runs]
-        host = runs[makespans.index(median_low(makespans))]
-        ledger = {"recorded_ns": float(makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
-        run = RecordedRun(prepared, host, records, clock, cupti.call_name, threading.get_native_id())
-        return run.trace(ledger, {"passes": self.passes})
+        thread = threading.get_native_id()
+        return float(median_low(unrecorded)), [RecordedRun(prepared, host, records, clock, cupti.call_name, thread) for host in hosts]
 
     def _clock(self, cupti: Subscription) -> TimerClock:
         """Compare CUPTI's clock and the host's, by the tightest of some samples."""
@@ -145,8 +152,8 @@ class RecordedRun:
         self.replays_ns = 0
         self._ended: dict[str, float] = {}
 
-    def trace(self, ledger: Mapping[str, float], found: Mapping[str, float]) -> Trace:
-        """Return the trace of the run."""
+    def spans(self) -> SpanTable:
+        """Return the spans of the run, and note on the way what has no record."""
         prepared = self.prepared
         builder = SpanBuilder(["host", *device_lanes(prepared)])
         for index, interval in enumerate(self.host):
@@ -160,7 +167,16 @@ class RecordedRun:
                 self._add(builder, bound.step, index, [self._piece(row) for row in rows])
                 if not len(rows) and index in self.launching:
                     self.missing.append(bound.step.launch.name)
-        lost = self.dropped + len(self.missing)
+        return builder.build()
+
+    @property
+    def lost(self) -> int:
+        """How many records are missing, as far as is known once the spans were made."""
+        return self.dropped + len(self.missing)
+
+    def trace(self, ledger: Mapping[str, float], found: Mapping[str, float]) -> Trace:
+        """Return the trace of the run."""
+        prepared, spans, lost = self.prepared, self.spans(), self.lost
         info = info_of(
             prepared,
             "cupti",
@@ -168,7 +184,7 @@ class RecordedRun:
             (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
         )
-        return Trace(builder.build(), info, origins_of(prepared.plan, prepared.device.estimate_ns))
+        return Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns))
 
     def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Rows) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""

@@ -9,44 +9,55 @@ from types import MappingProxyType
 import numpy as np
 
 from streamscope.devices.protocol import Call, Device
+from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import IN_GRAPH_NS, Calibration, calibrate
+from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.kernel_times import KernelTimes, key_of
 from streamscope.recording.origins import info_of, origins_of
-from streamscope.recording.passes import HostInterval, NaturalPass, alone_ns, gated_pass, graph_ends_pass, natural_pass, steps_of
+from streamscope.recording.passes import (
+    HostInterval,
+    NaturalPass,
+    alone_ns,
+    gated_pass,
+    graph_ends_pass,
+    natural_pass,
+    run_ungated,
+    steps_of,
+)
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
 from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
-from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
-from streamscope.words import time_text
 
 HOST_LANE = "host"
 
-DURATION_ERROR_NS = 300.0
-"""How far a kernel's duration may be off: the largest median difference from CUPTI over programs and engines, launches beside others apart
-(benchmarks/results/recorder_accuracy.json)."""
-SHORT_KERNEL_NS = 3_000.0
-"""Traces of kernels shorter than this, in the median, get a note on what that error means for them."""
+ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
+"""Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
+caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
+OVERLAP_ERROR = 0.1
+"""How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
 
 
 @dataclass(frozen=True)
 class EventRecorder:
     """Records runs of prepared programs by CUDA events.
 
-    How long a launch takes is measured alone, behind a gate; when it ended is measured in the run, or in replays of its graph. So a span
-    ends when its launch ended and is as long as the launch takes alone. Where launches run beside each other, they may take longer, but
-    events cannot tell running from waiting for room on the multiprocessors. Each duration is uncertain by `DURATION_ERROR_NS`, the same way
-    for all launches of a trace, so for kernels of a microsecond GPU busy and overlap are estimates; a note in the trace says how rough.
-    (Pairs of event-record nodes in graphs were tried for durations: they agreed less well with CUPTI, and on parallel branches hold each
-    other up.) Of each sort of pass, there are so many ``passes``, and the median counts; a device with exact times needs one.
+    When a launch ended is measured in the run, or in replays of its graph. How long it takes is ``seen`` in runs of the program (see
+    `CheckedRecorder`), else it is measured alone, behind a gate. Beside others it may then take longer: events cannot tell running from
+    waiting for room on the multiprocessors. Each such duration is uncertain by what the reference kernel is, the same way for all launches
+    of a trace, and by some per cent; the trace says by how much. (Pairs of event-record nodes in graphs were tried for durations: they
+    agreed less well with CUPTI, and on parallel branches hold each other up.) Of each sort of pass, there are so many ``passes``, and the
+    median counts; a device with exact times needs one.
     """
 
     device: Device
     passes: int
+    seen: KernelTimes | None = None
 
     @classmethod
     def on(cls, device: Device) -> EventRecorder:
@@ -71,14 +82,13 @@ class EventRecorder:
         placed = self._placed(prepared, natural, calibration)
         late = shift_ns(placed, natural, natural.clock.uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
-        info = self._info(prepared, natural, calibration, passes, placed)
+        info = self._info(prepared, natural, calibration, passes)
         return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
         steps = steps_of(prepared)
-        durations = self.durations_ns(prepared, steps)
-        pieces = self.pieces(prepared, steps, durations)
+        durations, pieces = self._launches(prepared, steps)
         placed: list[Placed] = []
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
@@ -92,8 +102,13 @@ class EventRecorder:
     def placed_in_graph(self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float) -> list[Placed]:
         """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``."""
         inner = [bound.step for bound in replay.inner]
-        alone = self.durations_ns(prepared, replay.inner)
-        pieces = in_graph(self.pieces(prepared, replay.inner, alone), replay.owners, correlation)
+        alone, pieces = self._launches(prepared, replay.inner, correlation)
+        pieces = in_graph(pieces, replay.owners, correlation)
+        launches = [(index, step) for index, step in enumerate(inner) if isinstance(step, Issue)]
+        if self.seen is not None and len({step.lane for _, step in launches}) > 1:
+            seen_ns = {index: self.seen.in_replay_ns.get(key_of(replay.inner[index], correlation), (0.0, 0.0)) for index, _ in launches}
+            times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
+            return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
@@ -102,19 +117,31 @@ class EventRecorder:
         ends = {index: end_ns - before for index, before in before_end.items()}
         durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
         starts = place_in_graph(inner, durations, ends)
-        launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
     def _longer_in_graph_ns(self, step: Step) -> float:
-        """Return how much longer than alone a launch takes in a graph: a generated kernel `IN_GRAPH_NS`, a library's next to nothing."""
+        """Return how much longer than alone a launch takes in a graph: a generated kernel as the reference, a library's as long."""
         generated = isinstance(step, Issue) and step.launch.kind is LaunchKind.KERNEL and not step.launch.library
-        return IN_GRAPH_NS if generated and not self.device.info.exact else 0.0
+        if not generated or self.seen is not None:
+            return 0.0
+        known = reference_kernel(self.device)
+        return known.in_graph_ns - known.queued_ns
+
+    def _launches(
+        self, prepared: Prepared, steps: Sequence[Bound], replay: int | None = None
+    ) -> tuple[dict[int, float], dict[int, tuple[Piece, ...]]]:
+        """Return duration and pieces of each launch among steps: as seen in runs, else as events say of each alone."""
+        if self.seen is not None:
+            return self.seen.of(steps, replay)
+        durations = self.durations_ns(prepared, steps)
+        return durations, self.pieces(prepared, steps, durations)
 
     def durations_ns(
         self, prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})
     ) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
-        return alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], self.device.working_kernel_ns)
+        run_ungated(prepared, steps, before)
+        return alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], reference_kernel(self.device).queued_ns)
 
     def pieces(self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float]) -> dict[int, tuple[Piece, ...]]:
         """Return the kernels of each launch among steps (see `pieces_of`)."""
@@ -126,14 +153,15 @@ class EventRecorder:
         natural: NaturalPass,
         calibration: Calibration,
         passes: Sequence[NaturalPass],
-        placed: Sequence[Placed],
     ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
         found["clock_uncertainty_ns"] = round(natural.clock.uncertainty_ns, 1)
+        if self.seen is None and not self.device.info.exact:
+            found |= unchecked(self.device, BESIDE_ERROR if has_branches(prepared) else ALONE_ERROR)
+        found["by_cupti"] = float(self.seen is not None)
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
-        precision = _precision_notes(self.device.info, placed, natural, calibration)
-        return info_of(prepared, "events", ledger, (*prepared.notes, *reference_notes(self.device.info), *precision), found)
+        return info_of(prepared, "events", ledger, prepared.notes, found)
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
@@ -160,24 +188,18 @@ def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], p
     return run(prepared)
 
 
-def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: NaturalPass, calibration: Calibration) -> list[str]:
-    """Say how rough busy time, overlap and latency are where kernels are short; exact times have no error."""
-    kernels = [one.end_ns - one.start_ns for one in placed if one.step.launch.kind is LaunchKind.KERNEL]
-    typical = float(np.median(kernels)) if kernels else 0.0
-    if device.exact or not 0 < typical < SHORT_KERNEL_NS:
-        return []
-    share = 100 * DURATION_ERROR_NS / typical
-    clock_ns = natural.clock.uncertainty_ns + calibration.end_latency_ns
-    precision = f"kernels of {time_text(typical, 2)} are known to {time_text(DURATION_ERROR_NS, 1)}"
-    return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {time_text(clock_ns, 1)}"]
+def unchecked(device: Device, share: float) -> dict[str, float]:
+    """Return what a trace says of its errors where CUPTI checked nothing; ``share`` is how far a duration may be off."""
+    return {"kernel_error_ns": reference_kernel(device).error_ns, "kernel_error_share": share, "overlap_error": OVERLAP_ERROR}
 
 
-def reference_notes(device: DeviceInfo) -> list[str]:
-    """Say where the reference kernel was measured, if that was another device."""
-    origin = device.details.get("cost_model_of", device.name)
-    if origin == device.name:
-        return []
-    return [f"durations rest on a reference kernel measured on {origin}; run streamscope calibrate for {device.name}"]
+def has_branches(prepared: Prepared) -> bool:
+    """Tell whether a graph of the program has launches that may run side by side."""
+    return any(
+        len({inner.step.lane for inner in bound.inner if isinstance(inner.step, Issue)}) > 1
+        for bound in prepared.bound
+        if isinstance(bound.step, Replay) and bound.graph is not None
+    )
 
 
 def shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:

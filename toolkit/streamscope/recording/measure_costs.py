@@ -90,7 +90,7 @@ def _streams(device: CudaDevice, probes: Probes) -> Readings:
         "empty_pair": calibration.empty_pair_ns,
         # The readings themselves: what to take off is known only at the end.
         "queued_pair": calibration.queued_excess_ns + calibration.reference_kernel_ns,
-        "graph_pair": calibration.graph_excess_ns + calibration.reference_kernel_ns,
+        "graph_pair": calibration.graph_excess_ns + calibration.reference_in_graph_ns,
     }
 
 

@@ -151,6 +151,20 @@ class Readings:
     reference_ns: list[float]
 
 
+def run_ungated(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> None:
+    """Carry out steps once without a gate, ahead of `gated_pass`: nothing may be loaded behind one, since that waits for the device.
+
+    Where CUPTI came and left since its last call, cuBLAS loads something anew.
+    """
+    if prepared.device.info.exact:
+        return  # It loads nothing.
+    for index, bound in enumerate(steps):
+        if index in before:
+            before[index]()
+        bound.call()
+    prepared.device.synchronize()
+
+
 def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> list[Readings]:
     """Carry out steps, each launch alone behind a gate, and time it by a pair of events: kernels with a shield ahead, copies without.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from streamscope import options
 from streamscope.arguments import shown
@@ -15,6 +15,7 @@ from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 
 if TYPE_CHECKING:
+    from streamscope.devices.cuda.device import CudaDevice
     from streamscope.engines.prepared import Prepared
     from streamscope.trace.trace import Trace
 
@@ -49,14 +50,18 @@ def cupti_stayed() -> bool:
 def recorder_of(device: Device, name: str = "auto") -> Recorder:
     """Return a recorder for a device; a device that keeps a log of its own is recorded by that, whatever the name.
 
-    ``"auto"`` is CUDA events, which disturb nothing and need no permission.
+    ``"auto"`` is CUDA events, checked by what else the machine has; ``"events"`` is CUDA events alone, which need no permission.
     """
     log = device.log
     if log is not None:
         return DeviceLogRecorder(device, log, name)
-    if name in ("auto", "events"):
+    if name == "events" or (name == "auto" and device.info.kind != "cuda"):
         return EventRecorder.on(device)
-    # They load what a comparison by events does without.
+    # They load what a comparison by events alone does without.
+    if name == "auto":
+        from streamscope.recording.checked import CheckedRecorder
+
+        return CheckedRecorder(cast("CudaDevice", device))
     if name == "stamps":
         from streamscope.recording.stamps import StampRecorder
 

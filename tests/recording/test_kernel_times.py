@@ -1,0 +1,113 @@
+"""Times of kernels in a program's own runs, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.recording.test_events import of_launches, prepared_workload
+
+from streamscope.analysis import busy_error_ns, gpu_busy_ns, overlap_error, overlap_fraction
+from streamscope.devices.reference import Reference
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.plan import Replay
+from streamscope.recording import events
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.events import EventRecorder
+from streamscope.recording.kernel_times import kernel_times
+from streamscope.recording.passes import steps_of
+from streamscope.trace.spans import DEVICE_KINDS, SpanBuilder, SpanKind
+
+
+def run(*kernels):
+    """Return one run: launch (step, operation), start, end, symbol and node of each kernel."""
+    builder = SpanBuilder(["main", "aux"])
+    for (step, operation), start, end, symbol, node in kernels:
+        builder.add(
+            SpanKind.KERNEL,
+            "work",
+            "aux" if symbol == "b" else "main",
+            start,
+            end,
+            operation=operation,
+            correlation=step,
+            symbol=symbol,
+            graph_node=node,
+        )
+    return builder.build()
+
+
+def test_durations_are_the_medians_of_the_runs():
+    runs = [
+        run(
+            ((3, 0), begin, begin + 10, "a", -1),
+            ((3, 0), begin + 12, begin + 12 + length, "b", -1),
+            ((4, 1), begin + 90, begin + 95, "c", -1),
+        )
+        for begin, length in ((0, 20), (1_000, 50), (7, 30))
+    ]
+    found = kernel_times(runs)
+    assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[3, 0, 0]] == [("a", 0, 10), ("b", 12, 42)]
+    assert [(piece.symbol, piece.start_ns, piece.end_ns) for piece in found.pieces[4, 1, 0]] == [("c", 0, 5)]
+    assert found.in_replay_ns == {}
+    assert found.replays_ns == 0
+
+
+def test_launches_of_a_replay_stand_where_they_stood_before_its_end():
+    runs = [
+        run(((5, 0), 0, 10, "a", 0), ((5, 1), 5, 30, "b", 1), ((5, 2), late, late + 20, "c", 2), ((6, 3), 500, 510, "d", 0))
+        for late in (20, 40, 60)
+    ]
+    found = kernel_times(runs)
+    assert found.in_replay_ns == {(5, 0, 0): (-60, -50), (5, 1, 0): (-55, -30), (5, 2, 0): (-20, 0), (6, 3, 0): (-10, 0)}
+    assert found.replays_ns == 60 + 10
+
+
+def test_runs_with_different_kernels_tell_nothing():
+    assert kernel_times([run(((3, 0), 0, 10, "a", -1)), run(((3, 0), 0, 10, "b", -1))]) is None
+    assert kernel_times([run(((3, 0), 0, 10, "a", -1)), run()]) is None
+
+
+def seen_in_the_log(prepared):
+    """Return what the device's own log knows of a run, as if CUPTI had recorded it."""
+    log = SimulatedDevice.log.fget(prepared.device)
+    spans = DeviceLogRecorder(prepared.device, log).record(prepared).spans
+    replays = [index for index, bound in enumerate(steps_of(prepared)) if isinstance(bound.step, Replay)]
+    inside = np.isin(spans.correlation, replays) & spans.is_kind(DEVICE_KINDS)
+    return spans, kernel_times([replace(spans, graph_node=np.where(inside, np.arange(len(spans)), -1))] * 3)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("workload", ["branches", "conv-backward", "pipeline"])
+def test_the_event_recorder_shows_launches_as_they_were_seen_beside_neighbours(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    spans, seen = seen_in_the_log(prepared)
+    trace = EventRecorder(prepared.device, 1, seen).record(prepared)
+    expected, found = (times_of(one) for one in (spans, trace.spans))
+    assert found.keys() == expected.keys()
+    for key, (start, end) in expected.items():
+        assert found[key][1] - found[key][0] == pytest.approx(end - start, abs=2)
+    assert trace.info.calibration["by_cupti"] == 1
+    assert busy_error_ns(trace) is overlap_error(trace) is None
+    if engine == "graph-dual":
+        assert overlap_fraction(trace.spans) == pytest.approx(overlap_fraction(spans), abs=0.01)
+
+
+def times_of(spans):
+    work = spans.of_kind(DEVICE_KINDS)
+    columns = (column.tolist() for column in (work.operation, work.part, work.start_ns, work.end_ns))
+    return of_launches(((operation, part), start, end) for operation, part, start, end in zip(*columns, strict=True))
+
+
+def test_without_cupti_a_trace_says_how_far_its_durations_may_be_off(monkeypatch):
+    prepared = prepared_workload("branches", "graph-dual")
+    gpu = replace(prepared.device.info, kind="cuda")
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    monkeypatch.setattr(events, "reference_kernel", lambda device: Reference(device.working_kernel_ns, device.working_kernel_ns, 60.0))
+    trace = EventRecorder(prepared.device, 1).record(prepared)
+    kernels = trace.spans.of_kind([SpanKind.KERNEL])
+    share = 60 / kernels.duration_ns.mean() + events.BESIDE_ERROR
+    assert busy_error_ns(trace) == pytest.approx(share * gpu_busy_ns(trace.spans))
+    assert overlap_error(trace) == 0.1

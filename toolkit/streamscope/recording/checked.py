@@ -1,0 +1,50 @@
+"""The default recorder of GPUs: CUDA events, checked by CUPTI where it can be had, and by stamps where CUPTI changes what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from streamscope.devices.cuda.device import CudaDevice
+from streamscope.devices.protocol import Device
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import RecordingError
+from streamscope.kernels.compile.program_kernels import program_kernels
+from streamscope.recording.cupti import STRETCHED, CuptiRecorder
+from streamscope.recording.events import EventRecorder, has_branches
+from streamscope.recording.kernel_times import KernelTimes, kernel_times
+from streamscope.recording.stamps import StampRecorder
+from streamscope.trace.trace import Trace
+
+
+class CheckedRecorder:
+    """Records runs of prepared programs by CUDA events, and lets CUPTI tell how long each kernel takes in the program's own order.
+
+    Events alone do not know that: a kernel that is timed by itself finds other caches, and no neighbours. CUPTI delays the branches of some
+    graphs, and then tells of another run. Their kernels are recorded by stamps, where they are generated. So is all of a program where
+    CUPTI cannot be had: its trace then says how far its durations may be off.
+
+    CUPTI records runs of its own, and leaves the process before any time is taken that is shown as the program's.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+
+    def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
+        """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
+        seen, fits = self._seen(prepared, reload)
+        told = seen is not None and (fits or not has_branches(prepared))
+        if not told and program_kernels(prepared.program, self.device.tuned):
+            return StampRecorder(self.device).record(prepared, reload)
+        return replace(EventRecorder.on(cast("Device", self.device)), seen=seen if told else None).record(prepared, reload)
+
+    def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> tuple[KernelTimes | None, bool]:
+        """Return what CUPTI sees, None where it cannot be had or loses records; and whether graphs take as long as when nobody records."""
+        try:
+            unrecorded_ns, runs = CuptiRecorder.on(self.device).runs(prepared, reload, beside_others=False)
+        except RecordingError:  # CUPTI is missing, not permitted, or held by another.
+            return None, False
+        tables = [run.spans() for run in runs]
+        seen = None if any(run.lost for run in runs) else kernel_times(tables)
+        return seen, seen is not None and seen.replays_ns <= (1 + STRETCHED) * unrecorded_ns

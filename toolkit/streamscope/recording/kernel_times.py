@@ -1,0 +1,94 @@
+"""Times of a program's kernels in its own runs, by launch: what the event recorder is checked by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamscope.engines.binding import Bound
+from streamscope.engines.plan import Issue
+from streamscope.recording.passes import launches_of
+from streamscope.recording.pieces import Piece
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+
+Key = tuple[int, int, int]
+"""A launch: the host's step that put it on the device, its operation, and its part of that."""
+Times = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """How long the launches of a program take in its own order, beside their neighbours and with its caches; times in ns."""
+
+    pieces: dict[Key, tuple[Piece, ...]]
+    """The kernels, copies and sets of each launch, since its start; medians of the runs."""
+    in_replay_ns: dict[Key, Times]
+    """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
+    replays_ns: float
+    """How long the replays of a run take together, from the first start to the last end of each; the median."""
+
+    def of(self, steps: Sequence[Bound], replay: int | None = None) -> tuple[dict[int, float], dict[int, tuple[Piece, ...]]]:
+        """Return duration and pieces of each launch among steps, by index; one that puts nothing on the device has none.
+
+        ``replay`` is the host's step that replays the graph which the steps make; None for steps of the host itself.
+        """
+        launches = launches_of(steps)
+        pieces = {index: self.pieces.get(key_of(steps[index], index if replay is None else replay), ()) for index in launches}
+        return {index: max((piece.end_ns for piece in own), default=0.0) for index, own in pieces.items()}, pieces
+
+
+def key_of(bound: Bound, step: int) -> Key:
+    """Return which launch a bound step is; ``step`` is the host's."""
+    assert isinstance(bound.step, Issue)
+    return step, bound.step.launch.operation, bound.step.launch.part
+
+
+def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
+    """Return the medians of some recorded runs of one program; None where they have different kernels."""
+    found = [_by_launch(spans) for spans in runs]
+    first, *others = ({key: [(one.kind, one.symbol, one.graph_node) for one in own] for key, own in run.items()} for run in found)
+    if any(other != first for other in others):
+        return None
+    inside = [key for key, own in found[0].items() if own[0].graph_node >= 0]
+    times = np.array([[(min(one.start_ns for one in run[key]), max(one.end_ns for one in run[key])) for key in inside] for run in found])
+    replay = np.array([key[0] for key in inside])
+    extent_ns = np.zeros(len(found))
+    for one in set(replay.tolist()):
+        own = times[:, replay == one]
+        end_ns = own[:, :, 1].max(axis=1)
+        extent_ns += end_ns - own[:, :, 0].min(axis=1)
+        times[:, replay == one] -= end_ns[:, None, None]
+    # Medians of times that are in order in each run are in order, too: what depends on another begins after it.
+    medians = np.median(times, axis=0).tolist() if inside else []
+    return KernelTimes(
+        {key: _medians([run[key] for run in found]) for key in first},
+        {key: (start, end) for key, (start, end) in zip(inside, medians, strict=True)},
+        float(np.median(extent_ns)),
+    )
+
+
+def _by_launch(spans: SpanTable) -> dict[Key, list[Piece]]:
+    """Return the kernels, copies and sets of each launch, those of a graph in the order of its nodes, others in that of their starts."""
+    work = spans.of_kind(DEVICE_KINDS)
+    order = np.lexsort((work.start_ns, work.graph_node))
+    columns = (work.correlation, work.operation, work.part, work.kind, work.start_ns, work.end_ns, work.symbol, work.blocks, work.threads)
+    found: dict[Key, list[Piece]] = {}
+    for *key, kind, start, end, symbol, blocks, threads, node in zip(
+        *(column[order].tolist() for column in (*columns, work.graph_node)), strict=True
+    ):
+        name = work.names[symbol] if symbol >= 0 else ""
+        found.setdefault((key[0], key[1], key[2]), []).append(Piece(SpanKind(kind), start, end, name, blocks, threads, node))
+    return found
+
+
+def _medians(runs: Sequence[Sequence[Piece]]) -> tuple[Piece, ...]:
+    """Return the pieces of one launch with the medians of their times, counted from its start."""
+    times = np.array([[(piece.start_ns, piece.end_ns) for piece in own] for own in runs])
+    starts = np.median(times[:, :, 0] - times[:, :, 0].min(axis=1, keepdims=True), axis=0)
+    lengths = np.median(times[:, :, 1] - times[:, :, 0], axis=0)
+    return tuple(
+        Piece(one.kind, float(start), float(start + length), one.symbol, one.blocks, one.threads, one.graph_node)
+        for one, start, length in zip(runs[0], starts, lengths, strict=True)
+    )
