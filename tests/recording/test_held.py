@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -55,6 +56,18 @@ def test_an_error_in_the_block_opens_it(error):
     with pytest.raises(error), held(gate, ["main"]):
         raise error
     assert gate.calls == ["main", "open"]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_it_is_closed(collects):
+    """A stream of a program that nobody holds any more may be among the garbage: to give it back waits for its end."""
+    (gc.enable if collects else gc.disable)()
+    try:
+        with held(Gate(), ["main"]):
+            assert not gc.isenabled()
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
 
 
 def test_ctrl_c_waits_until_it_is_open():

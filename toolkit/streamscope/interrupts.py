@@ -10,9 +10,10 @@ from __future__ import annotations
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
 import _signal  # type: ignore[import-not-found]
 import atexit
+import gc
 from _thread import interrupt_main
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from inspect import CO_GENERATOR
@@ -216,6 +217,21 @@ def _code_of(handler: object) -> CodeType | None:
     """Return the code of a function, a method, a `partial` or an object that is called; None of C's."""
     handler = getattr(handler, "func", handler)
     return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Keep Python's garbage collector away from a block.
+
+    CUDA's memory and streams may be among what it finds. Giving them back breaks a capture, and waits for a stream that is held.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Again:

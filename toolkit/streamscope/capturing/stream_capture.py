@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -34,7 +33,7 @@ from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
-from streamscope.interrupts import when_gone
+from streamscope.interrupts import nothing_collected, when_gone
 from streamscope.kernels.library.libraries import libraries
 
 CAPTURES_AT_MOST = 3
@@ -160,7 +159,7 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping(budget_bytes) as made, _nothing_collected(), _captured(stream.ptr) as graphs, uploads.constant():
+        with pool.keeping(budget_bytes) as made, nothing_collected(), _captured(stream.ptr) as graphs, uploads.constant():
             result = function(*inputs)
     allocated = Allocated(made, pieces_of_arrays(), pool.own)
     kept, own = [_RawGraph(graphs[0]), pool, stream, products, uploads], [*pool.own, *products.workspaces]
@@ -187,7 +186,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
             torch.cuda.synchronize()
             made = stack.enter_context(pool.keeping(room))
             history = stack.enter_context(torch_history())
-            stack.enter_context(_nothing_collected())
+            stack.enter_context(nothing_collected())
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             stack.enter_context(torch.cuda.stream(side))  # PyTorch leaves the stream current if a capture cannot be ended.
@@ -243,18 +242,6 @@ def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> Non
 def _room(extra_bytes: int | None) -> int:
     """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
     return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
-
-
-@contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Keep the garbage collector away: memory of CUDA's may be among what it finds, and giving that back would break a capture."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextlib.contextmanager

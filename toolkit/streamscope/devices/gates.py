@@ -9,7 +9,7 @@ import numpy as np
 
 from streamscope.devices.protocol import Device, Gate, Stream
 from streamscope.errors import DeviceError, RecordingError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import deferred, nothing_collected
 from streamscope.kernels.source import KernelSource
 from streamscope.ops import add, bitwise_xor
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -71,7 +71,7 @@ def _call_on_zeros(device: Device, stream: Stream, function: Callable[[Symbol], 
 @contextmanager
 def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
     """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that."""
-    with deferred():
+    with deferred(), nothing_collected():
         gate = device.gate()
         try:
             for stream in streams:

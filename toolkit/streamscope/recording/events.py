@@ -105,7 +105,7 @@ class EventRecorder:
         alone, pieces = self._launches(prepared, replay.inner, correlation)
         pieces = in_graph(pieces, replay.owners, correlation)
         launches = [(index, step) for index, step in enumerate(inner) if isinstance(step, Issue)]
-        if self.seen is not None and len({step.lane for _, step in launches}) > 1:
+        if self.seen is not None and _branches(inner):
             seen_ns = {index: self.seen.in_replay_ns.get(key_of(replay.inner[index], correlation), (0.0, 0.0)) for index, _ in launches}
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
@@ -194,12 +194,12 @@ def unchecked(device: Device, share: float) -> dict[str, float]:
 
 
 def has_branches(prepared: Prepared) -> bool:
-    """Tell whether a graph of the program has launches that may run side by side."""
-    return any(
-        len({inner.step.lane for inner in bound.inner if isinstance(inner.step, Issue)}) > 1
-        for bound in prepared.bound
-        if isinstance(bound.step, Replay) and bound.graph is not None
-    )
+    """Tell whether a graph of the program has kernels that may run side by side."""
+    return any(_branches([inner.step for inner in bound.inner]) for bound in prepared.bound if bound.graph is not None)
+
+
+def _branches(steps: Sequence[Step]) -> bool:
+    return len({step.lane for step in steps if isinstance(step, Issue) and step.launch.kind is LaunchKind.KERNEL}) > 1
 
 
 def shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:
