@@ -71,10 +71,11 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str
     return ["  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
 
 
-def percent(fraction: float) -> str:
-    """Return a share in per cent: ``"69 %"``, and ``"0.4 %"`` below one."""
+def percent(fraction: float, error: float | None = None) -> str:
+    """Return a share in per cent: ``"69 %"``, and ``"0.4 %"`` below one; ``"69 ± 6 %"`` where it may be off by ``error``."""
     value = fraction * 100
-    return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
+    digits = 1 if 0 < value < 1 else 0
+    return f"{value:.{digits}f} ± {error * 100:.{digits}f} %" if error else f"{value:.{digits}f} %"
 
 
 def format_us(value_us: float) -> str:

@@ -59,7 +59,7 @@ def stamped_words(info: TraceInfo) -> str:
         return ""
     around_ns, correction_ns = (info.calibration.get(f"stamp_{what}_ns") for what in ("excess", "correction"))
     added = "a constant" if around_ns is None else f"about {time_text(around_ns, 1)}"
-    source = "" if correction_ns is None else " as events say" if correction_ns else " as on an H200"
+    source = "" if correction_ns is None else " as the reference kernel tells"
     if info.calibration.get("stamp_by_cupti"):
         source = " as CUPTI measured"
     return f"first and last block measured, {added} around them added{source}"

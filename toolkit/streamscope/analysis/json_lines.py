@@ -13,6 +13,7 @@ from streamscope.analysis.idle import device_idle, idle_by_stream
 from streamscope.analysis.launches import call_times_ns, launch_latency_ns, queue_time_ns
 from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction, span_ns
 from streamscope.analysis.summary import Summary, summary
+from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import work_split
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
@@ -28,6 +29,8 @@ DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     "launch_latency_us": launch_latency_ns,
     "queue_time_us": queue_time_ns,
     "api_time_us": call_times_ns,
+    "gpu_busy_error_us": busy_error_ns,
+    "overlap_error": overlap_error,
 }
 """What defines each metric, by its name in `Summary.to_dict`."""
 OF_STREAMS: Mapping[str, Callable[..., Any]] = {

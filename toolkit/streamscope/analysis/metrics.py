@@ -22,6 +22,7 @@ from streamscope.analysis.overlap import (
     overlap_ns,
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
+from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
@@ -78,6 +79,8 @@ class EngineMetrics(display.Shown):
         Share of the copying time in which a kernel runs, too; None where nothing is copied.
     host_overlap : float or None
         Share of the host functions' time in which the device works, too; None where there are none.
+    gpu_busy_error_us, overlap_error : float or None
+        How far ``gpu_busy_us`` and ``overlap`` may be off; None where CUPTI or stamps checked them (`busy_error_ns`, `overlap_error`).
     net_overlap_us : float or None
         What overlap saves less what neighbours cost each other (`neighbours`). None where no kernels run side by side, or where the time
         of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
@@ -113,6 +116,13 @@ class EngineMetrics(display.Shown):
     host_overlap: float | None = None
     net_overlap_us: float | None = None
     launch_wait_us: float = 0.0
+    gpu_busy_error_us: float | None = None
+    overlap_error: float | None = None
+
+    @property
+    def busy_fraction_error(self) -> float | None:
+        """How far ``busy_fraction`` may be off."""
+        return None if self.gpu_busy_error_us is None or not self.makespan_us else self.gpu_busy_error_us / self.makespan_us
 
     def __repr__(self) -> str:
         from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.
@@ -187,6 +197,8 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         ),
         copy_overlap=copy_compute_overlap(spans) if SpanKind.COPY in spans.kind else None,
         host_overlap=host_device_overlap(spans) if SpanKind.HOST in spans.kind else None,
+        gpu_busy_error_us=None if (error_ns := busy_error_ns(trace)) is None else error_ns / 1000,
+        overlap_error=overlap_error(trace),
     )
 
 

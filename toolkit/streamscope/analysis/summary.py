@@ -37,6 +37,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
+from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import WorkSplit, exposed_communication_ns, kernels_called, work_split
 from streamscope.errors import printable
 from streamscope.trace.foreign import UNCALLED
@@ -168,6 +169,8 @@ class Summary:
         What a reader must know before believing the numbers.
     kernels : tuple of KernelTotal
         The 10 kernels, by name and symbol, that take most time in all, the most first.
+    gpu_busy_error_us, overlap_error : float or None
+        `busy_error_ns` and `overlap_error`; None where the recorder says nothing.
     """
 
     info: TraceInfo
@@ -192,9 +195,13 @@ class Summary:
     at_most: frozenset[str]
     warnings: tuple[str, ...]
     kernels: tuple[KernelTotal, ...]
+    gpu_busy_error_us: float | None = None
+    overlap_error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
+
+        ``gpu_busy_error_us`` and ``overlap_error`` are there where the recorder says how far its durations may be off.
 
         Examples
         --------
@@ -217,6 +224,8 @@ class Summary:
             **{name: spread.to_dict() if spread else {"median": None, "p95": None} for name, spread in spreads.items()},
             "streams": [stream.to_dict() for stream in self.streams],
             "warnings": list(self.warnings),
+            **({"gpu_busy_error_us": self.gpu_busy_error_us} if self.gpu_busy_error_us is not None else {}),
+            **({"overlap_error": self.overlap_error} if self.overlap_error is not None else {}),
         }
 
     def to_markdown(self) -> str:
@@ -269,7 +278,7 @@ class Summary:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
         yield "kernels", "kernel_count", f"{self.kernel_count:,}", kernel_count
         yield "span", "span_us", time_text(self.span_us * 1000), span_ns
-        yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us), gpu_busy_ns
+        yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us, self.gpu_busy_error_us), gpu_busy_ns
         communication_us = self.work.exposed_communication_ns / 1000
         yield "communication alone", "work", self._share(communication_us) if communication_us else None, exposed_communication_ns
         yield "copies and sets alone", "copy_us", self._share(self.copy_us) if self.copy_us else None, exposed_copy_ns
@@ -282,7 +291,7 @@ class Summary:
         )
         for words, time_ns, function in causes:
             yield f"idle: {words}", "", time_text(time_ns) if time_ns else None, function
-        yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
+        yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap, self.overlap_error), overlap_fraction
         at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
         yield "kernels at once", "overlap", at_once, average_concurrency
         net = None if self.net_overlap_us is None else time_text(self.net_overlap_us * 1000)
@@ -302,9 +311,11 @@ class Summary:
         yield "late kernels", "late_kernels", f"{self.late_kernels:,}" if self.late_kernels else None, late_kernels
         yield "queue full", "queue_full_us", time_text(self.queue_full_us * 1000) if self.queue_full_us else None, queue_full_ns
 
-    def _share(self, value_us: float) -> str:
-        """Return a time with its share of the span."""
-        return f"{time_text(value_us * 1000)} ({percent(value_us / (self.span_us or 1.0))})"
+    def _share(self, value_us: float, error_us: float | None = None) -> str:
+        """Return a time with its share of the span, and how far both may be off."""
+        span_us = self.span_us or 1.0
+        off = f" ± {time_text(error_us * 1000)}" if error_us else ""
+        return f"{time_text(value_us * 1000)}{off} ({percent(value_us / span_us, error_us and error_us / span_us)})"
 
 
 def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable[str] = ()) -> Summary:
@@ -349,8 +360,9 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     spans, patterns = run_of(trace.spans), checked_patterns(communication)
     work, launches, missing = work_split(spans, patterns), join_launches(spans), missing_records(spans)
     busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
-    estimated, net_ns, replays = _estimates(spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
+    estimated, net_ns, replays = _estimates(trace.info, spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
+    error_ns = busy_error_ns(trace)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -370,6 +382,8 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         late_kernels=len(late_kernels(spans)),
         queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
         streams=_streams(spans),
+        gpu_busy_error_us=None if error_ns is None else error_ns / 1000,
+        overlap_error=overlap_error(trace),
         at_least=frozenset(("kernel_count", "gpu_busy_us", "overlap") if lost else ("overlap",) if estimated else ()),
         at_most=frozenset(("idle",) if lost else ()),
         warnings=(
@@ -434,8 +448,13 @@ def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:
     return tuple(found)
 
 
-def _estimates(spans: SpanTable) -> list[str]:
-    """Say that kernels side by side have estimated times: overlap is then a lower bound, since they were timed one by one."""
+def _estimates(info: TraceInfo, spans: SpanTable) -> list[str]:
+    """Say that kernels side by side have estimated times, where nothing checked them and nobody says how far they may be off.
+
+    Overlap is then a lower bound, since they were timed one by one.
+    """
+    if info.calibration.get("by_cupti") or "overlap_error" in info.calibration:
+        return []
     kernels = spans.kind == SpanKind.KERNEL
     estimates = int((kernels & (spans.basis != Basis.MEASURED)).sum())
     if not estimates or len(np.unique(spans.lane[kernels])) < 2:

@@ -34,6 +34,8 @@ class Quantity:
     unit: str
     function: Callable[..., Any]
     """What computes it, and so defines it."""
+    error: str = ""
+    """The attribute that says how far it may be off, where there is one."""
 
     @property
     def heading(self) -> str:
@@ -46,8 +48,10 @@ class Quantity:
         return re.sub(r"Unit: [^.;,]+", f"Unit: {self.unit or 'none'}", definition_of(self.function))
 
     def show(self, values: EngineMetrics) -> str:
-        """Return its value as text, without the unit; an en dash where there is none."""
-        return self.show_value(getattr(values, self.field))
+        """Return its value as text, without the unit: ``"33.1 ± 2.9"`` where it may be off; an en dash where there is none."""
+        error = getattr(values, self.error) if self.error else None
+        shown = self.show_value(getattr(values, self.field))
+        return f"{shown} ± {self.show_value(error)}" if error else shown
 
     def show_value(self, value: float | None) -> str:
         """Return any value of this quantity as text, without the unit."""
@@ -64,10 +68,10 @@ class Quantity:
 
 QUANTITIES = (
     Quantity("makespan_us", "makespan", "µs", makespan_ns),
-    Quantity("gpu_busy_us", "GPU busy", "µs", gpu_busy_ns),
-    Quantity("busy_fraction", "GPU busy", "%", busy_fraction),
+    Quantity("gpu_busy_us", "GPU busy", "µs", gpu_busy_ns, "gpu_busy_error_us"),
+    Quantity("busy_fraction", "GPU busy", "%", busy_fraction, "busy_fraction_error"),
     Quantity("idle_us", "idle", "µs", idle_ns),
-    Quantity("overlap", "overlap", "%", overlap_fraction),
+    Quantity("overlap", "overlap", "%", overlap_fraction, "overlap_error"),
     Quantity("copy_overlap", "copies beside kernels", "%", copy_compute_overlap),
     Quantity("host_overlap", "host beside device", "%", host_device_overlap),
     Quantity("kernel_count", "kernels", "", kernel_count),

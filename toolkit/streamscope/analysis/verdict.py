@@ -43,6 +43,8 @@ class Shares:
     kernels : int
     missing : bool
         Whether records were lost, so that ``busy`` is a lower bound.
+    busy_error : float or None
+        How far ``busy`` may be off; None where that is not said.
     """
 
     busy: float
@@ -51,6 +53,7 @@ class Shares:
     launching: float
     kernels: int
     missing: bool
+    busy_error: float | None = None
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -213,7 +216,7 @@ class Verdict:
         if not shares.kernels and not shares.copies and not shares.missing:
             return f"No kernels: nothing runs on the GPU under {engine}."
         at_least = "at least " if shares.missing else ""
-        parts = [f"under {engine} the GPU is busy {at_least}{percent(min(shares.busy, 1.0))} of the time"]
+        parts = [f"under {engine} the GPU is busy {at_least}{percent(min(shares.busy, 1.0), shares.busy_error)} of the time"]
         if self.bottleneck not in ("GPU-bound", "launch-bound"):
             others = (
                 ("copies alone take", shares.copies),
@@ -370,7 +373,9 @@ def shares_of(metrics: EngineMetrics) -> Shares:
     whole = metrics.makespan_us
     parts = metrics.copy_us, metrics.host_function_us, metrics.idle_us - metrics.copy_us - metrics.host_function_us
     copies, host, launching = (part / whole if whole else 0.0 for part in parts)
-    return Shares(metrics.busy_fraction, copies, host, launching, metrics.kernel_count, bool(metrics.missing_records))
+    return Shares(
+        metrics.busy_fraction, copies, host, launching, metrics.kernel_count, bool(metrics.missing_records), metrics.busy_fraction_error
+    )
 
 
 def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
@@ -428,7 +433,8 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
         interval = " to ".join((low, high) if " " in "".join(bare) else bare)
         varied = f"{interval}, {m.makespan_basis}, " if low != high or not simulated else ""
         net = "" if m.net_overlap_us is None or simulated else f" ({time_text(m.net_overlap_us * 1e3)} gained, less what neighbours cost)"
-        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy{net}, {counted(m.kernel_count, 'kernel')}"
+        share, overlap = percent(m.busy_fraction, m.busy_fraction_error), percent(m.overlap, m.overlap_error)
+        busy = f"GPU busy {share}, overlap {overlap} of GPU busy{net}, {counted(m.kernel_count, 'kernel')}"
         shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
         ran = f"{makespan} ({varied}{counted(m.repeats, 'repeat')})"
         lines.append(f"{engine}: {', '.join(filter(None, (ran, busy, shares)))}.")

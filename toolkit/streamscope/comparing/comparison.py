@@ -235,6 +235,8 @@ class Comparison(Mapping[str, Run], display.Shown):
                 "repeats": m.repeats,
                 "recording_cost": m.recording_cost,
                 "flags": list(m.flags),
+                **({"gpu_busy_error_us": m.gpu_busy_error_us} if m.gpu_busy_error_us is not None else {}),
+                **({"overlap_error": m.overlap_error} if m.overlap_error is not None else {}),
             }
         device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
