@@ -115,16 +115,15 @@ class EventRecorder:
             prepared.notes.append(f"positions in the graph are worked out from durations alone: {error.message}")
             before_end = back_to_back_ns(inner, alone)
         ends = {index: end_ns - before for index, before in before_end.items()}
-        durations = alone
-        if self.seen is None:
-            durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
+        # Also what CUPTI saw is shortened: it stretches the kernels of some graphs.
+        durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
         starts = place_in_graph(inner, durations, ends)
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
     def _longer_in_graph_ns(self, step: Step) -> float:
         """Return how much longer than alone a launch takes in a graph: a generated kernel as the reference, a library's as long."""
         generated = isinstance(step, Issue) and step.launch.kind is LaunchKind.KERNEL and not step.launch.library
-        if not generated:
+        if not generated or self.seen is not None:
             return 0.0
         known = reference_kernel(self.device)
         return known.in_graph_ns - known.queued_ns
