@@ -66,8 +66,8 @@ def most(values: Iterable[float]) -> str:
 def recorders() -> str:
     """Return how far each recorder is from a reference, one by one and in graphs, and how often it keeps within the targets, by GPU.
 
-    PyTorch's profiler is the reference, where its run of a graph is not much longer than one that nobody records; CUPTI, on the same run,
-    is one for stamps everywhere. In the other graphs, a recording by stamps is.
+    PyTorch's profiler is the reference, where its run of a graph is not much longer than one that nobody records; elsewhere, stamps are.
+    CUPTI, on the same run, is another one for stamps.
     """
     return "\n".join(_recorders(data(name)) for name in ("recorder_accuracy", "recorder_accuracy_h200"))
 
@@ -110,11 +110,11 @@ def _recorders(found: dict[str, Any]) -> str:
     over = [max(one["overlap_may_be_off"], allowed["overlap"]) >= abs(_off(one, "overlap_error")) for one in unchecked]
     widest = max(one["busy_error_us"] / one["busy_us"] for one in unchecked)
     limits = (
-        f"\nEach cell: how far off in the median · how many runs keep within the target: {100 * allowed['busy_share']:.0f} % for busy time, "
-        f"{100 * allowed['overlap']:.0f} points for overlap. Graphs whose kernels take the profiler {100 * (found['stretched'] - 1):.0f} % "
-        "longer than a run that nobody records are compared with a recording by stamps instead.\n"
-        f"Without CUPTI, the ± of busy time holds the reference in {share(held)} runs, and is at most {100 * widest:.0f} %; that of overlap in "
-        f"{share(over)}.\n"
+        f"\nEach cell: how far off in the median · how many runs keep within the target: {100 * allowed['busy_share']:.0f} % for busy "
+        f"time, {100 * allowed['overlap']:.0f} points for overlap. Graphs whose kernels take the profiler "
+        f"{100 * (found['stretched'] - 1):.0f} % longer than a run that nobody records are compared with a recording by stamps instead.\n"
+        f"Without CUPTI, the ± of busy time holds the reference in {share(held)} runs, and is at most {100 * widest:.0f} %; "
+        f"that of overlap in {share(over)}.\n"
     )
     return table(head, rows) + limits + measured_on(found)
 

@@ -69,7 +69,7 @@ MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memor
 RECORDER = Option(
     "--recorder",
     "auto",
-    "What records the run that is shown; auto is CUDA events; a simulated device has its own log.",
+    "What records the run that is shown; auto is CUDA events, checked by CUPTI; a simulated device has its own log.",
     "RECORDER",
     choices=("auto", "events", "stamps", "cupti"),
 )

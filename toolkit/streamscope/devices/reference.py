@@ -22,9 +22,11 @@ KNOWN_TO_NS, UNKNOWN_TO_NS = 60.0, 120.0
 """How far a duration may be off that rests on the reference kernel: on cards on which CUPTI measured it (832 to 895 on four hosts with an
 H200), and on others."""
 GRAPH_GAP_NS = 147.0
-"""From the start of one kernel of a chain in a graph to the start of the next, less the kernel, as kernels of programs have it: with it, they
-take as long as CUPTI says, within 5 % (*unchecked* in benchmarks/results/recorder_accuracy.json). On a stream, how far apart kernels begin is
-no property of the card: 1,985 to 2,231 ns on hosts with an H100 (benchmarks/results/reference_kernel.json)."""
+"""From the start of one kernel of a chain in a graph to that of the next, less the kernel.
+
+With it, kernels of programs take as long as CUPTI says, within 5 % (*unchecked* in benchmarks/results/recorder_accuracy.json). On a stream,
+how far apart kernels begin is no property of the card: 1,985 to 2,231 ns on hosts with an H100 (benchmarks/results/reference_kernel.json).
+"""
 CHAINS = (20, 220)
 """Nodes of the two graphs whose difference tells how far apart the kernels of a chain begin.
 Both are new: where others were instantiated since, a node of an H100 takes 0.18 µs longer."""

@@ -1,0 +1,90 @@
+"""Which recorder tells what, by default: events, what CUPTI saw, or stamps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from tests.recording.test_events import prepared_workload
+from tests.recording.test_kernel_times import seen_in_the_log
+
+from streamscope.devices import reference
+from streamscope.devices.reference import GRAPH_GAP_NS, QUEUED_NS, reference_kernel
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.errors import RecordingError
+from streamscope.recording import checked
+from streamscope.recording.checked import CheckedRecorder
+from streamscope.recording.recorders import recorder_of
+
+
+class Cupti:
+    """Says what the device's own log knows; a run without it takes ``unrecorded`` times as long as its graphs."""
+
+    refused, lost, unrecorded = False, 0, 1.0
+
+    def on(self, _device):
+        if self.refused:
+            raise RecordingError("CUPTI is not permitted")
+        return self
+
+    def runs(self, prepared, _reload, *, beside_others):
+        assert not beside_others  # Nobody asked for CUPTI: the records of another profiler are not taken.
+        spans, self.seen = seen_in_the_log(prepared)
+        return self.unrecorded * self.seen.replays_ns, [SimpleNamespace(spans=lambda: spans, lost=self.lost)] * 3
+
+
+@pytest.fixture
+def cupti(monkeypatch):
+    made = Cupti()
+    monkeypatch.setattr(checked, "CuptiRecorder", made)
+    monkeypatch.setattr(checked, "StampRecorder", lambda _: SimpleNamespace(record=lambda *_: "by stamps"))
+    monkeypatch.setattr(SimulatedDevice, "tuned", None, raising=False)
+    monkeypatch.setattr(checked, "kernel_times", lambda _: made.seen)
+    return made
+
+
+def recorded(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    return CheckedRecorder(prepared.device).record(prepared)
+
+
+@pytest.mark.parametrize(("workload", "engine"), [("branches", "async"), ("branches", "graph"), ("branches", "graph-dual")])
+def test_what_cupti_saw_counts_where_it_can_be_had(cupti, workload, engine):
+    assert recorded(workload, engine).info.calibration["by_cupti"] == 1
+
+
+def test_stamps_tell_of_branches_that_cupti_stretches_and_events_of_chains(cupti):
+    cupti.unrecorded = 0.9
+    assert recorded("branches", "graph-dual") == "by stamps"
+    assert recorded("branches", "graph").info.calibration["by_cupti"] == 1
+
+
+@pytest.mark.parametrize("what", [{"refused": True}, {"lost": 1}])
+def test_without_cupti_stamps_tell_what_they_can(cupti, what):
+    vars(cupti).update(what)
+    assert recorded("branches", "async") == "by stamps"
+    assert recorded("conv-backward", "async").info.calibration["by_cupti"] == 0  # It has no kernel that could stamp.
+
+
+def test_a_gpu_is_recorded_so_by_default(monkeypatch):
+    gpu = replace(SimulatedDevice().info, kind="cuda")
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
+    monkeypatch.setattr(SimulatedDevice, "log", None)
+    assert isinstance(recorder_of(SimulatedDevice()), CheckedRecorder)
+
+
+@pytest.mark.parametrize(
+    ("name", "cost_model", "queued_ns"), [("H100 PCIe", "H200", QUEUED_NS["H100"]), ("A100", "A100", 857.0), ("A100", "H200", None)]
+)
+def test_the_reference_kernel_is_measured_without_cupti(monkeypatch, name, cost_model, queued_ns):
+    device = SimulatedDevice()
+    assert reference_kernel(device).queued_ns == device.working_kernel_ns  # Its times are exact.
+    info = replace(device.info, kind="cuda", name=name, details={"cost_model_of": cost_model})
+    monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: info))
+    found = reference_kernel(device)
+    model = device.model
+    assert found.in_graph_ns == pytest.approx(model.working_kernel_ns + model.graph_node_gap_ns - GRAPH_GAP_NS, abs=5)
+    assert found.queued_ns == (queued_ns or found.in_graph_ns)
+    assert found.error_ns == (reference.KNOWN_TO_NS if queued_ns else reference.UNKNOWN_TO_NS)
+    assert reference_kernel(device) is found
