@@ -66,9 +66,9 @@ def _prepared(device: Any) -> Callable[[], None]:
             x = add(x, y, out=x)
         return x
 
-    zeros = np.zeros(SIZE, np.float32)
-    prepared = prepare_traced(additions.trace(zeros, zeros), "async", device)
-    prepared.load([zeros, zeros])
+    inputs = [np.zeros(SIZE, np.float32) for _ in range(2)]  # What is written shares memory with no other input.
+    prepared = prepare_traced(additions.trace(*inputs), "async", device)
+    prepared.load(inputs)
     return prepared.run
 
 
