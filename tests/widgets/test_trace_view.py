@@ -22,6 +22,7 @@ from streamscope.trace.read import read
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets import tiles, trace_view
 from streamscope_widgets.payload import as_groups, encode
+from streamscope_widgets.show.html import Column, Row, table
 from streamscope_widgets.still_lanes import MOST_DEPTH, MOST_STREAMS, MOST_THREADS
 from streamscope_widgets.still_timeline import MOST_BYTES, timeline_svg
 from streamscope_widgets.trace_view import finding_of
@@ -145,10 +146,18 @@ def test_names_that_nobody_could_read_are_cut():
     assert max(map(len, map(str, texts(timeline_svg(as_groups([trace])))))) < 60
 
 
+def test_long_names_break_between_their_parts():
+    name = "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32"
+    page = table([Column("name", kind="prose"), Column("code", kind="text")], [Row((f"a <b> of {name}, short_one", name))])
+    broken = "sm90_<wbr>xmma_<wbr>fprop_<wbr>implicit_<wbr>gemm_<wbr>f16f16_<wbr>f16f32"
+    assert f">a &lt;b&gt; of {broken}, short_one</td>" in page
+    assert f">{name}</td>" in page
+
+
 def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart(repository):
     """Both begin with the same 80 letters."""
     trace = ss.read(repository / "tests/data/kineto/streams_graph.json.gz")
-    shown = trace._repr_html_()
+    shown = trace._repr_html_().replace("<wbr>", "")
     names = [kernel.name for kernel in ss.analysis.summary(trace).kernels if kernel.name.startswith("sm80")]
     assert len({name[:80] for name in names}) == 1 < len(names)
     assert all(f">{name}</td>" in shown for name in names)

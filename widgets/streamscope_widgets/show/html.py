@@ -5,6 +5,7 @@ An untrusted notebook keeps inline styles, ``title=``, and pictures with a data 
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,11 @@ _CELLS = {
     "prose": "text-align:left;padding:3px 10px;min-width:14em;white-space:normal;overflow-wrap:anywhere",
     "bar": "padding:3px 10px",
 }
+
+
+_LONG_WORD = re.compile(r"[^\s&]{30,}")
+_JOINT = re.compile(r"(?<=[_:,.])(?=\w)")
+"""Between the parts of a name."""
 
 
 class Html(str):
@@ -108,8 +114,14 @@ def _row(columns: Sequence[Column], row: Row) -> Html:
     cells = []
     for number, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
         style = ";".join(filter(None, (_CELLS[column.kind], row.style, "font-weight:700" if number in bold else "")))
-        cells.append(fill('<td style="{}"{}>{}</td>', style, _title("" if number else row.title), cell))
+        shown = _breakable(cell) if column.kind == "prose" and not isinstance(cell, Html) else cell
+        cells.append(fill('<td style="{}"{}>{}</td>', style, _title("" if number else row.title), shown))
     return fill("<tr>{}</tr>", cells)
+
+
+def _breakable(text: str) -> Html:
+    """Return text whose long words, as names of kernels, are broken behind their parts rather than anywhere."""
+    return Html(_LONG_WORD.sub(lambda word: _JOINT.sub("<wbr>", word[0]), words(text)))
 
 
 def page_table(columns: Sequence[Column], rows: Iterable[Row]) -> Html:
