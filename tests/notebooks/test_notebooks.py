@@ -170,7 +170,7 @@ def test_every_chart_has_a_title_and_says_what_its_axes_are(executed):
         layout = figure["layout"]
         assert layout["title"]["text"]
         titles = [axis.get("title", {}).get("text", "") for name, axis in layout.items() if re.match("[xy]axis", name)]
-        assert any(re.search("µs|%|×|, s$|GB/s", title) for title in titles), layout["title"]
+        assert any(re.search("[µm]s|%|×|, s$|GB/s", title) for title in titles), layout["title"]
 
 
 def test_notebook_complains_of_nothing(executed):
