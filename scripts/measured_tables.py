@@ -20,8 +20,10 @@ import numpy as np
 import streamscope as ss
 from streamscope.analysis.verdict import difference, fastest
 from streamscope.comparing.preview import Preview
+from streamscope.devices.reference import KNOWN_TO_NS
 from streamscope.engines import engine_names
-from streamscope.recording.stamps import stamp_excess_ns, stamping_ns
+from streamscope.recording.events import ALONE_ERROR, BESIDE_ERROR
+from streamscope.recording.stamps import STAMPED_ERROR, stamp_excess_ns, stamping_ns
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 
@@ -106,9 +108,9 @@ def _recorders(found: dict[str, Any]) -> str:
             )
     head = ["recorder", "launches", "against", "duration", "busy time", "overlap, points"]
     unchecked = [one["unchecked"] for each in found["programs"].values() for one in each.values()]
-    held = [one["busy_error_us"] >= abs(one["busy_us"] - one["busy_us"] / (1 + _off(one, "busy_error_share"))) for one in unchecked]
+    held = [_said(one) >= abs(1 - 1 / (1 + _off(one, "busy_error_share"))) for one in unchecked]
     over = [max(one["overlap_may_be_off"], allowed["overlap"]) >= abs(_off(one, "overlap_error")) for one in unchecked]
-    widest = max(one["busy_error_us"] / one["busy_us"] for one in unchecked)
+    widest = max(map(_said, unchecked))
     limits = (
         f"\nEach cell: how far off in the median · how many runs keep within the target: {100 * allowed['busy_share']:.0f} % for busy "
         f"time, {100 * allowed['overlap']:.0f} points for overlap. Graphs whose kernels take the profiler "
@@ -117,6 +119,14 @@ def _recorders(found: dict[str, Any]) -> str:
         f"that of overlap in {share(over)}.\n"
     )
     return table(head, rows) + limits + measured_on(found)
+
+
+def _said(one: dict[str, Any]) -> float:
+    """Return the ± of busy time as a share of it, by today's constants; each recording has those of its day."""
+    beside = one["recorder"] == "events" and one["busy_error_us"] / one["busy_us"] > BESIDE_ERROR
+    share = STAMPED_ERROR if one["recorder"] == "stamps" else BESIDE_ERROR if beside else ALONE_ERROR
+    lengths_us = one["recorded_us"]
+    return float(KNOWN_TO_NS / 1e3 * len(lengths_us) / sum(lengths_us)) + share
 
 
 def _off(one: dict[str, Any], name: str) -> float:

@@ -63,6 +63,14 @@ def test_shares(fraction, words):
     assert percent(fraction) == words
 
 
+@pytest.mark.parametrize(
+    ("fraction", "error", "words"),
+    [(0.69, 0.06, "69 ± 6 %"), (0.69, 0.003, "69.0 ± 0.3 %"), (0.69, 0.0, "69 %"), (0.69, None, "69 %"), (0, 0.1, "0 ± 10 %")],
+)
+def test_a_share_that_may_be_off(fraction, error, words):
+    assert percent(fraction, error) == words
+
+
 @pytest.mark.parametrize(("time_ns", "words"), [(81_400, "0.08"), (9_990_000, "9.99"), (12_340_000, "12.3"), (2_000_000_000, "2,000.0")])
 def test_milliseconds(time_ns, words):
     assert format_ms(time_ns) == words

@@ -73,9 +73,9 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str
 
 def percent(fraction: float, error: float | None = None) -> str:
     """Return a share in per cent: ``"69 %"``, and ``"0.4 %"`` below one; ``"69 ± 6 %"`` where it may be off by ``error``."""
-    value = fraction * 100
-    digits = 1 if 0 < value < 1 else 0
-    return f"{value:.{digits}f} ± {error * 100:.{digits}f} %" if error else f"{value:.{digits}f} %"
+    value, off = fraction * 100, (error or 0.0) * 100
+    digits = 1 if 0 < value < 1 or 0 < off < 0.95 else 0
+    return f"{value:.{digits}f} ± {off:.{digits}f} %" if off else f"{value:.{digits}f} %"
 
 
 def format_us(value_us: float) -> str:

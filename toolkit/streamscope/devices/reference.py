@@ -18,7 +18,7 @@ from streamscope.interrupts import deferred
 
 QUEUED_NS = {"H100": 1_056.0}
 """On a stream, by CUPTI, where no cost model tells it: the same on three hosts with an H100."""
-KNOWN_TO_NS, UNKNOWN_TO_NS = 60.0, 120.0
+KNOWN_TO_NS, UNKNOWN_TO_NS = 55.0, 120.0
 """How far a duration may be off that rests on the reference kernel: on cards on which CUPTI measured it (832 to 895 on four hosts with an
 H200), and on others."""
 GRAPH_GAP_NS = 147.0
