@@ -248,7 +248,7 @@ def test_the_answer_says_how_much_and_why():
         "graph is 18 % faster than eager (65.0 → 55.0 µs): 20.0 µs less kernel time; against that, 10.0 µs more host wait."
         " Of kernel time (−20.0 µs in all), gemm changed most: −20.0 µs."
     )
-    assert ss.diff(slow, slow).answer == "the second takes as long as the first, within 1 % (95.0 → 95.0 µs)."
+    assert ss.diff(slow, slow).answer == "The second takes as long as the first, within 1 % (95.0 → 95.0 µs)."
     assert ss.diff(launched(0, 10, program="a", exact=True), launched(9, 50, program="b", exact=True)).answer.startswith(
         "b is 2.6× slower than a (30.0 → 79.0 µs):"
     )
@@ -258,7 +258,7 @@ def test_of_measured_runs_no_difference_is_told_and_all_that_lies_between_them()
     slow, quick = launched(45, 30, engine="eager"), launched(0, 30, engine="graph")
     few = "One run each: too few repeats to tell a difference"
     assert ss.diff(slow, quick).answer == f"graph took 50.0 µs, and eager 95.0 µs. {few}. In graph: 45.0 µs less host wait."
-    assert ss.diff(slow, slow).answer == f"the second took 95.0 µs, and the first 95.0 µs. {few}."
+    assert ss.diff(slow, slow).answer == f"The second took 95.0 µs, and the first 95.0 µs. {few}."
     predicted = launched(0, 30, engine="graph", exact=True)
     assert ss.diff(slow, predicted).answer == f"graph took 50.0 µs, and eager 95.0 µs. {few}. In graph: 45.0 µs less host wait."
 
@@ -275,7 +275,7 @@ def test_more_overlap_is_told_as_such():
     for lane in ("stream 7", "stream 20"):
         builder.add(KERNEL, "gemm", lane, 0, 20_000)
     found = ss.diff(sequence(("gemm", 20), ("gemm", 20), gap_ns=0, exact=True), trace_of(builder.build(), exact=True))
-    assert found.answer == "the second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more of kernels side by side."
+    assert found.answer == "The second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more of kernels side by side."
 
 
 def test_its_texts():
@@ -336,7 +336,7 @@ def test_joining_empty_traces():
     assert len(join(empty, empty).pairs) == 0
     found = ss.diff(empty, sequence(("k", 2)))
     assert [(row.status, row.difference_us) for row in found.rows] == [("added", 2)]
-    assert found.answer == "the first has no spans, so there is nothing to compare."
+    assert found.answer == "The first has no spans, so there is nothing to compare."
 
 
 def test_unrelated_traces_are_said_to_look_like_different_programs_before_all_else():
@@ -347,3 +347,13 @@ def test_unrelated_traces_are_said_to_look_like_different_programs_before_all_el
     alike = ss.diff(sequence(("a", 10), ("b", 50), program="one"), sequence(("a", 10), ("b", 15), program="two"))
     assert alike.in_both == 1
     assert not any("different programs" in warning for warning in alike.warnings)
+
+
+def test_traces_of_one_name_are_the_first_and_the_second_and_devices_stand_in_their_order():
+    first, second = (
+        Trace(SpanTable.of(("kernel", "k", "stream 7", 0, 1_000 * n)), TraceInfo("kineto", "t", DeviceInfo("cuda", name), "kineto"))
+        for n, name in ((1, "NVIDIA H200"), (2, "NVIDIA H100"))
+    )
+    found = ss.diff(first, second)
+    assert found.answer.startswith("The second took 2.00 µs, and the first 1.00 µs")
+    assert "two devices: NVIDIA H200 and NVIDIA H100" in found.warnings

@@ -18,7 +18,7 @@ LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
 )  # fmt: skip
 KEYS = [
     "kernel_count", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "idle_us", "overlap",
-    "launch_latency_us", "queue_time_us", "api_time_us", "streams", "warnings",
+    "launch_latency_us", "queue_time_us", "api_time_us", "streams", "at_least", "warnings",
 ]  # fmt: skip
 IDLE = ["total", "host_wait", "launch", "kernel_wait", "other"]
 
@@ -88,7 +88,7 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     assert found == {
         "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0,
         "idle_us": dict.fromkeys(IDLE, 0), "overlap": None,
-        "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "warnings": [],
+        "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "at_least": [], "warnings": [],
     }  # fmt: skip
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
     assert span_ns(only_ranges.spans) == 0

@@ -35,6 +35,7 @@ KEYS = [
     "queue_time_us",
     "api_time_us",
     "streams",
+    "at_least",
     "warnings",
 ]
 
@@ -301,9 +302,11 @@ def test_a_prediction_is_that_of_python(run_path, options, capsys):
         (("--streams", "0"), 2, "--streams"),
         (("--scale", "relu"), 2, "'relu' is not KERNEL=FACTOR"),
         (("--scale", "=2"), 2, "is not KERNEL=FACTOR"),
-        (("--scale", "relu=-1"), 2, "is not KERNEL=FACTOR"),
-        (("--scale", "relu=inf"), 2, "is not KERNEL=FACTOR"),
-        (("--scale", "relu=0"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "relu=two"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "relu=-1"), 2, "'relu=-1' is out of range: a factor is above 0, and 1,000,000 at most"),
+        (("--scale", "relu=1e400"), 2, "is out of range"),
+        (("--scale", "relu=0"), 2, "is out of range"),
+        (("--scale", "relu=99999999999999999999"), 2, "is out of range"),
         (("--scale", "gelu=2"), 1, "gelu"),
         (("--without", "gelu"), 1, "gelu"),
     ],
@@ -429,3 +432,37 @@ def test_each_command_reads_what_is_whole_of_a_damaged_file_where_it_is_asked_to
     notes = ss.read(out).info.notes if out.exists() else [" ".join(capsys.readouterr().out.split())]
     assert any("left out: 1 event without an end" in note for note in notes)
     assert main([*arguments, "--damaged", "ignore"]) == 2
+
+
+def test_notes_name_the_option_of_the_command_line_and_the_gpu_that_was_chosen(repository, capsys):
+    path = repository / "tests" / "data" / "cases" / "merged_ranks.json"
+    assert main(["read", str(path), "--gpu", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("merged_ranks · kineto · GPU 1\n")
+    assert "(--gpu chooses another)" in out
+    assert "gpu=" not in out
+
+
+def test_what_a_damaged_file_has_less_of_may_be_missing(repository, capsys):
+    whole, damaged = (str(repository / "tests" / "data" / "cases" / f"{name}.json") for name in ("two_gpus", "truncated"))
+    assert main(["read", damaged, "--damaged", "skip", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["at_least"] == ["gpu_busy_us", "kernel_count", "overlap"]
+    assert main(["diff", whole, damaged, "--damaged", "skip"]) == 0
+    assert "\ntruncated lacks records, so its metrics are lower bounds, and" in capsys.readouterr().out
+
+
+def test_kernels_beyond_the_first_ten_are_counted(tmp_path, capsys):
+    builder = SpanBuilder(["stream 7"])
+    for at in range(12):
+        builder.add(SpanKind.KERNEL, f"kernel {at}", "stream 7", 1_000 * at, 1_000 * at + 500)
+    written = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")).to_parquet(
+        tmp_path / "t.parquet"
+    )
+    assert main(["read", str(written)]) == 0
+    assert "\nand 2 more kernels by name\n" in capsys.readouterr().out
+    assert "And 2 more kernels by name" in summary(ss.read(written)).to_markdown()
+
+
+def test_where_compare_writes_a_report_is_told(capsys):
+    assert main(["compare", "branches", "--report", "x.html"]) == 2
+    assert "hint: --out DIR writes" in capsys.readouterr().err

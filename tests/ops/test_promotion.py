@@ -127,7 +127,9 @@ def with_a_numpy_number(x, w, mask):
             r"multiply at test_promotion\.py:\d+ made float64 from float32 'x' and int32 'mask', as in NumPy: .*mask\.astype\('float32'\)",
         ),
         (with_a_numpy_number, r"made float64 from np\.float64\(2\.0\): write float\(\.\.\.\) around that number"),
-        (lambda x, w, mask: ss.ops.add(x, mask, out=w), r"the operands are float32 'x' and int32 'mask'"),
+        (lambda x, w, mask: ss.ops.add(x, mask, out=w), r"the operands are float32 'x' and int32 'mask': convert 'mask' to float32"),
+        (lambda x, w, mask: np.add(mask, 1.5, out=mask), r"the operands are int32 'mask' and 1\.5: convert 1\.5 to int32"),
+        (lambda x, w, mask: np.divide(mask, mask, out=mask), r"give float64 as out=, or leave it out"),
     ],
 )
 def test_an_error_says_which_operand_made_the_result_wider(function, said):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -93,6 +94,10 @@ def test_a_wait_of_the_host_in_the_middle_makes_two_graphs_with_its_work_between
     graph = trace.what_if(engine="graph")
     assert graph.info.plan["graphs_instantiated"] == 2
     assert "the host waits 1 time in the middle, so there are 2 graphs with its work between" in graph.info.notes
+    for engine in (None, "sync"):
+        assert "graphs" not in " ".join(trace.what_if(engine=engine).notes)
+    with pytest.raises(TraceError, match=r"nothing is left without '\*'"):  # What the host does between graphs is no work by itself.
+        graph.without("*")
     (host,) = graph.spans.of_kind([SpanKind.HOST]).duration_ns.tolist()
     assert host == 30_000  # from the end of the wait, at 20, to the next call, at 50
     times = kernel_times(graph)
@@ -225,6 +230,7 @@ def test_a_supposition_is_compared_with_the_same_prediction_without_it():
     trace = foreign([(7, 0, 10, 50_000), (7, 5, 60, 50_000)])
     graph = trace.what_if(engine="graph")
     faster = graph.kernel("k0", "k1").scale(0.5)
+    assert re.search(r"without the change: [0-9,]{5,}\.\d\d times as slow as that", str(graph.kernel("*").scale(1e6)))
     assert faster.unchanged_ns == graph.predicted_ns
     assert faster.speedup == graph.predicted_ns / faster.predicted_ns
     assert "predicted without the change" in str(faster)

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -203,6 +204,10 @@ def test_one_gpu_is_read_and_the_others_are_counted(written):
     assert rows(other, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 1), ("KERNEL", "small", 1)]
     with pytest.raises(TraceError, match=r"it holds no work of GPU 2 \(it has work of GPU 0, GPU 1\)"):
         read(written(events), gpu=2)
+    assert read(written(events), gpu=np.int64(0)).info.device.gpu == 0
+    for wrong in ("0", 0.0, True):
+        with pytest.raises(TraceError, match=r"gpu=.* is not a whole number"):
+            read(written(events), gpu=wrong)
 
 
 def test_what_the_profiler_took_counts_as_far_as_it_lies_in_the_run_wherever_the_clock_begins(written):

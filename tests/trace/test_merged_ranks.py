@@ -45,7 +45,9 @@ def measured(path, gpu):
 def test_each_rank_of_a_merged_file_is_measured_by_itself(repository, name, gpu):
     path = repository / "tests" / "data" / "cases" / f"{name}.json"
     assert measured(path, gpu) == (5, 25.0, 95.0, 0.0, 10.0, 10.0)
-    assert "launch latency is unknown" not in " ".join(ss.read(path, gpu=gpu).info.notes)
+    trace = ss.read(path, gpu=gpu)
+    assert trace.info.device.name == f"GPU {gpu}"
+    assert "launch latency is unknown" not in " ".join(trace.info.notes)
 
 
 @pytest.mark.parametrize(("gpu", "count", "busy_us", "span_us"), [(0, 5, 25.0, 95.0), (1, 6, 36.0, 116.0)])

@@ -21,7 +21,7 @@ from streamscope.arguments import shown
 from streamscope.errors import TraceError, printable
 from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, counted, format_us, listed, percent, shortened, signed_time_text, time_text, times_text
+from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, shortened, signed_time_text, time_text, times_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
+UNNAMED = ("the first", "the second")
+"""What two traces of one name are called."""
 MOST_IN_TEXT = 12
 """So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
 
@@ -85,7 +87,7 @@ class TraceDiff(display.Shown):
         first, second = self.first.info, self.second.info
         if first.engine != second.engine:
             return first.engine, second.engine
-        return (first.program, second.program) if first.program != second.program else ("the first", "the second")
+        return (first.program, second.program) if first.program != second.program else UNNAMED
 
     @property
     def title(self) -> str:
@@ -114,7 +116,7 @@ class TraceDiff(display.Shown):
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before believing the numbers."""
         kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
-        devices = {each.info.device.name for each in self.summaries}
+        devices = dict.fromkeys(each.info.device.name for each in self.summaries)
         both, gpus = self.in_both, self._gpus
         alike = [text for text in self.summaries[0].warnings if text in self.summaries[1].warnings]
         apart = f"{percent(both)} of the kernel time is in both: these look like different programs"
@@ -122,7 +124,7 @@ class TraceDiff(display.Shown):
             *([apart] if both < SAME_PROGRAM_FROM else []),
             *([f"GPU {gpus[0]} is compared with GPU {gpus[1]}: ss.read(path, gpu=...) chooses"] if gpus else []),
             *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
-            *([f"two devices: {listed(sorted(devices))}"] if len(devices) > 1 else []),
+            *([f"two devices: {listed(list(devices))}"] if len(devices) > 1 else []),
             *(
                 []
                 if self._exact
@@ -153,7 +155,7 @@ class TraceDiff(display.Shown):
         """How the two compare, and why. One measured run of each tells no difference: then it says what lies between these runs."""
         (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
         if not first_us or not second_us:
-            return f"{first if second_us else second} has no spans, so there is nothing to compare."
+            return _begun(f"{first if second_us else second} has no spans, so there is nothing to compare.", self.names)
         profiled = [name for name, each in zip(self.names, self.summaries, strict=True) if each.info.profiled]
         watched = ", both with a profiler on" if len(profiled) > 1 else f", {profiled[0]} with a profiler on" if profiled else ""
         spans = f"{times_text(first_us * 1e3, ' → ', second_us * 1e3)}{watched}"
@@ -165,7 +167,19 @@ class TraceDiff(display.Shown):
         else:
             took = f"{second} took {time_text(second_us * 1e3)}, and {first} {time_text(first_us * 1e3)}{watched}"
             compared = f"{took}. One run each: {Ranking.UNKNOWN.value} a difference" + ("" if same else f". In {second}")
-        return f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
+        compared = f"{compared}." if same else f"{compared}: {self._made_of(second_us - first_us)}.{self._most_changed()}"
+        return self._lacking + _begun(compared, self.names)
+
+    @property
+    def _lacking(self) -> str:
+        """Say which trace lacks records: what it has less of may be missing, not saved."""
+        lacking = [name for name, each in zip(self.names, self.summaries, strict=True) if "kernel_count" in each.at_least]
+        if not lacking:
+            return ""
+        if len(lacking) > 1:
+            return "Both lack records, so their metrics are lower bounds, and what one has less of may be missing. "
+        told = f"{lacking[0]} lacks records, so its metrics are lower bounds, and what it has less of may be missing. "
+        return _begun(told, self.names)
 
     def _made_of(self, change_us: float) -> str:
         parts = sorted(self.contributions, key=lambda part: -abs(part.difference_us))
@@ -352,6 +366,11 @@ _PARTS = (
     "idle: host wait", "idle: launch", "idle: kernel wait", "idle: other",
 )  # fmt: skip
 _IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time"}
+
+
+def _begun(sentence: str, names: tuple[str, str]) -> str:
+    """Return a sentence that begins with one of two names; names of engines and programs stay as they are written."""
+    return capitalised(sentence) if names == UNNAMED else sentence
 
 
 def _words(part: Contribution) -> str:

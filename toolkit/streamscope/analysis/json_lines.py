@@ -68,7 +68,7 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
     found, spans = summary(trace, communication=communication), trace.spans
     whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
     streams = whole.pop("streams")
-    whole.pop("warnings")
+    del whole["at_least"], whole["warnings"]
     for name, value in _flat(whole):
         rests_on = spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
         yield _line(name, value, DEFINITIONS, found) | {"basis": _basis(trace, rests_on)} | whose

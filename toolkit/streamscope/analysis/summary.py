@@ -45,7 +45,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, capitalised, format_us, percent, shortened_inside, time_text
+from streamscope.words import aligned, capitalised, counted, format_us, percent, shortened_inside, time_text
 
 STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
@@ -169,6 +169,8 @@ class Summary:
         What a reader must know before believing the numbers.
     kernels : tuple of KernelTotal
         The 10 kernels, by name and symbol, that take most time in all, the most first.
+    different_kernels : int
+        How many there are by name and symbol.
     gpu_busy_error_us, overlap_error : float or None
         `busy_error_ns` and `overlap_error`; None where the recorder says nothing.
     """
@@ -195,13 +197,15 @@ class Summary:
     at_most: frozenset[str]
     warnings: tuple[str, ...]
     kernels: tuple[KernelTotal, ...]
+    different_kernels: int
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
 
-        ``gpu_busy_error_us`` and ``overlap_error`` are there where the recorder says how far its durations may be off.
+        ``at_least`` names the metrics that are lower bounds. ``gpu_busy_error_us`` and ``overlap_error`` are there where
+        the recorder says how far its durations may be off.
 
         Examples
         --------
@@ -223,6 +227,7 @@ class Summary:
             "overlap": self.overlap,
             **{name: spread.to_dict() if spread else {"median": None, "p95": None} for name, spread in spreads.items()},
             "streams": [stream.to_dict() for stream in self.streams],
+            "at_least": sorted(self.at_least),
             "warnings": list(self.warnings),
             **({"gpu_busy_error_us": self.gpu_busy_error_us} if self.gpu_busy_error_us is not None else {}),
             **({"overlap_error": self.overlap_error} if self.overlap_error is not None else {}),
@@ -244,6 +249,7 @@ class Summary:
         page = [f"# {in_markdown(self.title)}", "", *markdown_rows(("metric", "value", "what it is"), self.rows(), words=2)]
         page += ["", *markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *markdown_rows(KERNEL_HEADS, (kernel.cells() for kernel in self.kernels))] if self.kernels else []
+        page += ["", capitalised(self.more_kernels)] if self.more_kernels else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
 
@@ -258,8 +264,14 @@ class Summary:
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         cells = [(shortened_inside(name, LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
-        kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True)] if cells else []
+        kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True), *filter(None, [self.more_kernels])] if cells else []
         return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *kernels, *warnings]))
+
+    @property
+    def more_kernels(self) -> str:
+        """How many kernels, by name and symbol, are not in `kernels`, as a line below these; empty where all are."""
+        more = self.different_kernels - len(self.kernels)
+        return f"and {counted(more, 'more kernel')} by name" if more else ""
 
     @property
     def title(self) -> str:
@@ -363,6 +375,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     estimated, net_ns, replays = _estimates(trace.info, spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
     error_ns = busy_error_ns(trace)
+    kernels, different = _kernels(spans)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -397,7 +410,8 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
             *_names_nothing(spans, patterns),
             *(note for note in trace.info.notes if not (missing.device and UNCALLED in note)),  # The flag says it already.
         ),
-        kernels=_kernels(spans),
+        kernels=kernels,
+        different_kernels=different,
     )
 
 
@@ -412,8 +426,8 @@ def idle_dict(idle: IdleSplit) -> dict[str, float]:
     }
 
 
-def _kernels(spans: SpanTable) -> tuple[KernelTotal, ...]:
-    """Return the kernels that take most time, by name and symbol."""
+def _kernels(spans: SpanTable) -> tuple[tuple[KernelTotal, ...], int]:
+    """Return the kernels that take most time, by name and symbol, and how many there are."""
     rows = np.flatnonzero(spans.kind == SpanKind.KERNEL)
     keys = spans.name[rows].astype(np.int64) * (len(spans.names) + 1) + spans.symbol[rows] + 1
     every, which, count = np.unique(keys, return_inverse=True, return_counts=True)
@@ -433,7 +447,7 @@ def _kernels(spans: SpanTable) -> tuple[KernelTotal, ...]:
     for one in found:
         alike[one.name].append(one.symbol)
     names = {label: iter(told_apart(label, symbols)) for label, symbols in alike.items() if len(symbols) > 1}
-    return tuple(replace(one, name=next(names[one.name])) if one.name in names else one for one in found)
+    return tuple(replace(one, name=next(names[one.name])) if one.name in names else one for one in found), len(every)
 
 
 def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:

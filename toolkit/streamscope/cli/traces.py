@@ -31,6 +31,8 @@ ANY_WIDTH = 4000
 """Columns of what is printed where there is no terminal."""
 MOST_ROWS = 12
 """Rows of a comparison that a terminal gets."""
+_GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
+"""How notes name the option in Python."""
 READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
 Gpu = Annotated[
@@ -225,13 +227,18 @@ def _read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress
 
 def _factor(text: str) -> tuple[str, float]:
     """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
+    from streamscope.predicting.supposition import LARGEST_FACTOR
+
     pattern, sign, factor = text.rpartition("=")
     try:
         value = float(factor)
     except ValueError:
-        value = math.nan
-    if not sign or not pattern or not 0 < value < math.inf:
+        sign, value = "", math.nan
+    if not sign or not pattern:
         raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*nvjet*=0.5'", param_hint="--scale")
+    if not 0 < value <= LARGEST_FACTOR:
+        most = f"a factor is above 0, and {LARGEST_FACTOR:,.0f} at most"
+        raise typer.BadParameter(f"{text!r} is out of range: {most}; --without leaves kernels out", param_hint="--scale")
     return pattern, value
 
 
@@ -269,6 +276,8 @@ def _print(console: Console, found: Summary) -> None:
     if found.kernels:
         console.print()
         _print_table(console, _named_table(console, KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
+        if found.more_kernels:
+            console.print(found.more_kernels)
     _print_warnings(console, found.warnings)
 
 
@@ -293,7 +302,7 @@ def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
     for number, warning in enumerate(warnings, 1):
         if number == 1:
             console.print()
-        print_sentences(console, f"[{number}] {warning}", "yellow", whole=True)
+        print_sentences(console, f"[{number}] {_GPU_ARGUMENT.sub('--gpu chooses', warning)}", "yellow", whole=True)
 
 
 def _print_table(console: Console, table: Table) -> None:

@@ -84,15 +84,16 @@ def tasks_of_foreign(trace: Trace, *, waits: bool = True) -> list[Task]:
     return tasks
 
 
-def notes_of_foreign(trace: Trace, tasks: list[Task]) -> tuple[str, ...]:
-    """Return what a reader must know of the tasks of a trace without dependencies."""
+def notes_of_foreign(trace: Trace, tasks: list[Task], *, in_graphs: bool) -> tuple[str, ...]:
+    """Return what a reader must know of the tasks of a trace without dependencies; ``in_graphs``: they are replayed from graphs."""
     rows = [row for task in tasks for row in task.rows]
     complete = trace.origins.complete
     notes = [] if complete else ["event waits are not known, so what had ended before a kernel began stays before it"]
     if (call_rows(trace.spans, np.array(rows, np.int64)) < 0).any():
         notes.append(GAPS_STAY)
     if breaks := sum(task.on_host for task in tasks):
-        notes.append(f"the host waits {counted(breaks, 'time')} in the middle, so there are {breaks + 1} graphs with its work between")
+        graphs = f"so there are {breaks + 1} graphs with its work between" if in_graphs else "and its work between stays"
+        notes.append(f"the host waits {counted(breaks, 'time')} in the middle, {graphs}")
     if waits_ns := [task.gap_ns for task in tasks if task.gap_ns >= KERNEL_WAIT_BELOW_NS]:
         notes.append(WAITS_STAY.format(counted(len(waits_ns), "wait"), time_text(sum(waits_ns))))
     return (*notes, *_repeated(trace.spans))

@@ -20,7 +20,7 @@ from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.simulating import simulated
-from streamscope.predicting.supposition import Supposition, is_factor
+from streamscope.predicting.supposition import IN_GRAPHS, Supposition, is_factor
 from streamscope.predicting.tasks import tasks_of_program
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
@@ -233,7 +233,8 @@ class Prediction(Trace):
         else:
             what = "the run of all steps" if any(note.startswith(SEVERAL) for note in supposed.notes) else "the run"
             run = f"{supposed.source.info.engine} took {before}" if math.isnan(supposed.measured_ns) else f"{what} was measured at {before}"
-        faster = f"{self.speedup:.2f} times as fast"
+        slow = round(self.speedup, 2) < 1
+        faster = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
         if supposed.changes:
             return f"{run}; {time_text(self.unchanged_ns)} predicted without the change: {faster} as that"
         return run if supposed.stretched else f"{run}: {faster}"
@@ -310,7 +311,7 @@ def supposition_of(
         tasks = tasks_of_program(trace, as_captured=wanted == "graph")
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
-    notes = notes_of_foreign(trace, tasks) if foreign else ()
+    notes = notes_of_foreign(trace, tasks, in_graphs=wanted in IN_GRAPHS) if foreign else ()
     return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=notes, measured_ns=measured_ns, waits=waits)
 
 

@@ -94,7 +94,7 @@ class Supposition:
     def without(self, *patterns: str) -> Supposition:
         """Return it without tasks."""
         picked = self.picked(*patterns)
-        if all(picked):
+        if not any(task.pieces and not one for task, one in zip(self.tasks, picked, strict=True)):
             raise TraceError(f"nothing is left without {', '.join(patterns)!r}", hint="leave out less")
         change = f"without {_picked_words(sum(picked), patterns)}"
         hosts = any(task.on_host for task, one in zip(self.tasks, picked, strict=True) if one)  # Without them, there are fewer graphs.

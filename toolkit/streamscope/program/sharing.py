@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ from numpy.lib.array_utils import byte_bounds
 from streamscope.errors import ProgramError
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
+from streamscope.words import listed
 
 if TYPE_CHECKING:
     from streamscope.program.operation import Program
     from streamscope.program.symbol import Symbol
+    from streamscope.program.tracer import Operator
 
 
 class Sharing(Enum):
@@ -99,17 +101,42 @@ def _share(one: Any, other: Any) -> bool:
         return True
 
 
-def check_update(target: Symbol, operator: str, result: ArraySpec) -> None:
-    """Raise a `ProgramError` where NumPy would not write a result of an operator in place."""
+SIGNS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "mod": "%", "power": "**", "matmul": "@",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
+}  # fmt: skip
+"""How Python writes each operator that works in place."""
+
+
+def too_wide(operator: Operator, sources: Sequence[Symbol], attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[str]:
+    """Return the operands that keep a result from a dtype: in that dtype, they would give it. None where the operator itself does."""
+    numbers = attributes.get("scalars", {})
+    wide = [np.result_type(source.dtype, dtype) != dtype for source in sources]
+    wide_numbers = {name: number for name, number in numbers.items() if np.result_type(number, dtype) != dtype}
+    specs = [ArraySpec(source.shape, dtype) if one else source.spec for source, one in zip(sources, wide, strict=True)]
+    try:
+        narrow = {**numbers, **{name: dtype.type(number) for name, number in wide_numbers.items()}}
+        found = operator.infer(specs, {**attributes, "scalars": narrow} if numbers else attributes)
+    except (ProgramError, ValueError, OverflowError):
+        return []
+    named = [*(repr(source.name) for source, one in zip(sources, wide, strict=True) if one), *map(str, wide_numbers.values())]
+    return list(dict.fromkeys(named)) if all(spec.dtype == dtype for spec in found) else []
+
+
+def check_update(target: Symbol, operator: str, result: ArraySpec, wide: Callable[[], Sequence[str]] = list) -> None:
+    """Raise a `ProgramError` where NumPy would not write a result of an operator in place; ``wide`` tells which operands are too wide."""
+    sign = SIGNS.get(operator)
+    instead = f"write x = x {sign} y" if sign else "write a new variable"
     where = f"in-place {operator} of {target.name!r} at {user_line()}"
     if target.sharing is not Sharing.ARRAY:
-        raise ProgramError(f"{where}: it is {target.sharing.value}", hint="write x = x + y, or copy it first: x = np.copy(x)")
+        raise ProgramError(f"{where}: it is {target.sharing.value}", hint=f"{instead}, or copy it first: x = np.copy(x)")
     if result.shape != target.shape:
         raise ProgramError(
-            f"{where}: the result has shape {result.shape}, and {target.name!r} keeps its shape {target.shape}", hint="write x = x + y"
+            f"{where}: the result has shape {result.shape}, and {target.name!r} keeps its shape {target.shape}", hint=instead
         )
     if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        narrowed = f"{listed(wide())} to {target.dtype.name}" if wide() else f"{target.name!r} to {result.dtype.name}"
         raise ProgramError(
             f"{where}: the result is {result.dtype.name}, and NumPy does not cast that to {target.dtype.name} in place (same_kind)",
-            hint=f"write x = x + y, or convert first: .astype({target.dtype.name!r})",
+            hint=f"{instead}, or convert {narrowed} first",
         )

@@ -16,13 +16,13 @@ from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
 from streamscope.program.seeing import operands, placing, seeing_launch, seen_reads
-from streamscope.program.sharing import Sharing, check_update
+from streamscope.program.sharing import Sharing, check_update, too_wide
 from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new, whole
 from streamscope.program.widening import origin_of
-from streamscope.words import a_kind, counted
+from streamscope.words import a_kind, counted, listed
 
 AN_INPUT = (
     "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, give each array a name of its own, "
@@ -135,7 +135,7 @@ class Tracer:
         line = self.lines.here()
         where = labelled(line.where, self.label)
         sources, (spec,) = self._inferred(operator, reads, attributes, where)
-        check_update(target, operator.name, spec)
+        check_update(target, operator.name, spec, lambda: too_wide(operator, sources, attributes, target.dtype))
         if not target.size:
             return target
         self._before_write(target)
@@ -171,7 +171,7 @@ class Tracer:
         viewing = any(source.seen is not None for source in sources)
         if viewing:
             sources = [self._readable(operator, source, where) for source in sources]
-        targets = self._targets(operator, sources, specs, out, where)
+        targets = self._targets(operator, sources, specs, attributes, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
             target.written = True
@@ -269,7 +269,15 @@ class Tracer:
         self._settle(argument, operator.reads_from, operator, where)
         return argument
 
-    def _targets(self, operator: Operator, sources: Sequence[Symbol], specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
+    def _targets(
+        self,
+        operator: Operator,
+        sources: Sequence[Symbol],
+        specs: Sequence[ArraySpec],
+        attributes: Mapping[str, Any],
+        out: object,
+        where: str,
+    ) -> list[Symbol]:
         if out is None:
             return [self._result(operator, spec) for spec in specs]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
@@ -282,8 +290,13 @@ class Tracer:
             if not isinstance(target, Symbol) or target.tracer is not self:
                 raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
             if target.spec != spec:
-                operands = " and ".join(f"{source.dtype.name} {source.name!r}" for source in sources)
-                hint = f"the operands are {operands}: convert what is too wide by .astype()" if target.dtype != spec.dtype else None
+                hint = None
+                if target.dtype != spec.dtype:
+                    operands = [f"{source.dtype.name} {source.name!r}" for source in sources]
+                    operands += map(str, attributes.get("scalars", {}).values())
+                    wide = too_wide(operator, sources, attributes, target.dtype)
+                    mend = f"convert {listed(wide)} to {target.dtype.name}" if wide else f"give {spec.dtype.name} as out=, or leave it out"
+                    hint = f"the operands are {listed(operands)}: {mend}"
                 raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}", hint=hint)
             self._settle(target, operator.writes_to, operator, where)
         return targets

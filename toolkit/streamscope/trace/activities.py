@@ -106,9 +106,12 @@ def joined(parts: Sequence[Activities]) -> Activities:
     return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
 
 
+NO_WORK_HINT = "switch CUDA activities on in the profiler, and synchronize before it stops"
+
+
 def no_work() -> TraceError:
     """Return the error for a file without work of a GPU, of which no more is known."""
-    return TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
+    return TraceError("it holds no work of a GPU", hint=NO_WORK_HINT)
 
 
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:

@@ -16,7 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, Streams, busiest_gpu, joined, name_waits, no_work
+from streamscope.trace.activities import (
+    FAR_NS,
+    NO_WORK_HINT,
+    ON_DEVICE,
+    Activities,
+    Streams,
+    busiest_gpu,
+    joined,
+    name_waits,
+    no_work,
+)
 from streamscope.trace.compressed import Decompressed, Readable
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.impossible import recorded
@@ -122,10 +132,12 @@ class _ForeignSpans:
         self._timeless = 0
         """Kernels, copies and sets without a time."""
         self._categories = Counter[str]()
+        self._empty = True
 
     def add(self, events: Iterable[AnyEvent]) -> None:
         by_category = defaultdict[str, list[Any]](list)
         for event in events:
+            self._empty = False
             if event.ph == "X":
                 by_category[event.cat].append(event)
             elif event.ph not in _QUIET_PHASES:
@@ -149,7 +161,8 @@ class _ForeignSpans:
             waited = self._said(_STREAM_SYNC)
             name_waits(found, waited["correlation"], waited["stream"])
             waits = self._event_waits(found)
-        device = _device(beside.deviceProperties, told.devices.get(gpu, gpu), hip=any(name.startswith("hip") for name in self._names))
+        hip = any(name.startswith("hip") for name in self._names)
+        device = _device(beside.deviceProperties, gpu, told.devices.get(gpu, gpu), hip=hip)
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
             notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
@@ -213,6 +226,8 @@ class _ForeignSpans:
 
     def _no_work(self) -> TraceError:
         """Say why a file has no work of a GPU that can be read."""
+        if self._empty:
+            return TraceError("it holds no events", hint=NO_WORK_HINT)
         if self._timeless:
             return TraceError(
                 f"none of its {counted(self._timeless, 'device span')} has a time",
@@ -224,11 +239,10 @@ class _ForeignSpans:
                 hint="Kineto writes an event of phase X, with ts and dur in µs, for each kernel",
             )
         others = [category for category in self._categories if category not in _OF_THE_HOST and not category.startswith(("cuda_", "hip_"))]
-        if others or not self._categories:
-            what = (
-                listed([f"{counted(self._categories[each], 'event')} {_of_category(each)}" for each in others[:5]])
-                or "no event with a time"
-            )
+        if not self._categories:
+            return TraceError("it holds no event of phase X, which has a time", hint=NO_WORK_HINT)
+        if others:
+            what = listed([f"{counted(self._categories[each], 'event')} {_of_category(each)}" for each in others[:5]])
             return TraceError(
                 f"it has none of Kineto's categories of a GPU, such as 'kernel', but {what}: of another accelerator, or another program",
                 hint="ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table",
@@ -350,10 +364,10 @@ def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.in
     return np.array(found, np.int64)
 
 
-def _device(properties: Any, gpu: int, *, hip: bool) -> DeviceInfo:
-    """Return the GPU by the properties that the file has of each."""
+def _device(properties: Any, gpu: int, number: int, *, hip: bool) -> DeviceInfo:
+    """Return the GPU by the properties that the file has of each, under the ``number`` that it has there."""
     known = [each for each in properties if isinstance(each, Mapping)] if isinstance(properties, list) else []
-    found = next((each for each in known if each.get("id") == gpu), {})
+    found = next((each for each in known if each.get("id") == number), {})
     name = found.get("name")
     kind: Literal["cuda", "hip"] = "hip" if hip or (isinstance(name, str) and name.startswith("AMD")) else "cuda"
     keys = {"numSms": "multiprocessors", "totalGlobalMem": "memory_bytes", "computeMajor": "compute_major", "computeMinor": "compute_minor"}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from streamscope.arguments import given_path, shown
+from streamscope.arguments import given_path, shown, whole_number
 from streamscope.errors import TraceError, printable
 from streamscope.progress import Progress, showing
 from streamscope.trace import compressed
@@ -58,7 +58,7 @@ def read(
     Raises
     ------
     TraceError
-        The file is missing, damaged, of another format, or holds no work of a GPU.
+        The file is missing, damaged, of another format, or holds no work of a GPU; or ``gpu`` is not a whole number.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def read(
     ('async', True)
     """
     path = given_path(path, error=TraceError)
+    if gpu is not None:
+        gpu = whole_number("gpu", gpu, error=TraceError)
     if damaged not in DAMAGED:
         raise TraceError(f"damaged={shown(damaged)} is not known", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
     with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as said:
