@@ -342,6 +342,12 @@ class TestWritableFile:
         assert writable_file(tmp_path / "a" / "b.html") == tmp_path / "a" / "b.html"
         assert contents(tmp_path / "a") == []
 
+    def test_no_folder_is_made_where_a_link_leads(self, tmp_path):
+        (tmp_path / "link").symlink_to("none/new.html")
+        with pytest.raises(OutputError, match=r"cannot write .*link: there is no folder .*none"):
+            writable_file(tmp_path / "link")
+        assert contents(tmp_path) == ["link"]
+
     def test_one_that_is_there_stays_as_it_is(self, tmp_path):
         (tmp_path / "file").write_text("x")
         writable_file(tmp_path / "file")

@@ -42,7 +42,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         place = destination(path)
         if not place.parent.exists():
-            raise OutputError(f"cannot write {path}: there is no folder {place.parent}", hint="make it first, or choose another folder")
+            raise _no_folder(path, place)
         with unfinished_file(place.parent) as temporary:
             mode = _mode(place, temporary)
             temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
@@ -223,13 +223,23 @@ def destination(path: Path) -> Path:
 
 
 def writable_file(path: Path) -> Path:
-    """Make the folder of a file, and check that the file could be written there, before the work that it is to hold."""
+    """Make the folder of a file, and check that the file could be written there, before the work that it is to hold.
+
+    Where a link leads, nobody asked for a folder: one that is not there is refused, as by `written_whole`.
+    """
     try:
         place = destination(path)
+        dangling = path.is_symlink() and not place.parent.exists()
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another name") from error
+    if dangling:
+        raise _no_folder(path, place)
     writable_folder(place.parent)
     return path
+
+
+def _no_folder(path: Path, place: Path) -> OutputError:
+    return OutputError(f"cannot write {path}: there is no folder {place.parent}", hint="make it first, or choose another folder")
 
 
 def writable_folder(path: Path, *, private: bool = False) -> Path:
