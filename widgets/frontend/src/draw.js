@@ -36,14 +36,17 @@ export function drawBase(ctx, scene) {
   drawOverview(ctx, scene);
 }
 
-/** Lanes are tinted as long as their engine ran, so that the lengths of the runs can be compared at a glance. */
-function drawLaneGrounds(ctx, scene, box) {
+/**
+ * Lanes are tinted as long as their engine ran, so that the lengths of the runs can be compared at a glance. Ranges of a profiler's file may
+ * begin before the first call, at time 0.
+ */
+export function drawLaneGrounds(ctx, scene, box) {
   const { geometry: g, theme, model } = scene;
   const group = model.groups[box.index];
   for (const lane of box.lanes) {
     const [y, height] = [g.px(lane.y), g.px(lane.height)];
     if (group.extent_ns <= g.t0) continue;
-    const [x, width] = stretch(g, Math.min(0, group.extent_ns), group.extent_ns, 0);
+    const [x, width] = stretch(g, Math.min(0, group.extent_ns, group.start[0] || 0), group.extent_ns, 0);
     ctx.fillStyle = theme.lane;
     ctx.fillRect(x, y, width, height);
   }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { css } from "../src/colours.js";
+import { drawLaneGrounds } from "../src/draw.js";
 import { readLink, writeLink } from "../src/link.js";
 import { drawLabel, drawRow } from "../src/spans.js";
 import { findSelection } from "../src/state.js";
@@ -51,6 +52,17 @@ test("every call that has a bar of its own wears the colour of what it launches,
   drawRow(ctx, { model, theme, geometry, entries: new Int32Array(5000), labelWidths: [] }, { track: host.rows[0], y: 0, height: 14 });
   assert.deepEqual(feet.map(([x]) => x), spans.filter(({ kind }) => kind === "launch").map(({ start }) => start));
   for (const [x, width] of feet) assert.ok(width >= Math.max(1, x / 20 - 1) && width <= x / 20, `${width} at ${x}`); // a hairline less
+});
+
+test("ranges that begin before the first call lie on the ground of their lane", () => {
+  const model = makeModel({ eager: [{ kind: "range", name: "step", start: -40, end: 30 }, { kind: "launch", start: 0, end: 10 }] });
+  const swatch = { fill: "bar", ink: "black", shades: Array(9).fill("shade") };
+  const geometry = { dpr: 1, left: 0, right: 200, pitch: 1, t0: -60, t1: 140, x: (t) => t + 60, px: Math.round };
+  const theme = { lane: "lane", host: { range: swatch, launch: swatch }, operators: model.names.map(() => swatch) };
+  const grounds = [];
+  const ctx = { fillRect(x, y, width) { if (this.fillStyle === "lane") grounds.push([x, x + width]); } };
+  drawLaneGrounds(ctx, { model, theme, geometry }, { index: 0, lanes: [{ y: 0, height: 14 }] });
+  assert.deepEqual(grounds, [[20, 60 + model.groups[0].extent_ns]]);
 });
 
 test("a link says the state, and what is no link says none", () => {
