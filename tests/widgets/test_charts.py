@@ -13,6 +13,7 @@ from streamscope.analysis import measure
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope_widgets.charts import launch_overhead_chart, launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart
+from streamscope_widgets.show.still_chart import row_svg
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ def test_the_unit_of_an_axis_is_that_of_its_longest_time():
     assert [note.value for note in chart.notes] == [40, 2]
     assert [sum(lengths) for lengths in zip(*(bars.lengths for bars in chart.series), strict=True)] == pytest.approx([40, 2])
     assert all(bars.meaning.startswith("ms ") for bars in chart.series)
+    slow["dual"] = replace(slow["dual"], makespan_us=984)
+    assert [note.words for note in makespans(slow).notes] == ["40.0 ms", "0.984 ms"]
     chart = launch_overheads([Group(run_of("async", 10_000), 1e5)])
     assert chart.axis.title.startswith("launch latency, µs")
     assert chart.notes[0].words == "median 5.00 µs"
@@ -75,6 +78,17 @@ def test_functions_of_the_users_are_no_launch_that_came_late(function_us, stretc
     names = ("host functions alone", "host wait (not launched yet)", "other idle")
     assert tuple(lengths.get(name, 0) for name in names) == stretches
     assert sum(lengths.values()) == pytest.approx(100)
+
+
+def test_a_label_is_narrower_than_its_stretch():
+    metrics = {"async": replace(metrics_of()["async"], makespan_us=1440, host_wait_us=1300, kernel_wait_us=83)}
+    chart = makespans(metrics)
+    picture = row_svg(chart)
+    scale = max(float(width) for width in re.findall(r'width="([\d.]+)"', picture)) / 1.3
+    for bars in chart.series:
+        for length, label in zip(bars.lengths, bars.labels, strict=True):
+            assert not label or len(label) * 7.5 <= length * scale
+    assert "0.083" not in {label for bars in chart.series for label in bars.labels}
 
 
 def test_what_never_happens_has_no_entry_in_the_legend():

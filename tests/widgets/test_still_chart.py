@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
+from streamscope_widgets.show.chart import CHARACTER, Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.still_chart import MOST_TICKS, WIDTH, row_svg
 from streamscope_widgets.show.svg import tick_text, ticks
 
@@ -50,6 +50,23 @@ def test_bars_are_stacked_and_to_scale():
     assert w3 == pytest.approx(3 * w1, abs=0.3)
     assert w4 == pytest.approx(w1 / 4, abs=0.2)
     assert {"Where it goes", "time, µs", "async", "graph", "busy", "idle", "60"} <= set(texts(root))
+
+
+@given(
+    words=st.lists(st.text("abc ", max_size=50), min_size=1, max_size=4),
+    value=st.floats(0.1, 4),
+    outside=st.booleans(),
+    name=st.integers(1, 20),
+)
+def test_words_beside_marks_end_inside_the_picture(words, value, outside, name):
+    rows = tuple(f"{number}" * name for number in range(len(words)))
+    each = [value] * len(rows)
+    series = Bars("", "#111111", "#222222", each, words, "%", outside=True) if outside else Dots(each, each, each, ["#111111"] * len(rows))
+    notes = () if outside else tuple(Note(value, row, told, 10) for row, told in zip(rows, words, strict=True))
+    root = drawn(RowChart("t", Axis("speed-up", 0, 4), rows, (series,), notes))
+    for element in root.iter("text"):
+        if element.text in words and element.get("text-anchor") is None and float(element.get("y")) > 20:
+            assert float(element.get("x")) + CHARACTER * len(element.text) <= WIDTH
 
 
 def test_points_with_their_intervals():

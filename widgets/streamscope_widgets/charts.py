@@ -15,7 +15,7 @@ from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import difference, fastest, rank
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
-from streamscope.words import capitalised, format_us, time_text, time_unit, times_text
+from streamscope.words import capitalised, format_us, time_unit, times_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
 from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TEMPLATE", "launch_overhead_chart", "makespan_chart", "overlap_chart", "speedup_chart"]
 
-LABEL_FROM = 0.045
-"""A stretch of a bar narrower than this share of the longest carries no label."""
-LETTER = 0.0112
-"""Share of the longest bar that a letter of a label takes."""
+LETTER = 0.017
+"""Share of the longest bar that a letter of a label takes, in a wide font. A stretch narrower than its label carries none."""
 
 
 def _host_functions_us(m: EngineMetrics) -> float:
@@ -109,9 +107,12 @@ def makespans(metrics: Mapping[str, EngineMetrics]) -> RowChart:
         lengths = [length_us(m) * scale for m in metrics.values()]
         if any(lengths):
             told = [(length, format_us(length)) for length in lengths]
-            labels = [text if length >= max(LABEL_FROM, LETTER * len(text)) * longest else "" for length, text in told]
+            labels = [text if length >= LETTER * len(text) * longest else "" for length, text in told]
             series.append(Bars(name, colour, ink, lengths, labels, f"{unit} {name}"))
-    notes = [Note(max(m.makespan_us, m.gpu_busy_us) * scale, engine, time_text(m.makespan_us * 1e3), 4) for engine, m in metrics.items()]
+    notes = [
+        Note(max(m.makespan_us, m.gpu_busy_us) * scale, engine, f"{format_us(m.makespan_us * scale)} {unit}", 4)
+        for engine, m in metrics.items()
+    ]
     axis = Axis(_titled(f"time, {unit}", metrics), 0, longest * 1.16)
     return RowChart(_makespan_title(metrics), axis, tuple(metrics), tuple(series), tuple(notes))
 
@@ -165,11 +166,11 @@ def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:
     summary = [[value * scale for value in values] for values in summary_us]
     boxes = Boxes(*(list(column) for column in zip(*summary, strict=True)))
     rows = tuple(f"{engine} ({len(values):,})" for engine, values in latency_us.items())
-    medians = [time_text(median / scale * 1e3) for median in boxes.median]
+    medians = [f"{format_us(median)} {unit}" for median in boxes.median]
     notes = [Note(high, row, f"median {median}", 8) for row, median, high in zip(rows, medians, boxes.high, strict=True)]
     least, most = min(0.0, *boxes.low), max(0.0, *boxes.high)
-    slowest = max(zip(boxes.median, latency_us, strict=True), key=lambda pair: pair[0])
-    title = f"From launch call to kernel: {time_text(slowest[0] / scale * 1e3)} at the median under {slowest[1]}"
+    _, slowest, engine = max(zip(boxes.median, medians, latency_us, strict=True), key=lambda row: row[0])
+    title = f"From launch call to kernel: {slowest} at the median under {engine}"
     simulated = ", simulated" if any(group.trace.info.device.simulated for group in groups) else ""
     axis = Axis(f"launch latency, {unit} (in brackets: launches){simulated}", least * 1.1, most * 1.3 if most > least else 1.0)
     return RowChart(title, axis, rows, (boxes,), tuple(notes))

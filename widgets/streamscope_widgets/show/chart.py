@@ -13,6 +13,13 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+CHARACTER = 6.7
+"""About the width of a character in px, at a font size of 12."""
+MOST_WORDS = 0.7
+"""Share of a plot that words beside a mark take at most."""
+BESIDE = 6
+"""Gap between a bar and the label beside it, in px."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -87,6 +94,16 @@ class RowChart:
     notes: tuple[Note, ...] = ()
     rule: float | None = None
     """Where a line stands through all rows."""
+
+    def high(self, width: float) -> float:
+        """End of the axis in a plot so many px wide, so far right that the words beside marks end inside."""
+        low = self.axis.low
+        beside = [(note.value, note.gap, note.words) for note in self.notes]
+        for series in self.series:
+            if isinstance(series, Bars) and series.outside:
+                beside += [(length, BESIDE, label) for length, label in zip(series.lengths, series.labels, strict=True)]
+        shares = [(value, min((gap + CHARACTER * len(words)) / width, MOST_WORDS)) for value, gap, words in beside]
+        return max([self.axis.high, *(low + (value - low) / (1 - share) for value, share in shares)])
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:

@@ -17,6 +17,8 @@ _GRID = {"gridcolor": palette.FAINT_ON_ANY, "zerolinecolor": palette.FAINT_ON_AN
 _COLOURS = [palette.BUSY, *palette.HUES[1:]]
 TEMPLATE = {"layout": {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": FONT, "xaxis": _GRID, "yaxis": _GRID, "colorway": _COLOURS}}
 """A template of Plotly for figures that read on light pages and on dark ones."""
+PLOT = 480
+"""Width of a plot in px, of a narrow cell. In a wider one, the words beside marks have more room."""
 
 
 def row_figure(chart: RowChart) -> go.Figure:
@@ -39,7 +41,7 @@ def row_figure(chart: RowChart) -> go.Figure:
         margin={"l": 20, "r": 24, "t": 104 if legend else 54, "b": 54},
     )  # fmt: skip
     figure.update_xaxes(
-        title={"text": chart.axis.title, "font": {"size": 12}}, range=[chart.axis.low, chart.axis.high],
+        title={"text": chart.axis.title, "font": {"size": 12}}, range=[chart.axis.low, chart.high(PLOT)],
         zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
     )  # fmt: skip
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")

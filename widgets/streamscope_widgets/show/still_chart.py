@@ -11,13 +11,11 @@ from itertools import groupby
 import numpy as np
 
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import Array, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
+from streamscope_widgets.show.chart import BESIDE, CHARACTER, Array, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
 from streamscope_widgets.show.svg import FONT, document, shape, text, tick_text, ticks, words
 
 WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
 TOP, LEGEND, BOTTOM, RIGHT = 40, 22, 50, 8
-CHARACTER = 6.7
-"""About the width of a character in px, at a font size of 12."""
 MOST_TICKS = 6
 
 STYLE = """
@@ -59,13 +57,14 @@ class _Rows:
         self.top = TOP + LEGEND * max((row + 1 for *_, row in self.entries), default=0)
         self.bottom = self.top + ROW * len(chart.rows)
         self.middles = {row: self.top + ROW * (index + 0.5) for index, row in enumerate(chart.rows)}
+        self.width = WIDTH - RIGHT - self.left
+        self.low, self.high = chart.axis.low, chart.high(self.width)
 
     def x(self, value: float) -> float:
-        low, high = self.chart.axis.low, self.chart.axis.high
-        return self.left + (value - low) / (high - low) * (WIDTH - RIGHT - self.left)
+        return self.left + (value - self.low) / (self.high - self.low) * self.width
 
     def axis(self) -> Iterator[str]:
-        for tick in ticks(self.chart.axis.low, self.chart.axis.high, MOST_TICKS):
+        for tick in ticks(self.low, self.high, MOST_TICKS):
             x = self.x(tick)
             yield _line(x, self.top, x, self.bottom, palette.RULE)
             yield _text(x, self.bottom + 16, tick_text(tick), palette.FAINT_INK, text_anchor="middle")
@@ -99,7 +98,7 @@ class _Rows:
             ends[row] += length
             yield _rectangle(left, y - BAR / 2, right - left, BAR, bars.colour, f"{row}: {length:,.2f} {bars.meaning}")
             if label and bars.outside:
-                yield _text(right + 6, y + 4, label)
+                yield _text(right + BESIDE, y + 4, label)
             elif label:
                 yield _text((left + right) / 2, y + 4, label, bars.ink, text_anchor="middle")
 
