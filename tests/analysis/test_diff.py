@@ -275,7 +275,7 @@ def test_more_overlap_is_told_as_such():
     for lane in ("stream 7", "stream 20"):
         builder.add(KERNEL, "gemm", lane, 0, 20_000)
     found = ss.diff(sequence(("gemm", 20), ("gemm", 20), gap_ns=0, exact=True), trace_of(builder.build(), exact=True))
-    assert found.answer == "The second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more of kernels side by side."
+    assert found.answer == "The second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more saved by kernels side by side."
 
 
 def test_its_texts():

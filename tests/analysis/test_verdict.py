@@ -132,13 +132,13 @@ def test_fewer_than_six_repeats_say_nothing_on_a_real_device(repeats):
     metrics = {name: engine(time, noise=0, repeats=repeats) for name, time in times.items()}
     judged = assess(metrics, CARD)
     assert judged.text == (
-        "Launch-bound: under async the GPU is busy 50 % of the time. Too few repeats to tell what a second stream alone and a CUDA graph "
-        "change. Too few repeats to tell which engine is the fastest: run 6 or more."
+        "Launch-bound: under async the GPU is busy 50 % of the time. Too few repeats to tell the effect of a second stream alone and "
+        "a CUDA graph. Too few repeats to tell which engine is the fastest: run 6 or more."
     )
     assert (judged.gain.ranking, judged.gain.told, set(judged.best)) == (Ranking.UNKNOWN, False, {"async", "dual", "graph"})
     assert difference(metrics["graph"], metrics["async"]) == "too few repeats to tell"
     assert assess({"graph": metrics["graph"], "dual": metrics["dual"]}, CARD).changed == (
-        "Too few repeats to tell what a CUDA graph in place of a second stream changes."
+        "Too few repeats to tell the effect of a CUDA graph in place of a second stream."
     )
     simulated = {name: replace(values, simulated=True) for name, values in metrics.items()}
     assert "a CUDA graph makes it 2.0× faster. Fastest: graph." in verdict(simulated, DeviceInfo("simulated", "simulated NVIDIA H200"))
@@ -147,7 +147,7 @@ def test_fewer_than_six_repeats_say_nothing_on_a_real_device(repeats):
 def test_one_engine_with_few_repeats_is_not_ranked_among_others():
     metrics = {"async": engine(100), "dual": engine(200, repeats=3), "graph": engine(50)}
     judged = assess(metrics, CARD)
-    assert judged.changed == "A CUDA graph makes it 2.0× faster; too few repeats to tell what a second stream alone changes."
+    assert judged.changed == "A CUDA graph makes it 2.0× faster; too few repeats to tell the effect of a second stream alone."
     assert judged.fastest == "Fastest: graph and dual, which cannot be told apart."
 
 
@@ -227,7 +227,7 @@ def test_missing_records_make_busy_a_lower_bound():
 @pytest.mark.parametrize(
     ("time_us", "words"),
     [
-        (10, "10.0× faster"), (66.6, "1.5× faster"), (67, "49 % faster"), (95, "5 % faster"),
+        (10, "10.0× faster"), (66.6, "1.5× faster"), (66.8, "1.5× faster"), (67, "49 % faster"), (95, "5 % faster"),
         (105, "5 % slower"), (160, "1.6× slower"), (99.5, "same within 1 %"),
     ],
 )  # fmt: skip
@@ -290,8 +290,8 @@ def test_copies_and_host_functions_beside_other_work_are_told():
     }
     text = verdict(metrics, CARD)
     assert (
-        "Under async, copies run beside kernels for 0 % and host functions run beside the device for 21 % of their time; "
-        "under graph for 12 % and 46 %."
+        "Copies run beside kernels for 0 % of their time under async and 12 % under graph; "
+        "host functions run beside the device for 21 % of their time under async and 46 % under graph."
     ) in text
     assert any("copies beside kernels 12 % and host functions beside the device 46 %" in line for line in assess(metrics, CARD).evidence)
 
@@ -300,8 +300,8 @@ def test_copies_and_host_functions_beside_other_work_are_told():
     ("copies", "host", "told"),
     [
         (None, None, ""),
-        (0.5, None, "Under async, copies run beside kernels for 50 % of their time."),
-        (None, 0.25, "Under async, host functions run beside the device for 25 % of their time."),
+        (0.5, None, "Copies run beside kernels for 50 % of their time under async."),
+        (None, 0.25, "Host functions run beside the device for 25 % of their time under async."),
     ],
 )
 def test_what_there_is_none_of_is_not_told(copies, host, told):

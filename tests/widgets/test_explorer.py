@@ -69,7 +69,7 @@ SQUARES = np.ones((2, 8, 8), np.float32)
 
 def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
     assert said(explorer, "question") == "Does a second stream pay here?"
-    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 50 % faster.")
+    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 1.5× faster.")
     assert said(explorer, "source") == "<b>Forecast</b> · simulated times (simulated NVIDIA H200)"
     assert [group.label for group in explorer.timeline.groups] == ["async", "dual", "graph", "graph-dual"]
     assert explorer.below.layout.display == "none"

@@ -31,7 +31,7 @@ def positions(subject):
 def told(quick_us, slow_us):
     """How many times as fast, as a sentence says it."""
     ratio = slow_us / quick_us
-    return f"{ratio:.1f}× faster" if ratio >= 1.5 else f"{(ratio - 1) * 100:.0f} % faster"
+    return f"{ratio:.1f}× faster" if ratio >= 1.495 else f"{(ratio - 1) * 100:.0f} % faster"
 
 
 def check(comparison, streams, in_a_row):

@@ -289,7 +289,7 @@ class TestAssert:
         measured = Comparison("step", cuda, runs)
         shortest = min(measured, key=lambda engine: measured.metrics[engine].makespan_us)
         (said,) = expectations.check(measured, "kernel_count > 0")
-        assert said == f"kernel_count of {shortest}, the shortest in the median, is 13: > 0"
+        assert said == f"kernel_count of {shortest}, the engine with the shortest median time, is 13: > 0"
 
     def test_what_does_not_hold_fails_the_cell_with_all_that_was_measured(self, shell, compared):
         result, captured = run(shell, "%streamscope_assert sync.overlap > 30 %, graph.kernel_count < 20, async.makespan_us < 1")

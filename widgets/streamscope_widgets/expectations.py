@@ -54,7 +54,7 @@ class Condition:
         engine = self.engine or best[0]
         value = getattr(comparison.metrics[engine], self.metric)
         whose = f"{self.metric} of {engine}" + (
-            "" if self.engine else ", the fastest," if len(best) == 1 else ", the shortest in the median,"
+            "" if self.engine else ", the fastest," if len(best) == 1 else ", the engine with the shortest median time,"
         )
         if value is None:
             return False, f"{whose} has no value"

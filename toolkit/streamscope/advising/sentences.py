@@ -126,7 +126,7 @@ def fitted_words(fitted: Fitted) -> tuple[str, str]:
 
 def _graph_clause(forecast: Forecast, word: str) -> str:
     predicted, found = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
-    said = f"a graph should run them {_times(predicted)} async; {word} {found:.2f}×"
+    said = f"a graph should {_run(predicted)} async; {word} {found:.2f}×"
     if not isfinite(forecast.capture_replays) or found < 1 + ALIKE:
         return said
     return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
@@ -136,15 +136,18 @@ def _second_stream(forecast: Forecast, word: str) -> str:
     alone, inside = forecast.speedups["dual"].median, forecast.speedups["graph-dual"].median / forecast.speedups["graph"].median
     alone_predicted = forecast.predicted_speedup("dual")
     inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
-    one_by_one = f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×)"
-    in_a_graph = f"{_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
+    one_by_one = f"should {_run(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×)"
+    in_a_graph = f"{_run(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
     if forecast.streams == STREAM:
         return f"{one_by_one}, and {in_a_graph}"
-    return f"{one_by_one}; {forecast.streams} should run them {in_a_graph}"
+    return f"{one_by_one}; {forecast.streams} should {in_a_graph}"
 
 
-def _times(ratio: float) -> str:
-    return "as fast as" if abs(ratio - 1) < ALIKE else f"{ratio:.2f}× as fast as"
+def _run(ratio: float) -> str:
+    """Return how an engine runs kernels, up to the words for whom it is compared with."""
+    if abs(ratio - 1) < ALIKE:
+        return "run them as fast as"
+    return f"run them {ratio:.2f}× as fast as" if ratio > 1 else f"slow them to {ratio:.2f}× the speed of"
 
 
 def range_words(pays: BreakEven) -> str:

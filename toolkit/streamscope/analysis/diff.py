@@ -377,5 +377,5 @@ def _words(part: Contribution) -> str:
     amount = time_text(abs(part.difference_us) * 1e3)
     more = part.difference_us > 0
     if part.label == "kernels side by side":  # It shortens the span, so more of it is a negative difference.
-        return f"{amount} {'less' if more else 'more'} of kernels side by side"
+        return f"{amount} {'less' if more else 'more'} saved by kernels side by side"
     return f"{amount} {'more' if more else 'less'} {_IN_WORDS.get(part.label, part.label.removeprefix('idle: '))}"

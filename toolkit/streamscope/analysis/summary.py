@@ -479,7 +479,9 @@ def _estimates(info: TraceInfo, spans: SpanTable) -> list[str]:
 def _names_nothing(spans: SpanTable, patterns: Iterable[str]) -> list[str]:
     """Say which names of kernels that communicate mean none in the trace."""
     return [
-        f"no kernel is called {pattern!r}, so none of them communicates" for pattern in patterns if not kernels_called(spans, pattern).any()
+        f"no kernel is called {pattern!r}: this name adds nothing to communication"
+        for pattern in patterns
+        if not kernels_called(spans, pattern).any()
     ]
 
 

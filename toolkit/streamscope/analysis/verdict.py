@@ -19,8 +19,8 @@ GPU_BOUND_FROM = 0.75
 """Share of the makespan with a kernel running from which a program is GPU-bound."""
 BOUND_FROM = 0.5
 """Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
-AS_RATIO_FROM = 1.5
-"""From this factor on, a difference is told as a factor, below it in per cent."""
+AS_RATIO_FROM = 1.495
+"""From this factor on, a difference is told as a factor, below it in per cent: what rounds to 1.5 is "1.5×" and never "50 %"."""
 FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
 """What results may have been compared with: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
 captured code. Code that was captured elsewhere computes nothing here."""
@@ -229,14 +229,17 @@ class Verdict:
     @property
     def overlapped(self) -> str:
         """How much of the copies and of the host functions runs beside other work; empty where there is neither."""
-        told = [one for one in self.beside if one.copies is not None or one.host is not None]
-        if not told:
-            return ""
-        first, *others = told
-        shares = first.shares("copies run beside kernels for", "host functions run beside the device for")
-        parts = [f"under {first.engine}, {shares} of their time"]
-        parts += [f"under {one.engine} {one.shares('for', '')}" for one in others]
-        return f"{capitalised('; '.join(parts))}."
+        kinds = (
+            ("copies run beside kernels", [(one.engine, one.copies) for one in self.beside]),
+            ("host functions run beside the device", [(one.engine, one.host) for one in self.beside]),
+        )
+        clauses = []
+        for words, shares in kinds:
+            told = [(percent(share), engine) for engine, share in shares if share is not None]
+            if told:
+                (share, engine), *others = told
+                clauses.append(" and ".join([f"{words} for {share} of their time under {engine}", *map(" under ".join, others)]))
+        return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
     def replayed(self) -> str:
@@ -256,8 +259,7 @@ class Verdict:
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
             clauses.append(f"{what} {'make' if what[0].isdigit() else 'makes'} {whom} {words}")
         if unknown:
-            many = len(unknown) > 1 or unknown[0][0].isdigit()
-            clauses.append(f"{Ranking.UNKNOWN.value} what {listed(unknown)} {'change' if many else 'changes'}")
+            clauses.append(f"{Ranking.UNKNOWN.value} the effect of {listed(unknown)}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
@@ -401,7 +403,8 @@ def _interval_us(metrics: EngineMetrics) -> tuple[float, float, float]:
 def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     """Say how an engine's makespan compares with a base's, in a few words.
 
-    Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
+    Formula: ratio = longer / shorter makespan; from 1.5 (rounded) on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in
+    per cent).
     Told only where both were measured six times or more (else ``"too few repeats to tell"``), the two intervals do not overlap (else
     ``"within the noise"``) and the medians differ by 1 % or more (else ``"same within 1 %"``). Times that come from a cost model have no
     noise: there one run is enough, and the medians alone count.

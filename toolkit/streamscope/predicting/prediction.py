@@ -236,7 +236,7 @@ class Prediction(Trace):
         slow = round(self.speedup, 2) < 1
         faster = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
         if supposed.changes:
-            return f"{run}; {time_text(self.unchanged_ns)} predicted without the change: {faster} as that"
+            return f"{run}; predicted without the change: {time_text(self.unchanged_ns)}, so the change makes it {faster}"
         return run if supposed.stretched else f"{run}: {faster}"
 
 
@@ -389,13 +389,12 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
     calls = sum(task.call_ns > 0 for task in tasks)
     kinds = Counter(SpanKind(int(source.spans.kind[row])) for task in tasks for row in task.rows)
     words = ((SpanKind.KERNEL, "kernel", "kernels"), (SpanKind.COPY, "copy", "copies"), (SpanKind.SET, "set", "sets"))
-    taken = f"durations of {listed([counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]])}"
-    api = f", of {counted(calls, 'call')}" if calls else ""
-    order = "the order on its streams" if is_foreign(source) else "what depends on what"
+    lasted = [counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]] + ([counted(calls, "call")] if calls else [])
+    order = "the order on its streams" if is_foreign(source) else "the dependencies"
     beside = _beside_neighbours(source)
     of, pace = f"{source.info.engine} on {source.info.device.name}", supposed.host.pace
     return (
-        f"predicted from a trace of {of}: {taken}{api} and {order} are the trace's, all else is the cost model's",
+        f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",
         _replay_words(supposed),
         *supposed.notes,
         *([OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),

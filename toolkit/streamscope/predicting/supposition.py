@@ -137,8 +137,10 @@ def is_factor(value: object) -> bool:
 
 
 def _picked_words(count: int, patterns: Sequence[str]) -> str:
-    """Return ``"7 copies"`` for a kind, and ``"16 relu"`` for a name."""
-    kinds = {"kernel": "kernels", "copy": "copies", "set": "sets", "host": "host functions"}
+    """Return ``"7 copies"`` for a kind, ``"16 relu"`` for a name, and ``"23 operations"`` for all names."""
     names = ", ".join(patterns)
-    one = "host function" if names == "host" else names
-    return counted(count, one, kinds.get(names, names))
+    kinds = {
+        "kernel": ("kernel", "kernels"), "copy": ("copy", "copies"), "set": ("set", "sets"), "host": ("host function", "host functions"),
+        "*": ("operation", "operations"),
+    }  # fmt: skip
+    return counted(count, *kinds.get(names, (names, names)))
