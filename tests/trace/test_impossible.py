@@ -174,10 +174,54 @@ def test_one_that_runs_over_others_does_not_choose_the_gpu(tmp_path):
             *[kernel("long", 1000 * row, 1000 * row + 900, 1 + row) for row in range(30)],
             *[kernel("k", 100 * row + 1, 100 * row + 6, 100 + row) for row in range(300)],
         ],
+        over(1_000_000),  # NCCL's kernel beside those of another stream, where all streams have one number
+        over(10**9, stream=-1) + [kernel("k", 100 * row, 100 * row + 5, 900 + row, stream=-1) for row in range(9)],
+        [*over(10**9), call("cudaDeviceSynchronize", 900_000, 10**9 + 5000, 700)],  # somebody waited for it
     ],
-    ids=["graph", "launch", "stream", "context", "early", "streams that the file does not tell apart"],
+    ids=["graph", "launch", "stream", "context", "early", "streams that the file does not tell apart", "one number", "no stream", "waited"],
 )  # fmt: skip
 def test_what_may_run_side_by_side_is_kept(tmp_path, events):
     found = ss.read(written(tmp_path, events))
     assert ss.analysis.kernel_count(found.spans) == sum(each["cat"] == "kernel" for each in events)
     assert not any("run over" in note for note in found.info.notes)
+
+
+def streamless(events, stream):
+    return [
+        one | {"args": {**one["args"], "stream": stream}, "tid": None} if one["cat"] in ("kernel", "gpu_memcpy") else one for one in events
+    ]
+
+
+@pytest.mark.parametrize("stream", [None, -1, "-1", 2**32 - 1, 2**64 - 1, str(2**64 - 1)])
+def test_order_says_nothing_where_streams_are_not_known(tmp_path, stream):
+    found = ss.read(written(tmp_path, streamless(over(10**9), stream)))
+    assert ss.analysis.summary(found).gpu_busy_us == 10**6
+    assert not any("left out" in note for note in found.info.notes)
+
+
+@pytest.mark.parametrize("wrong", [{5, 6, 7, 8}, {0, 30, 57, 58, 59}, set(range(0, 50, 2))])
+def test_however_many_lengths_overflowed(tmp_path, wrong):
+    """Each step of 20 µs has a kernel of 5 µs; those that go on for 1.6 s are left out, the last ones too."""
+    late = [kernel("k", 20_000 * row + 10_000, 20_000 * row + 1_600_010_000, row + 1) for row in wrong]
+    good = [one for one in step(0, 60) if one["cat"] != "kernel" or one["args"]["correlation"] - 1 not in wrong]
+    found = ss.read(written(tmp_path, [*good, *late]))
+    assert (ss.analysis.kernel_count(found.spans), ss.analysis.gpu_busy_ns(found.spans)) == (60 - len(wrong), 5000 * (60 - len(wrong)))
+    assert found.info.notes[0].startswith(
+        f"left out: {len(wrong)} device spans that would run over later ones of the same stream: 'k' of 1.60 s"
+    )
+
+
+@pytest.mark.parametrize(("stream", "left"), [(2, 5), (-1, 6)])
+def test_what_shares_a_queue_may_be_of_several_streams(tmp_path, stream, left):
+    """A kernel of a second before four others: wrong on one stream, and possible where only the queue of both is known."""
+    path, table = rocpd(tmp_path / "t.db"), "rocpd_kernel_dispatch_0a1b"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        for row in range(5):
+            start = BASE + 6000 + 1000 * row
+            values = {"start": start, "end": start + (10**9 if row == 0 else 500), "event_id": 50 + row}
+            kept = ", ".join(str(values.get(column, column)) for column in columns)
+            connection.execute(f"INSERT INTO {table} SELECT {kept} FROM {table} LIMIT 1")
+            connection.execute(f"INSERT INTO rocpd_event_0a1b (id, stack_id, category_id) VALUES ({50 + row}, {500 + row}, 0)")
+        connection.execute(f"UPDATE {table} SET stream_id = {stream}")
+    assert ss.analysis.kernel_count(ss.read(path).spans) == left

@@ -161,11 +161,70 @@ def test_a_call_of_the_driver_inside_of_one_of_the_runtime_is_one_with_it(tmp_pa
     assert ss.read(path).info.notes == ()
 
 
-def test_a_graph_on_two_gpus_is_of_one_launch(tmp_path):
-    graphs = [call("cudaGraphLaunch", 1000 * row, 1000 * row + 500, row + 1) for row in range(5)]
-    nodes = [kernel("k", 1000 * row + 600 + 10 * gpu, 1000 * row + 700, row + 1, device=gpu) for row in range(5) for gpu in (0, 1)]
-    trace = ss.read(written(tmp_path, [*graphs, *[node | {"pid": node["args"]["device"]} for node in nodes]]), gpu=0)
-    assert any("launch latency is unknown" in note or "only GPU 0" in note for note in trace.info.notes)
+def graphs(*, host="1", devices=(0, 1), pid="{}", node=True, shift_ns=0):
+    """Return five launches of a graph, and 10 µs after each its nodes: three of 5 µs on each device."""
+    found = []
+    for row in range(5):
+        at = shift_ns + 100_000 * row
+        found.append(call("cudaGraphLaunch", at, at + 8000, row + 1, tid=1) | {"pid": host})
+        for device in devices:
+            for number in range(3):
+                more = {"graph_node_id": 1 + number + 3 * device} if node else {}
+                ran = kernel(
+                    "k", at + 10_000 + 6000 * number, at + 15_000 + 6000 * number, row + 1, device=device, context=1 + device, **more
+                )
+                found.append(ran | {"pid": pid.format(device)})
+    return found
+
+
+@pytest.mark.parametrize("node", [True, False])
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_a_graph_on_two_gpus_is_of_one_launch(tmp_path, gpu, node):
+    path = written(tmp_path, graphs(node=node))
+    assert measured(path, gpu) == (15, 75.0, 427.0, 0.0, 10.0, 10.0)
+    assert not any("cannot be told" in note or "several processes" in note for note in ss.read(path, gpu=gpu).info.notes)
+
+
+def test_graphs_on_two_gpus_of_each_rank(tmp_path):
+    path = written(tmp_path, [*graphs(host="r0_1", pid="r0_{}"), *graphs(host="r1_1", pid="r1_{}", shift_ns=3000)])
+    assert [measured(path, gpu)[-2:] for gpu in range(4)] == [(10.0, 10.0)] * 4
+
+
+def test_graphs_of_merged_ranks_are_not_of_one_launch(tmp_path):
+    path = written(tmp_path, [*graphs(devices=(0,)), *graphs(devices=(1,), shift_ns=20_000)])
+    assert [measured(path, gpu)[-2:] for gpu in (0, 1)] == [(None, None)] * 2
+    assert any(CANNOT in note for note in ss.read(path).info.notes)
+
+
+MIXED = "work of several processes is on GPU 0: busy, idle and overlap there are of all of them together"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*rank(host="a 100"), *rank(1000, host="b 100")],  # a prefix of calls alone
+        [*rank(host=100), *rank(500_000, host=100)],  # nothing was changed
+        [*rank(host=100), *rank(1000, host=101, first=100)],  # processes of one device, each with numbers of its own
+        [*graphs(host="a 1", devices=(0,)), *graphs(host="b 1", devices=(0,), shift_ns=3000)],
+    ],
+)
+def test_times_of_several_processes_on_one_device_are_told_to_be_of_all(tmp_path, events):
+    assert MIXED in ss.read(written(tmp_path, events)).info.notes
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        rank(host=100),
+        [*rank(host="a 100"), *rank(1000, host="b 100", device_pid=1, device=1)],
+        [*rank(host="a 100", device_pid="a 0"), *rank(1000, host="b 100", device_pid="b 0")],
+        graphs(devices=(0,), node=False),
+        [each for each in rank() if each["cat"] == "kernel"],
+        [each for each in graphs(devices=(0,), node=False) if each["cat"] == "kernel"],
+    ],
+)
+def test_a_device_of_one_process_is_not(tmp_path, events):
+    assert not any("all of them together" in note for note in ss.read(written(tmp_path, events)).info.notes)
 
 
 @settings(max_examples=30, deadline=None)

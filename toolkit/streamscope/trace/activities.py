@@ -19,7 +19,7 @@ from streamscope.trace.stored import MOST_NS
 FAR_NS = 2**61
 """Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
 ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
-_BITS = 40
+STREAM_BITS = 40
 """A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
 _OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1, "process": -1}
 
@@ -163,19 +163,19 @@ class Streams:
             keys = [(*keys[each // len(used)], int(used[each % len(used)])) for each in both.tolist()]
         numbers = [1 if set(key) == {-1} else self._owners.setdefault(key, len(self._owners) + 1) for key in keys]
         owner = np.array(numbers, np.int64)[which]
-        plain = (streams >= 0) & (streams < 1 << _BITS)
-        return np.where(plain, streams + (owner << _BITS), streams).astype(np.int64)
+        plain = (streams >= 0) & (streams < 1 << STREAM_BITS)
+        return np.where(plain, streams + (owner << STREAM_BITS), streams).astype(np.int64)
 
     def texts(self, places: npt.NDArray[Any]) -> dict[int, str]:
         """Return what the streams of some work are called, by their places: ``"7"``, or ``"7 (context 2)"`` where there are two."""
         owners = [*self._owners] or [(-1,) * len(self._what)]
         same = defaultdict[int, list[int]](list)
         for place in np.unique(places).tolist():
-            owner, stream = divmod(place, 1 << _BITS)
+            owner, stream = divmod(place, 1 << STREAM_BITS)
             if 0 < owner <= len(owners):
                 same[stream].append(owner)
         return {
-            (owner << _BITS) + stream: _called(stream, self._what, owners[owner - 1], [owners[other - 1] for other in found])
+            (owner << STREAM_BITS) + stream: _called(stream, self._what, owners[owner - 1], [owners[other - 1] for other in found])
             for stream, found in same.items() for owner in found
         }  # fmt: skip
 

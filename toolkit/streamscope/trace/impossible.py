@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, STREAM_BITS, Activities
+from streamscope.trace.joins import distinct
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS
 from streamscope.trace.stored import MOST_NS
 from streamscope.words import counted, listed, time_text
@@ -16,17 +17,19 @@ from streamscope.words import counted, listed, time_text
 APART_NS = 3600 * 10**9
 """A record at the clock's zero has no time if all others are an hour away at least; nearer by, the recording may have begun there."""
 _RUN_OVER = 3
-"""Work of its own stream that lies whole within a kernel, at least, if the kernel's end is wrong: one or two may start early on purpose."""
-_FEW_RUN_OVER = 100
-"""One kernel in so many may be wrong, or two of fewer. Where more run over others, the file does not tell streams apart."""
-_LOOKED_AT = 64
+"""Later work of its own stream, at least, if the end of a kernel is wrong: one or two may start early on purpose."""
+_FAR = 10
+"""So many times as long as all the rest of the file, a kernel must go on behind it, to be wrong."""
+_NO_STREAM = 2**32 - 1
+"""As profilers write a stream that they do not know, beside -1 and 2**64 - 1."""
 _NAMED = 3
 
 
-def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,)) -> Activities:
+def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,), *, streams_known: bool = True) -> Activities:
     """Leave out what a recorder cannot have seen, and note it.
 
     ``unknown_ns``: what the recorder writes for a time that it does not know.
+    ``streams_known``: places are those of streams, and not of queues that several streams share.
 
     Raises
     ------
@@ -34,7 +37,9 @@ def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (
         Nothing on a device has a time that can be.
     """
     before, noted = int(found.is_kind(ON_DEVICE).sum()), len(said)
-    found = _in_order_of_streams(possible(timed(found, said, unknown_ns), said), said)
+    found = possible(timed(found, said, unknown_ns), said)
+    if streams_known:
+        found = _in_order_of_streams(found, said)
     if before and not found.is_kind(ON_DEVICE).any():
         raise TraceError(
             f"the times of all its {counted(before, 'device span')} are impossible: {listed(said[noted:])}",
@@ -100,34 +105,60 @@ def _middle_ns(start_ns: npt.NDArray[np.int64]) -> int:
 
 
 def _in_order_of_streams(found: Activities, said: list[str]) -> Activities:
-    """Leave out kernels, copies and sets that last beyond several later ones of their stream, which runs its work in order.
+    """Leave out kernels, copies and sets that go on for long when all else is over, where later ones of their stream ran meanwhile.
 
-    Nodes of a graph are left alone: they run side by side, whatever stream the graph is on.
+    A stream runs its work in order. But a file may have one number for many streams, so that one runs over others does not say enough.
     """
-    rows = np.flatnonzero(found.is_kind(DEVICE_KINDS) & (found.graph_node < 0) & (found.correlation >= 0))
-    owners = (found.place, found.gpu, found.process)
-    order = rows[np.lexsort((found.start_ns[rows], *(owner[rows] for owner in owners)))]
-    bounds = np.flatnonzero(np.any([np.diff(owner[order]) != 0 for owner in owners], axis=0)) + 1
-    wrong = list[tuple[int, int]]()
-    for stream in np.split(order, bounds):
-        start, end, launch = found.start_ns[stream], found.end_ns[stream], found.correlation[stream]
-        within = np.searchsorted(start, end) - np.arange(len(stream)) - 1
-        candidates = np.flatnonzero(within >= _RUN_OVER)
-        if len(candidates) > max(2, len(stream) // _FEW_RUN_OVER):
-            continue
-        for at in candidates.tolist():
-            later = slice(at + 1, at + 1 + min(int(within[at]), _LOOKED_AT))
-            if np.count_nonzero((end[later] <= end[at]) & (launch[later] != launch[at])) >= _RUN_OVER:
-                wrong.append((int(stream[at]), int(within[at])))
-    if not wrong:
+    far = _far_behind(found)
+    if not far.any():
         return found
+    later = _later_on_its_stream(found, far)
+    if later[far].max() < _RUN_OVER:
+        return found
+    wrong = np.flatnonzero(far & (later >= 0))  # Where lengths are wrong, that of the last one is, too.
+    wrong = wrong[np.lexsort((found.start_ns[wrong], -later[wrong]))]
     length_ns = found.end_ns - found.start_ns
     named = [
-        f"{printable(found.names[found.name[row]])[:100]!r} of {time_text(length_ns[row])} over {counted(count, 'other')}"
-        for row, count in wrong[:_NAMED]
+        f"{printable(found.names[found.name[row]])[:100]!r} of {time_text(length_ns[row])} over {counted(int(later[row]), 'other')}"
+        for row in wrong[:_NAMED].tolist()
     ]
     more = f" and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""
     said.append(f"left out: {counted(len(wrong), 'device span')} that would run over later ones of the same stream: {listed(named)}{more}")
     keep = np.ones(len(found), bool)
-    keep[[row for row, _ in wrong]] = False
+    keep[wrong] = False
     return found.rows(keep)
+
+
+def _far_behind(found: Activities) -> npt.NDArray[np.bool_]:
+    """Tell what on a device ends far behind all else: behind each start, and behind each end on the host, which would wait for it."""
+    on_device = found.is_kind(DEVICE_KINDS)
+    if not on_device.any():
+        return on_device
+    over_ns = int(max(found.start_ns.max(), found.end_ns[~on_device].max(initial=found.start_ns.max())))
+    return on_device & (found.end_ns - over_ns > _FAR * max(over_ns - int(found.start_ns.min()), 1))
+
+
+def _later_on_its_stream(found: Activities, far: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return for each row how much of its stream starts later and is not ``far``; -1 where work of a stream need not run in order.
+
+    Nodes of a graph run side by side, whatever stream the graph is on: they share one correlation, as does work of merged ranks.
+    """
+    rows = np.flatnonzero(found.is_kind(DEVICE_KINDS) & (found.graph_node < 0) & (found.correlation >= 0) & _stream_known(found))
+    _, launch = distinct(found.correlation[rows])
+    rows = rows[np.bincount(launch)[launch] == 1]
+    owners = [distinct(column[rows])[1] for column in (found.place, found.gpu, found.process)]
+    order = np.lexsort((-found.start_ns[rows], *owners))  # The last one first.
+    new = np.any([np.diff(owner[order], prepend=-1) != 0 for owner in owners], axis=0)
+    counts = np.cumsum(~far[rows[order]])
+    before = counts - ~far[rows[order]]
+    first = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    later = np.full(len(found), -1)
+    later[rows[order]] = before - before[first]
+    return later
+
+
+def _stream_known(found: Activities) -> npt.NDArray[np.bool_]:
+    """Tell of what is on a device whether the file says on which stream it ran."""
+    unknown = [-1, *(number for number, text in found.places.items() if text in ("?", str(2**64 - 1)))]
+    known: npt.NDArray[np.bool_] = ~np.isin(found.place, unknown) & (found.place % (1 << STREAM_BITS) != _NO_STREAM)
+    return known

@@ -56,6 +56,7 @@ class _Owner:
     device: int
     rows: npt.NDArray[np.int64]
     correlations: npt.NDArray[np.int64]
+    """Those that stand for one piece of work: not of a launch of a graph, which may have nodes on several devices."""
     candidates: set[int] = field(default_factory=set)
     """Processes that may have launched it."""
 
@@ -71,11 +72,16 @@ def by_process(found: Activities, pids: Sequence[str]) -> Processes:
     hosts = np.unique(found.process[calls]).tolist()
     owners = _owners(found)
     rank_of = _ranks(pids, hosts, [owner.pid for owner in owners])
+    if len(owners) > 1:
+        graphs = _graphs_launched_once(found, ranks_known=bool(rank_of))
+        for owner in owners:
+            owner.correlations = np.setdiff1d(owner.correlations, graphs, assume_unique=True)
     few = max(len(owners), len(hosts)) <= _MOST_PROCESSES
     apart = few and any(one.shares(other) for at, one in enumerate(owners) for other in owners[:at])
     if not rank_of and not apart and len(hosts) <= 1:
+        mixed = _mixed_notes(found, owners, found.gpu)
         found, twice = _single_calls(replace(found, process=np.full(len(found), -1)))
-        return Processes(found, several=False, notes=tuple(_unknown_notes(twice, 1)))
+        return Processes(found, several=False, notes=(*_unknown_notes(twice, 1), *mixed))
     if few:
         _choose(found, owners, hosts, rank_of)
     process, kind = found.process.copy(), found.kind.copy()
@@ -87,12 +93,13 @@ def by_process(found: Activities, pids: Sequence[str]) -> Processes:
     unclaimed = calls & ~np.isin(found.process, [host for owner in known for host in owner.candidates])
     kind[unclaimed & np.isin(found.correlation, lost) & ~found.is_kind(_NO_LAUNCHES)] = SpanKind.API  # What they launched is not known.
     gpu, devices, notes = _gpus(found, owners, rank_of, pids) if few else (found.gpu, {}, [])
+    mixed = _mixed_notes(found, owners, gpu)
     correlation = _of_their_own(found.correlation, process)
     if rank_of:
         process = _by_rank(process, rank_of)
     found, twice = _single_calls(replace(found, kind=kind, correlation=correlation, process=process, gpu=gpu))
     found.processes = {code: _shown(rank_of.get(code, text)) for code, text in enumerate(pids)}
-    return Processes(found, several=True, notes=(*notes, *_unknown_notes(len(lost) + twice, len(hosts))), devices=devices)
+    return Processes(found, several=True, notes=(*notes, *_unknown_notes(len(lost) + twice, len(hosts)), *mixed), devices=devices)
 
 
 def _owners(found: Activities) -> list[_Owner]:
@@ -106,6 +113,13 @@ def _owners(found: Activities) -> list[_Owner]:
         used, _ = distinct(found.correlation[some])
         owners.append(_Owner(int(pids[key // len(gpus)]), int(gpus[key % len(gpus)]), some, used[used >= 0]))
     return owners
+
+
+def _graphs_launched_once(found: Activities, *, ranks_known: bool) -> npt.NDArray[np.int64]:
+    """Return the correlations of graphs that one call launched; where ranks are known, one of each process."""
+    calls = found.rows(found.is_kind(_CALLS) & (found.correlation >= 0))
+    launched = calls.correlation[calls.is_kind([SpanKind.GRAPH_LAUNCH])]
+    return np.setdiff1d(launched, _called_twice(calls, same_process=ranks_known))
 
 
 def _ranks(pids: Sequence[str], hosts: Sequence[int], devices: Sequence[int]) -> dict[int, str]:
@@ -174,20 +188,26 @@ def _single_calls(found: Activities) -> tuple[Activities, int]:
     A call inside of another one, as of the driver in one of the runtime, is one with it.
     """
     device = found.is_kind(ON_DEVICE)
-    rows = np.flatnonzero(found.is_kind(_CALLS) & (found.correlation >= 0))
-    used, which = distinct(found.correlation[rows])
-    if len(used) == len(rows):
-        return found, 0
-    rows = rows[np.bincount(which)[which] > 1]
-    rows = rows[np.lexsort((-found.end_ns[rows], found.start_ns[rows], found.correlation[rows]))]
-    one, other = rows[:-1], rows[1:]
-    apart = (found.start_ns[other] > found.end_ns[one]) | (found.end_ns[other] > found.end_ns[one] + _ROUNDED_NS)
-    twice = np.unique(found.correlation[one[apart & (found.correlation[one] == found.correlation[other])]])
+    twice = _called_twice(found.rows(found.is_kind(_CALLS) & (found.correlation >= 0)))
     shared = np.isin(found.correlation, twice)
     if not (shared & device).any():
         return found, 0
     kind = np.where(shared & found.is_kind(_CALLS - set(_NO_LAUNCHES)), SpanKind.API, found.kind)
     return replace(found, kind=kind, correlation=np.where(shared, -1, found.correlation)), int((shared & device).sum())
+
+
+def _called_twice(calls: Activities, *, same_process: bool = False) -> npt.NDArray[np.int64]:
+    """Return the correlations of calls that stand apart, or are of two processes; with ``same_process``, those of one process alone."""
+    used, which = distinct(calls.correlation)
+    if len(used) == len(calls):
+        return used[:0]
+    rows = np.flatnonzero(np.bincount(which)[which] > 1)
+    rows = rows[np.lexsort((-calls.end_ns[rows], calls.start_ns[rows], calls.process[rows], calls.correlation[rows]))]
+    one, other = rows[:-1], rows[1:]
+    apart = (calls.start_ns[other] > calls.end_ns[one]) | (calls.end_ns[other] > calls.end_ns[one] + _ROUNDED_NS)
+    differ = calls.process[one] != calls.process[other]
+    apart = apart & ~differ if same_process else apart | differ
+    return np.unique(calls.correlation[one[apart & (calls.correlation[one] == calls.correlation[other])]])
 
 
 def _gpus(
@@ -204,6 +224,35 @@ def _gpus(
         said.append(f"GPU {number} is device {owner.device} of {_shown(rank_of.get(owner.pid, pids[owner.pid]))!r}")
     more = f" and {len(said) - _MOST_NAMED:,} more" if len(said) > _MOST_NAMED else ""
     return gpu, devices, [f"several processes have a device of the same number: {listed(said[:_MOST_NAMED])}{more}"]
+
+
+def _mixed_notes(found: Activities, owners: Sequence[_Owner], gpu: npt.NDArray[np.int64]) -> list[str]:
+    """Say which GPUs have work of several processes."""
+    calls = found.rows(found.is_kind(_CALLS - set(_NO_LAUNCHES)) & (found.correlation >= 0))
+    mixed = sorted({int(gpu[owner.rows[0]]) for owner in owners if _is_mixed(found, owner, calls)})
+    if not mixed:
+        return []
+    which = listed([f"GPU {number}" for number in mixed[:_MOST_NAMED]]) + (" and more" if len(mixed) > _MOST_NAMED else "")
+    return [f"work of several processes is on {which}: busy, idle and overlap there are of all of them together"]
+
+
+def _is_mixed(found: Activities, owner: _Owner, calls: Activities) -> bool:
+    """Tell whether several processes launched the work: it has correlations twice, or those that several of them launched each alone."""
+    rows = owner.rows[found.correlation[owner.rows] >= 0]
+    if not len(rows):
+        return False
+    used, which = distinct(found.correlation[rows])
+    nodes, node = distinct(found.graph_node[rows])
+    by_graph = calls.is_kind([SpanKind.GRAPH_LAUNCH])
+    by_call = np.isin(used, calls.correlation[~by_graph]) & ~np.isin(used, calls.correlation[by_graph])
+    single = (found.kind[rows] == SpanKind.KERNEL) & ((found.graph_node[rows] >= 0) | by_call[which])
+    twice = np.bincount(distinct(which[single] * len(nodes) + node[single])[1], minlength=1) > 1
+    if np.count_nonzero(twice) > _SHARED * max(1, len(twice)):
+        return True
+    launched = calls.rows(np.isin(calls.correlation, used))
+    alone = launched.rows(~np.isin(launched.correlation, _called_twice(launched)))
+    parts = [len(np.unique(alone.correlation[alone.process == host])) for host in np.unique(alone.process)]
+    return sum(part > _SHARED * len(used) for part in parts) > 1
 
 
 def _by_rank(process: npt.NDArray[np.int64], rank_of: Mapping[int, str]) -> npt.NDArray[np.int64]:

@@ -40,15 +40,16 @@ def is_rocpd(tables: Tables) -> bool:
 def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     """Read the trace of one GPU from the tables of rocprofv3."""
     names, streams = Names(), Streams("process")
-    parts, devices = [], dict[int, str]()
+    parts, devices, streams_known = [], dict[int, str](), True
     for index, name in enumerate(sorted(name for name in tables.names if name.startswith(_KERNELS))):
         process = _Process(tables, name.removeprefix(_KERNELS), index, names, streams)
         parts += [process.kernels(), process.copies(), process.regions()]
         devices |= process.devices
+        streams_known &= process.streams_known
     found = joined([part for part in parts if part is not None])
     found.names = names.all()
     notes = list[str]()
-    found = recorded(found, notes)
+    found = recorded(found, notes, streams_known=streams_known)
     gpu = busiest_gpu(found, gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     device = DeviceInfo("hip", printable(devices.get(gpu, ""))[:200] or f"GPU {gpu}")
@@ -67,6 +68,8 @@ class _Process:
 
     def __init__(self, tables: Tables, ending: str, index: int, names: Names, streams: Streams) -> None:
         self._tables, self._ending, self._index, self._names, self._streams = tables, ending, index, names, streams
+        self.streams_known = True
+        """Whether places are those of streams; else they are of queues, which streams share."""
         self._strings = {
             one: text for one, text in self._texts("rocpd_string", "id", "string") if isinstance(one, int) and isinstance(text, str)
         }
@@ -130,7 +133,9 @@ class _Process:
             place = columns["tid"]
         else:
             others["gpu"] = gpu
-            place = columns["stream_id"] if (columns["stream_id"] >= 0).any() else columns["queue_id"]
+            by_stream = bool((columns["stream_id"] >= 0).any())
+            self.streams_known &= by_stream or not len(name)
+            place = columns["stream_id"] if by_stream else columns["queue_id"]
             place = self._streams.places(place, np.full(len(place), self._index + 1))
         return Activities(
             kind=np.broadcast_to(np.asarray(kind, np.uint8), name.shape), name=name, start_ns=columns["start"], end_ns=columns["end"],
