@@ -256,7 +256,7 @@ def test_the_table_of_a_recorded_trace_gives_the_trace_again_by_way_of_csv_too(r
     trace = ss.read(repository / "tests" / "data" / "kineto" / f"{name}.json.gz")
     frame = trace.to_pandas()
     for table in (frame, pd.read_csv(trace.to_csv(tmp_path / "t.csv")), dict(frame.items()), frame.to_dict("records")):
-        again = ss.Trace.from_spans(table).to_pandas()
+        again = ss.Trace.from_spans(table, device="NVIDIA H200").to_pandas()
         assert again.astype(str).equals(frame.astype(str))
 
 
@@ -296,3 +296,39 @@ def test_simulated_times_stay_simulated_by_way_of_csv(tmp_path):
     again = ss.Trace.from_spans(pd.read_csv(trace.to_csv(tmp_path / "t.csv")))
     assert again.info.device == DeviceInfo("simulated", "simulated NVIDIA H200")
     assert table(again) == table(trace)
+
+
+def lost_info(frame):
+    return pd.DataFrame(frame.to_dict("list"))
+
+
+@pytest.mark.parametrize("made", [lost_info, lambda frame: frame.to_dict("records"), lambda frame: pd.concat([frame, lost_info(frame)])])
+def test_a_table_that_lost_whose_it_is_must_say_the_device(made):
+    function, inputs = ss.workload("branches").build()
+    frame = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace.to_pandas()
+    with pytest.raises(TraceError, match=r"has lost whose it is: its times may be simulated \(say which device: device='NVIDIA H200'"):
+        ss.Trace.from_spans(made(frame))
+    assert ss.Trace.from_spans(lost_info(frame), device=DeviceInfo("simulated", "a model")).info.device.simulated
+
+
+def test_another_name_does_not_make_simulated_times_measured(tmp_path):
+    spans = SpanBuilder(["stream 7"])
+    spans.add(SpanKind.KERNEL, "k", "stream 7", 0, 5)
+    trace = ss.Trace(spans.build(), TraceInfo("async", "step", DeviceInfo("simulated", "a model")))
+    table = pd.read_csv(trace.to_csv(tmp_path / "t.csv"))
+    for again in (ss.Trace.from_spans(trace.to_pandas(), device="mine"), ss.Trace.from_spans(table, device="mine")):
+        assert again.info.device == DeviceInfo("simulated", "mine")
+    with pytest.raises(TraceError, match="the table is of several devices: an H200 and simulated a model"):
+        ss.Trace.from_spans(pd.concat([table, table.assign(device="an H200", start_ns=10, end_ns=15)]))
+
+
+def test_a_table_keeps_how_far_its_times_may_be_off():
+    """Two kernels of 20 µs, 1 µs apart, of which the recorder says ± 80 ns and 5 %: 2 · 80 + 5 % of 40,000."""
+    spans = SpanBuilder(["main", "aux"])
+    spans.add(SpanKind.KERNEL, "a", "main", 5000, 25_000)
+    spans.add(SpanKind.KERNEL, "b", "aux", 26_000, 46_000)
+    calibration = {"kernel_error_ns": 80.0, "kernel_error_share": 0.05, "overlap_error": 0.1, "end_latency_ns": 300.0}
+    trace = ss.Trace(spans.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200"), "events", calibration=calibration))
+    wanted, found = (ss.analysis.summary(each) for each in (trace, ss.Trace.from_spans(trace.to_pandas())))
+    assert wanted.gpu_busy_error_us == pytest.approx(2.16)
+    assert (found.gpu_busy_error_us, found.overlap_error) == (wanted.gpu_busy_error_us, wanted.overlap_error)

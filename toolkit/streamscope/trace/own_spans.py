@@ -39,6 +39,9 @@ _OF_CSV = (*SPANS_COLUMNS, *ORIGINS)
 """Columns that `Trace.to_csv` adds."""
 _FURTHEST_NS = 2**61
 _HELP = "see help(ss.Trace.from_spans)"
+_WHOSE = "say which device: device='NVIDIA H200', or device=DeviceInfo('simulated', 'my model') for times that were not measured"
+_OF_EACH_KERNEL = ("kernel_error_ns", "kernel_error_share", "overlap_error", "by_cupti", "stamp_by_cupti")
+"""What a calibration says of each time, whichever of them are looked at."""
 _NAMED = {
     "program": (lambda value: isinstance(value, str), "a text"),
     "device": (lambda value: isinstance(value, str | DeviceInfo), "a name"),
@@ -69,9 +72,13 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         )
     notes = [f"columns left out: {listed(list(map(shown, extra)))}"] if extra else []
     if "lane" in columns:
-        device = _device_of_csv(given["device"]) if device == DEVICE and "device" in given else device
         table = _table(columns, kind, start_ns, end_ns)
-        return Trace(table, _info(info if isinstance(info, TraceInfo) else None, program, device, notes))
+        known = info if isinstance(info, TraceInfo) else None
+        if known is None and "device" in given:
+            device = _device_of_csv(given["device"], device)
+        elif known is None and "basis" in columns and device == DEVICE:
+            raise TraceError("the table is of a trace, and has lost whose it is: its times may be simulated", hint=_WHOSE)
+        return Trace(table, _info(known, program, device, notes))
     names, name = _coded("name", columns["name"], _text)
     streams, place = _in_order(*_coded("stream", columns["stream"], _place))
     numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
@@ -116,20 +123,29 @@ def _info(info: TraceInfo | None, program: str, device: str | DeviceInfo, notes:
     """Return what is known of a table: of one that a trace gave, who recorded it, so that no predicted time is taken for a measured one."""
     if info is None:
         return TraceInfo("spans", program, _device_info(device), "spans", notes=tuple(notes))
+    named = _device_info(device)
+    if isinstance(device, str) and info.device.simulated:
+        named = DeviceInfo("simulated", device)
     return replace(
         info,
         program=info.program if program == PROGRAM else program,
-        device=info.device if device == DEVICE else _device_info(device),
+        device=info.device if device == DEVICE else named,
         notes=(*info.notes, *notes),
-        calibration={}, ledger={}, plan={}, memory={},  # They are of all that ran, and rows may have been left out.
+        calibration={name: value for name, value in info.calibration.items() if name in _OF_EACH_KERNEL},
+        ledger={}, plan={}, memory={},  # As the rest of the calibration, they are of all that ran, and rows may have been left out.
     )  # fmt: skip
 
 
-def _device_of_csv(column: Any) -> str | DeviceInfo:
-    """Return the device that `Trace.to_csv` wrote; of times that were not measured it says so, and so does the trace then."""
-    names = {str(name) for name in column}
-    name = names.pop() if len(names) == 1 else DEVICE
-    return DeviceInfo("simulated", name) if name.startswith(("simulated ", "predicted ")) else name
+def _device_of_csv(column: Any, given: str | DeviceInfo) -> str | DeviceInfo:
+    """Return the device that `Trace.to_csv` wrote, or the one given; where the table says that times were not measured, the trace does."""
+    names = sorted({str(name) for name in column})
+    simulated = any(name.startswith(("simulated ", "predicted ")) for name in names)
+    if given == DEVICE and len(names) > 1:
+        raise TraceError(f"the table is of several devices: {listed(names[:5])}", hint="take the rows of one, or give device=")
+    if isinstance(given, DeviceInfo):
+        return given
+    name = names[0] if given == DEVICE else given
+    return DeviceInfo("simulated", name) if simulated else name
 
 
 def _device_info(device: str | DeviceInfo) -> DeviceInfo:

@@ -302,7 +302,8 @@ class Trace(display.Shown):
         program : str
             What the trace is called. Of a table of `to_pandas`, that is known, as is the device.
         device : str or DeviceInfo
-            What ran it. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled.
+            What ran it. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled. A table of
+            `to_pandas` that lost its ``attrs`` needs it: the columns do not say whether times are simulated.
 
         Returns
         -------
