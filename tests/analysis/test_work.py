@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.analysis import Work, span_ns, summary, work_of, work_split
+from streamscope.analysis import Work, span_ns, summary, work, work_of, work_split
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, SpanBuilder, SpanKind, SpanTable
 
@@ -94,6 +94,16 @@ def test_collectives_of_all_libraries_communicate_and_their_lookalikes_do_not():
     assert work_of(spans)[kernels].tolist() == [Work.COMMUNICATION] * 12 + [Work.COMPUTE]
     found = summary(ss.read(CASES / "comm_names.json")).to_dict()
     assert (found["communication_us"], found["exposed_us"]) == (120, 120)  # twelve kernels of 10 µs, none beside another
+
+
+def test_names_are_judged_once_each_and_without_patterns_of_yours_not_for_them(monkeypatch):
+    judged: list[str] = []
+    monkeypatch.setattr(work, "is_called", lambda name, patterns: judged.append(name) or False)
+    spans = spans_of(*((KERNEL, name, "stream 7", at, at + 1) for at, name in enumerate((GEMM, NCCL, GEMM, GEMM))))
+    assert work_of(spans).tolist() == [Work.COMPUTE, Work.COMMUNICATION, Work.COMPUTE, Work.COMPUTE]
+    assert judged == []
+    work_of(spans, ["*mine*"])
+    assert sorted(judged) == [GEMM, NCCL]
 
 
 def test_patterns_of_the_users_count_beside_those_that_are_known():

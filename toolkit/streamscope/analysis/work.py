@@ -99,15 +99,23 @@ def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
 
 def kernels_called(spans: SpanTable, patterns: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Tell of each kernel whether one of the patterns means its name or its symbol."""
-    kernels, meant = spans.kind == SpanKind.KERNEL, compiled(checked_patterns(patterns))
+    kernels, wanted = spans.kind == SpanKind.KERNEL, checked_patterns(patterns)
+    if not wanted:
+        return np.zeros(np.count_nonzero(kernels), bool)
+    meant = compiled(wanted)
     by_name, by_symbol = (_tell(spans, codes[kernels], lambda name: is_called(name, meant)) for codes in (spans.name, spans.symbol))
     return by_name | by_symbol
 
 
 def _tell(spans: SpanTable, codes: IntArray, told: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
     """Tell of each code of a name what is told of the name; False for -1, which is none."""
-    used, which = np.unique(codes, return_inverse=True)
-    return np.array([code >= 0 and told(spans.names[code]) for code in used.tolist()], bool)[which]
+    of_name = np.zeros(len(spans.names) + 1, bool)  # The last is that of -1.
+    of_name[codes] = True
+    of_name[-1] = False
+    used = np.flatnonzero(of_name)
+    of_name[used] = [told(spans.names[code]) for code in used.tolist()]
+    found: npt.NDArray[np.bool_] = of_name[codes]
+    return found
 
 
 def work_split(spans: SpanTable, communication: Iterable[str] = ()) -> WorkSplit:
