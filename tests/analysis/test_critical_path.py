@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.analysis import Bound, critical_path, span_ns
+from streamscope.analysis import Bound, critical_path, launch_overhead_ns, span_ns
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
 LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, API, RANGE, KERNEL, COPY, SET, GRAPH = (
@@ -99,6 +99,15 @@ def test_an_empty_trace_has_no_path():
     assert (path.length_ns, path.words, len(path.span)) == (0, "", 0)
 
 
+def test_one_kernel_before_its_call_does_not_hide_the_launches():
+    """Called at 21, the kernel was on its way for 5 as the others are, and the one before it ended at 24: it came in between."""
+    rows = [
+        (LAUNCH, "host", 0, 3, 0, 0), (KERNEL, "main", 5, 10, 0, 0), (LAUNCH, "host", 13, 15, 1, 1), (KERNEL, "main", 12, 24, 1, 1),
+        (LAUNCH, "host", 21, 23, 2, 2), (KERNEL, "main", 26, 40, 2, 2),
+    ]  # fmt: skip
+    assert told(traced(rows))[-2:] == [(21, 26, "LAUNCH"), (26, 40, "KERNEL")]
+
+
 def slow_path(spans, waits):
     """The definition, one span at a time: (start, end, bound) from the end back."""
     device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY, SET)]
@@ -106,8 +115,7 @@ def slow_path(spans, waits):
     for row in range(len(spans)):
         if spans.kind[row] in (LAUNCH, GRAPH_LAUNCH) and spans.correlation[row] >= 0:
             calls.setdefault(spans.correlation[row], row)
-    latencies = [spans.start_ns[row] - spans.start_ns[calls[spans.correlation[row]]] for row in device if spans.correlation[row] in calls]
-    shortest = max(0, min(latencies, default=0))
+    shortest = min((latency for latency in launch_overhead_ns(spans) if latency >= 0), default=0)
     place = {}
     for row in reversed(range(len(spans))):
         if spans.kind[row] in (HOST, KERNEL, COPY, SET) and spans.operation[row] >= 0:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,16 +46,16 @@ def calls_of(spans):
 
 def shortest_launch_ns(spans):
     """Return the shortest latency of a kernel whose call found its stream empty, by loops; 0 where there is none."""
-    calls, found, seen = calls_of(spans), [], set()
-    for row in range(len(spans)):
-        key, call_ns = spans.correlation[row], calls.get(spans.correlation[row])
-        if spans.kind[row] not in (KERNEL, COPY, SET) or call_ns is None or key in seen:
-            continue
-        seen.add(key)
-        ended = [spans.end_ns[r] for r in range(row) if spans.kind[r] in (KERNEL, COPY, SET) and spans.lane[r] == spans.lane[row]]
-        if spans.kind[row] == KERNEL and max(ended, default=call_ns) <= call_ns:
-            found.append(spans.start_ns[row] - call_ns)
-    return max(0, min(found, default=0))
+    start_ns, found = spans.start_ns, []
+    device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY, SET)]
+    for key, call_ns in calls_of(spans).items():
+        first_ns = min((start_ns[row] for row in device if spans.correlation[row] == key), default=None)
+        for row in device:
+            before = [spans.end_ns[r] for r in device if spans.lane[r] == spans.lane[row] and start_ns[r] < start_ns[row]]
+            first = spans.correlation[row] == key and start_ns[row] == first_ns and spans.kind[row] == KERNEL
+            if first and max(before, default=call_ns) <= call_ns <= first_ns:
+                found.append(first_ns - call_ns)
+    return min(found, default=0)
 
 
 def cause_at(time_ns, gap, call_ns, launch_ns, short_ns):
@@ -84,7 +86,9 @@ def test_causes_against_a_loop_over_nanoseconds(spans, launch_ns):
         for row in range(len(spans)):
             if spans.lane[row] != lane or spans.kind[row] not in (KERNEL, COPY, SET):
                 continue
-            gap, call_ns = (before_ns, spans.start_ns[row]), calls.get(spans.correlation[row])
+            at_once = (spans.lane == lane) & (spans.start_ns == spans.start_ns[row]) & (spans.kind >= KERNEL)
+            known = [calls[key] for key in spans.correlation[at_once] if key in calls]
+            gap, call_ns = (before_ns, spans.start_ns[row]), min(known, default=None)
             for time_ns in range(*gap) if before_ns is not None else ():
                 expected[lane, time_ns] = cause_at(time_ns, gap, call_ns, longest_ns, 5)
             before_ns = max(spans.end_ns[row], spans.end_ns[row] if before_ns is None else before_ns)
@@ -182,6 +186,38 @@ def test_clocks_that_disagree_make_no_negative_time(make_trace):
     spans = make_trace(*rows).spans
     assert launch_overhead_ns(spans).tolist() == [-3, -2]
     assert device_idle(spans) == IdleSplit(5 + 8, 0, 0, 0)
+
+
+def test_one_kernel_before_its_call_does_not_decide_for_all(make_trace):
+    # 100 launches of 8 µs; the clocks place one kernel before its call, by little or by more than a late kernel is late.
+    for early_ns in (100, 5_000, 95_000):
+        rows = [r for k in range(100) for r in ((LAUNCH, "host", k * 200_000, k * 200_000 + 3_000, k),
+                                                (KERNEL, "main", k * 200_000 + 8_000, k * 200_000 + 20_000, k))]  # fmt: skip
+        rows[101] = (KERNEL, "main", 50 * 200_000 - early_ns, 50 * 200_000, 50)
+        spans = make_trace(*rows).spans
+        assert sorted(launch_overhead_ns(spans).tolist()) == [-early_ns, *[8_000] * 99]
+        assert device_idle(spans).launch_ns == 99 * 8_000
+        assert idle_by_stream(spans)["main"].launch_ns == 98 * 8_000  # The first has no gap before it.
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_of_several_that_begin_at_once_the_first_that_was_called_ended_the_wait(make_trace, order):
+    at_once = [(KERNEL, "main", 60, 70, 1), (KERNEL, "aux", 60, 72, 2), (COPY, "copy", 60, 65, -1)]
+    spans = make_trace(
+        (LAUNCH, "host", 0, 3, 0), (KERNEL, "main", 5, 10, 0), (LAUNCH, "host", 6, 8, 1), (LAUNCH, "host", 50, 53, 2),
+        *(at_once[index] for index in order),
+    ).spans  # fmt: skip
+    # Called at 6, in the queue as the gap from 10 to 60 began; until 11 on its way.
+    assert device_idle(spans) == IdleSplit(0, 5 + 1, 49, 0)
+    assert device_idle(spans, launch_ns=0) == IdleSplit(0, 0, 5 + 50, 0)
+
+
+@given(st.from_type(SpanTable), st.integers(0, 2**32 - 1), st.sampled_from([None, 0, 3]))
+def test_the_order_of_rows_that_begin_at_once_changes_nothing(spans, seed, launch_ns):
+    other = spans.select(np.lexsort((np.random.default_rng(seed).random(len(spans)), spans.start_ns)))
+    assert device_idle(other, launch_ns=launch_ns) == device_idle(spans, launch_ns=launch_ns)
+    assert idle_by_stream(other, launch_ns=launch_ns) == idle_by_stream(spans, launch_ns=launch_ns)
+    assert sorted(launch_overhead_ns(other).tolist()) == sorted(launch_overhead_ns(spans).tolist())
 
 
 def test_a_short_span_inside_a_long_one_opens_no_gap(make_trace):

@@ -49,6 +49,24 @@ def test_a_launch_that_waits_for_something_else_is_none_into_an_empty_queue(make
     assert launch_overhead_ns(spans).tolist() == [6_000, 106_000, 226_000]
 
 
+def test_a_long_call_makes_no_other_launch_late(make_trace):
+    spans = make_trace(
+        (LAUNCH, "host", 0, 300_000, 0), (KERNEL, "main", 6_000, 9_000, 0),  # begins within its call
+        (LAUNCH, "host", 400_000, 403_000, 1), (KERNEL, "main", 407_000, 409_000, 1),
+        (LAUNCH, "host", 500_000, 503_000, 2), (KERNEL, "main", 603_001, 604_000, 2),
+    ).spans  # fmt: skip
+    assert launch_overhead_ns(spans).tolist() == [6_000, 7_000]
+
+
+def test_a_kernel_before_its_call_is_not_the_quickest(make_trace):
+    spans = make_trace(
+        (LAUNCH, "host", 1_000, 3_000, 0), (KERNEL, "main", 900, 2_000, 0),
+        (LAUNCH, "host", 10_000, 13_000, 1), (KERNEL, "main", 133_000, 134_000, 1),  # where each launch takes long, none is late
+        (LAUNCH, "host", 200_000, 203_000, 2), (KERNEL, "main", 324_000, 325_000, 2),
+    ).spans  # fmt: skip
+    assert launch_overhead_ns(spans).tolist() == [-100, 123_000, 124_000]
+
+
 def test_a_replay_is_one_launch_on_however_many_streams_its_nodes_run(make_trace):
     spans = make_trace(
         (GRAPH_LAUNCH, "host", 0, 3, 0), (KERNEL, "main", 7, 20, 0), (KERNEL, "aux", 20, 25, 0),

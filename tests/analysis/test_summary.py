@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.analysis import incomplete_replays, span_ns, summary
+from streamscope.analysis import incomplete_replays, launch_delays, span_ns, summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
@@ -29,6 +29,15 @@ def foreign(*rows, recorder="spans", device="cuda", ledger=None, notes=(), basis
     for kind, lane, start_ns, end_ns, correlation in rows:
         builder.add(kind, kind.name.lower(), lane, start_ns, end_ns, correlation=correlation, basis=basis)
     return Trace(builder.build(), TraceInfo(recorder, "step", DeviceInfo(device, "card"), recorder, ledger=ledger or {}, notes=notes))
+
+
+def test_launches_into_empty_queues_are_looked_for_once(monkeypatch):
+    asked, before_ns = [], launch_delays._before_ns
+    monkeypatch.setattr(launch_delays, "_before_ns", lambda *rows: asked.append(rows) or before_ns(*rows))
+    rows = (LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1), (LAUNCH, "thread 1", 4, 8, 2), (KERNEL, "stream 20", 11, 15, 2)
+    idle = summary(foreign(*rows)).idle
+    assert (idle.launch_ns, idle.kernel_wait_ns) == (5, 2)  # The second was called at 4 and there at 9, as the gap began.
+    assert len(asked) == 1
 
 
 def test_a_foreign_trace_by_hand():

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
@@ -87,10 +88,11 @@ def critical_path(trace: Trace) -> CriticalPath:
     """Return what bounded a run, from its last end back to its first start.
 
     Formula: a kernel or copy begins after the last of these: the end of what came before it on its stream, the end of what its stream
-    waited for, the start of its launch call and the shortest launch latency of the trace. The path goes on with that one. From a call, it
-    goes to the call before on its thread, or to the last call of another thread if that ended later and did not wait. From a wait of the
-    host, it goes to the kernel or copy whose end the host noticed: the last one within the wait, on its stream if that is named. From a
-    blocking copy, it goes to that copy; from a host function, to the launch that it waited for, if the host was there before. Unit: ns.
+    waited for, the start of its launch call and the shortest latency of a launch into an empty queue. The path goes on with that one. From
+    a call, it goes to the call before on its thread, or to the last call of another thread if that ended later and did not wait. From a
+    wait of the host, it goes to the kernel or copy whose end the host noticed: the last one within the wait, on its stream if that is
+    named. From a blocking copy, it goes to that copy; from a host function, to the launch that it waited for, if the host was there
+    before. Unit: ns.
 
     Ranges, and calls of CUDA that neither launch nor wait, are part of the time between two calls. The path stops at a span that began
     after nothing, or where clocks that disagree would lead it round in a ring. If that is later than the run's first start, the path is
@@ -163,7 +165,7 @@ class _Before:
         """Say what kernels and copies follow: the call, the stream's last, or what it waited for; whichever made it ready last."""
         device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
         call = call_rows(spans, device)
-        launch_ns = _shortest_launch_ns(spans, device, call)
+        launch_ns = shortest_launch_ns(launch_overhead_ns(spans))
         ready_ns = np.full(len(device), np.iinfo(np.int64).min)
         for earlier, gap in ((call, Bound.LAUNCH), (_before_on_lane(spans, device), Bound.GAP), (waited[device], Bound.GAP)):
             arrive_ns = spans.start_ns[earlier] if gap is Bound.LAUNCH else spans.end_ns[earlier]
@@ -178,12 +180,6 @@ class _Before:
         self.row[rows], self.arrive_ns[rows], self.bound[rows] = earlier, arrive_ns, bound
         if leave_ns is not None:
             self.leave_ns[rows] = leave_ns
-
-
-def _shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
-    """Return the shortest time from the start of a launch call to that of its kernel or copy, at least 0; 0 where no call is known."""
-    latency_ns = (spans.start_ns[device] - spans.start_ns[call])[call >= 0]
-    return max(0, int(latency_ns.min())) if len(latency_ns) else 0
 
 
 def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:

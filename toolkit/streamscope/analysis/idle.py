@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.launch_delays import launch_overhead_ns
+from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 
@@ -69,7 +69,8 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     Formula: gap = start - latest end of what came before on the stream, where positive. It is *host wait* until the call that launched
     what comes next began. Then *launch*, until ``launch_ns`` after the start of that call. The rest is *kernel wait* where the call began
     no later than the gap and the gap is below ``kernel_wait_below_ns``, and else *other*. A gap before work of an unknown launch is
-    *other*. Unit: ns. Time before a stream's first span and after its last is not a gap.
+    *other*. Of several that begin at once, the call that began first counts. Unit: ns. Time before a stream's first span and after its
+    last is not a gap.
 
     ``launch_ns=0`` gives the idle time breakdown of Holistic Trace Analysis, which divides no gap: all of it is *host wait* where the
     call began after the gap did, else *kernel wait* where it is short, else *other*.
@@ -79,7 +80,8 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     spans : SpanTable
     kernel_wait_below_ns : int
     launch_ns : int, optional
-        From the start of a call until its work is on the device, if nothing holds it up. By default the shortest of `launch_overhead_ns`.
+        From the start of a call until its work is on the device, if nothing holds it up. By default the shortest of
+        `launch_overhead_ns`, of those that are not negative.
 
     Examples
     --------
@@ -202,6 +204,13 @@ class _Work:
     def rows(self, rows: IntArray) -> _Work:
         return _Work(self.lane[rows], self.start_ns[rows], self.end_ns[rows], self.call_ns[rows], self.known[rows])
 
+    def joined(self) -> _Work:
+        """Return one row for all that begins at once: it ends with the last of them, and its call is the first that is known."""
+        rows = np.flatnonzero(np.diff(self.start_ns, prepend=self.start_ns[:1] - 1))
+        call_ns = np.minimum.reduceat(np.where(self.known, self.call_ns, np.iinfo(np.int64).max), rows)
+        known = np.logical_or.reduceat(self.known, rows)
+        return _Work(self.lane[rows], self.start_ns[rows], np.maximum.reduceat(self.end_ns, rows), np.where(known, call_ns, 0), known)
+
 
 def _work(spans: SpanTable) -> _Work:
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
@@ -219,14 +228,11 @@ class _Causes:
 
     @classmethod
     def of(cls, spans: SpanTable, short_below_ns: int, launch_ns: int | None) -> _Causes:
-        if launch_ns is not None:
-            return cls(short_below_ns, launch_ns, launch_ns == 0)
-        shortest_ns = launch_overhead_ns(spans)
-        # Clocks are joined by calibration, so work may seem to begin before its call.
-        return cls(short_below_ns, max(0, int(shortest_ns.min())) if len(shortest_ns) else 0, whole=False)
+        return cls(short_below_ns, shortest_launch_ns(launch_overhead_ns(spans)) if launch_ns is None else launch_ns, whole=launch_ns == 0)
 
     def of_gaps(self, work: _Work, begin_ns: int | None) -> Gaps:
         """Return the gaps of ``work`` taken as one stream; with ``begin_ns``, also the one from there to its first span."""
+        work = work.joined()
         opening_ns = work.start_ns[:1] if begin_ns is None else np.full(min(1, len(work.start_ns)), begin_ns)
         before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.end_ns[:-1]]))
         idle = work.start_ns > before_ns

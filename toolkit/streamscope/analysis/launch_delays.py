@@ -61,8 +61,9 @@ def launch_overhead_ns(spans: SpanTable) -> IntArray:
 
     Formula: kernel start - call start, of launches whose stream's previous kernel, copy or set had ended when the call began. Those whose
     kernel began more than 100 µs later after the call's end than the quickest of them are left out: their streams waited for an event,
-    another stream or another GPU, so their queues were not empty. Unit: ns. For a CUDA graph: to the first kernel of the replay, if it
-    begins with a kernel. Source: the launch edges of the critical path of Holistic Trace Analysis, and its limit for launch delays.
+    another stream or another GPU, so their queues were not empty. A kernel that clocks place before its call is not the quickest; its
+    latency is negative. Unit: ns. For a CUDA graph: to the first kernel of the replay, if it begins with a kernel. Source: the launch
+    edges of the critical path of Holistic Trace Analysis, and its limit for launch delays.
 
     Examples
     --------
@@ -73,20 +74,40 @@ def launch_overhead_ns(spans: SpanTable) -> IntArray:
     [5]
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    by_stream = [rows for _, rows in rows_by_stream(spans, device)]
-    # A stream may be busy with several, so the latest end of all before counts.
-    before_ns = np.full(len(spans), np.iinfo(np.int64).min)
-    for rows in by_stream:
-        before_ns[rows[1:]] = np.maximum.accumulate(spans.end_ns[rows])[:-1]
     call = call_rows(spans, device)
-    launched, first = np.unique(call, return_index=True)  # Of a graph's replay, what begins first.
-    launched, first = launched[launched >= 0], device[first[launched >= 0]]
-    free = (spans.kind[first] == SpanKind.KERNEL) & (before_ns[first] <= spans.start_ns[launched])
-    launched, first = launched[free], first[free]
-    queued_ns = spans.start_ns[first] - spans.end_ns[launched]
-    at_once = queued_ns - queued_ns.min(initial=np.iinfo(np.int64).max) <= LATE_ABOVE_NS
-    latency_ns: IntArray = (spans.start_ns[first] - spans.start_ns[launched])[at_once]
-    return latency_ns
+    # Rows are in the order of starts, so of a graph's replay its first is written last, and stays.
+    first_ns = np.zeros(len(spans) + 1, np.int64)  # The last is of no call.
+    first_ns[call[::-1]] = spans.start_ns[device[::-1]]
+    kernel = (call >= 0) & (spans.kind[device] == SpanKind.KERNEL) & (spans.start_ns[device] == first_ns[call])
+    free = kernel & (_before_ns(spans, device)[device] <= spans.start_ns[call])
+    at_free = np.zeros(len(spans), bool)
+    at_free[call[free]] = True
+    launched = np.flatnonzero(at_free)
+    latency_ns = first_ns[launched] - spans.start_ns[launched]
+    # A kernel may begin within a long call. That is no time after it, and others are not late by its length.
+    queued_ns = np.maximum(first_ns[launched] - spans.end_ns[launched], 0)
+    quickest_ns = queued_ns[latency_ns >= 0].min(initial=np.iinfo(np.int64).max)
+    at_once: IntArray = latency_ns[queued_ns - quickest_ns <= LATE_ABOVE_NS]
+    return at_once
+
+
+def shortest_launch_ns(overhead_ns: IntArray) -> int:
+    """Return the shortest of the values of `launch_overhead_ns`, in ns; 0 where there is none.
+
+    Clocks are joined by calibration, so a kernel may seem to begin before its call. Such a launch says nothing of how long others take.
+    """
+    possible_ns = overhead_ns[overhead_ns >= 0]
+    return int(possible_ns.min()) if len(possible_ns) else 0
+
+
+def _before_ns(spans: SpanTable, device: IntArray) -> IntArray:
+    """Return for each row of the device the latest end of what began earlier on its stream: a stream may be busy with several."""
+    before_ns = np.full(len(spans), np.iinfo(np.int64).min)
+    for _, rows in rows_by_stream(spans, device):
+        # What begins at the same time has no order.
+        earlier = np.searchsorted(spans.start_ns[rows], spans.start_ns[rows])
+        before_ns[rows] = np.append(before_ns[rows[0]], np.maximum.accumulate(spans.end_ns[rows]))[earlier]
+    return before_ns
 
 
 def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, int]:

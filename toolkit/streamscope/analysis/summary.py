@@ -13,7 +13,7 @@ import numpy as np
 from streamscope.analysis.communication import checked_patterns
 from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, launch_wait_ns, other_idle_ns
 from streamscope.analysis.intervals import union
-from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
+from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, shortest_launch_ns
 from streamscope.analysis.launches import (
     call_times_ns,
     incomplete_replays,
@@ -373,6 +373,8 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     work, launches, missing = work_split(spans, patterns), join_launches(spans), missing_records(spans)
     busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
     estimated, net_ns, replays = _estimates(trace.info, spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
+    overhead_ns = launch_overhead_ns(spans)
+    launch_ns = shortest_launch_ns(overhead_ns) or None  # By default it is the same, found once more. A 0 would leave gaps whole.
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
     error_ns = busy_error_ns(trace)
     kernels, different = _kernels(spans)
@@ -382,19 +384,19 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         span_us=span_ns(spans) / 1000,
         gpu_busy_us=busy_ns / 1000,
         copy_us=work.exposed_memory_ns / 1000,
-        idle=device_idle(spans, begin_ns=int(spans.start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0),
+        idle=device_idle(spans, launch_ns=launch_ns, begin_ns=int(spans.start_ns[0]) if len(spans) else 0),
         overlap=overlap_ns(spans) / busy_ns if busy_ns else None,
         launch_latency=Spread.of(launches.latency_ns),
         queue_time=Spread.of(launches.queue_time_ns),
         api_time=Spread.of(call_times_ns(spans)),
-        launch_overhead=Spread.of(launch_overhead_ns(spans)),
+        launch_overhead=Spread.of(overhead_ns),
         work=work,
         average_concurrency=average_concurrency(spans),
         net_overlap_us=None if net_ns is None else net_ns / 1000,
         short_kernels=len(short_kernels(spans)),
         late_kernels=len(late_kernels(spans)),
         queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
-        streams=_streams(spans),
+        streams=_streams(spans, launch_ns),
         gpu_busy_error_us=None if error_ns is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
         at_least=frozenset(("kernel_count", "gpu_busy_us", "overlap") if lost else ("overlap",) if estimated else ()),
@@ -450,8 +452,8 @@ def _kernels(spans: SpanTable) -> tuple[tuple[KernelTotal, ...], int]:
     return tuple(replace(one, name=next(names[one.name])) if one.name in names else one for one in found), len(every)
 
 
-def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:
-    found, idle = [], idle_by_stream(spans)
+def _streams(spans: SpanTable, launch_ns: int | None) -> tuple[StreamSummary, ...]:
+    found, idle = [], idle_by_stream(spans, launch_ns=launch_ns)
     for lane, rows in rows_by_stream(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS))):
         kernel = spans.kind[rows] == SpanKind.KERNEL
         busy_us, copy_us = (

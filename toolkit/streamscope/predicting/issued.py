@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
-from streamscope.analysis.launch_delays import launch_overhead_ns
+from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import run_of
 from streamscope.devices.cost_model import CostModel
 from streamscope.predicting.foreign import blocking_copies, breaks_of, launch_order, newest, orders_of, task_traits, usual_launch_ns
@@ -139,8 +139,7 @@ def issued_tasks(trace: Trace, *, waits: bool = True) -> list[Task]:
     spans, calls = trace.spans, Calls.of(trace.spans)
     gap_ns = own_gap_ns(spans)
     before, traits = _awaited(trace, calls, gap_ns)
-    overhead_ns = launch_overhead_ns(spans)
-    latency_ns = max(gap_ns, int(overhead_ns.min())) if len(overhead_ns) else gap_ns
+    latency_ns = max(gap_ns, shortest_launch_ns(launch_overhead_ns(spans)))
     begin_ns, end_ns, called_ns, back_ns, known = (
         column.tolist() for column in (calls.begin_ns, calls.end_ns, calls.called_ns, calls.back_ns, calls.calls >= 0)
     )
