@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import operator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+from tests.engines.against_numpy import check_function
 
 import streamscope as ss
-from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import Prepared
 from streamscope.errors import ProgramError
-from streamscope.program.reference import run_reference
+from streamscope.program.sharing import check_memory
 
-SIDE, RUNS = 3, 2
+SIDE = 3
 VIEWS = [
     lambda x: x,
     lambda x: x.T,
@@ -84,19 +85,7 @@ def test_random_programs_that_write_in_place(engine, steps, fuse, late):
     for step in steps:
         if fits(following([*kept, step]), inputs):
             kept.append(step)
-    function = following(kept)
-    program = ss.program(function, fuse=fuse).trace(*inputs)
-    random = np.random.default_rng(late)
-    device = SimulatedDevice(delays=lambda launch, stream: (float(random.choice([0, 0, 1e5])), float(random.uniform(1, 20))))
-    prepared = Prepared(PLANNERS[engine](program, lambda launch: 1e5, 2), device)
-    for _ in range(RUNS):
-        prepared.load(inputs)
-        prepared.run()
-    prepared.wait()
-    expected = function(*(array.copy() for array in inputs))
-    for found, reference, right in zip(prepared.outputs(), run_reference(program, inputs), expected, strict=True):
-        np.testing.assert_array_equal(reference, right)
-        np.testing.assert_array_equal(found, right)
+    check_function(following(kept), inputs, engine, fuse=fuse, late=late)
 
 
 WRITES_Y = [lambda x, y: x + y.__iadd__(1), lambda x, y: (np.add(y, 1, out=y), x * 1)]
@@ -122,3 +111,101 @@ def test_inputs_that_lie_between_each_other_are_apart(function):
         found = engine.run(function, x[:, ::2], x[:, 1::2])
         expected = function(x[:, ::2].copy(), x[:, 1::2].copy())
         np.testing.assert_array_equal(found, expected)
+
+
+def square():
+    return np.arange(9.0).reshape(SIDE, SIDE)
+
+
+def read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+def writes_a_view(x):
+    v = x.reshape(-1)
+    v += 100
+    return x * 1
+
+
+def writes_a_copy(x):  # a view of what lies the other way around
+    v = x.T.ravel()
+    v += 100
+    return x * 1
+
+
+def writes_a_ravel(x):
+    v = np.ravel(x)
+    v += 100
+    return x * 1
+
+
+def sees_a_view(x):
+    v = x.reshape(-1)
+    x += 100
+    return v * 1
+
+
+def writes_what_is_made_of_it(x):
+    y = x * 2
+    v = y.reshape(-1)
+    v += 100
+    return y
+
+
+def writes_the_first(x):
+    x[0] += 10
+    return x * 1
+
+
+SHARE = "has elements that share memory: .*pass a copy"
+C_ORDER = "does not lie in C order .*pass np.ascontiguousarray"
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "said"),
+    [
+        *((each, square().T, C_ORDER) for each in (writes_a_view, writes_a_copy, writes_a_ravel, sees_a_view, writes_what_is_made_of_it)),
+        (ss.program(writes_what_is_made_of_it, fuse=True), np.asfortranarray(square()), C_ORDER),
+        (writes_a_ravel, np.arange(12.0)[::2], C_ORDER),
+        (writes_a_view, square()[::-1], C_ORDER),
+        (writes_the_first, sliding_window_view(np.arange(5.0), SIDE, writeable=True), SHARE),
+        (writes_the_first, np.lib.stride_tricks.as_strided(np.arange(3.0), (2, 3), (0, 8)), SHARE),
+        (writes_the_first, np.broadcast_to(np.arange(3.0), (2, 3)), "is read-only: .*pass a copy"),
+        (writes_the_first, read_only(square()), "is read-only: .*pass a copy"),
+    ],
+)  # fmt: skip
+def test_an_input_that_numpy_would_write_otherwise_as_it_lies_in_memory_is_refused(function, x, said):
+    with ss.Engine(device="simulated") as engine:
+        for run in (engine.run, lambda *given: ss.compare(*given, device="simulated", progress=False)):
+            with pytest.raises(ProgramError, match=f"writes in place, and its input 'x' {said}"):
+                run(function, x)
+        plain, lying = getattr(function, "function", function), np.array(x, order="C")
+        np.testing.assert_array_equal(engine.run(function, lying), plain(lying.copy()))
+
+
+@pytest.mark.parametrize("lying", [lambda x: x.T, lambda x: x[::-1], lambda x: x[:, ::2], np.asfortranarray, lambda x: x[:1].T])
+@pytest.mark.parametrize("function", [writes_the_first, lambda x: (x.T[1:].__iadd__(x[0, 0]), x.reshape(1, *x.shape)[0] * x)[1]])
+def test_an_input_may_lie_in_any_way_where_that_means_the_same(function, lying):
+    x = lying(square())
+    with ss.Engine(device="simulated") as engine:
+        np.testing.assert_array_equal(engine.run(function, x), function(lying(square())))
+
+
+@pytest.mark.parametrize(
+    ("interface", "said"),
+    [
+        ({"data": (4096, False), "strides": None}, ""),
+        ({"data": (4096, True), "strides": None}, "is read-only"),
+        ({"data": (4096, False), "strides": (8, 8)}, "has elements that share memory"),
+        ({"data": (4096, False), "strides": (8, 24)}, "does not lie in C order"),
+    ],
+)
+def test_inputs_in_gpu_memory_are_told_by_their_interface(interface, said):
+    x = SimpleNamespace(shape=(SIDE, SIDE), dtype=np.dtype(float), nbytes=72, __cuda_array_interface__=interface)
+    program = ss.program(writes_a_view).trace(square())
+    if not said:
+        check_memory(program, [x])
+        return
+    with pytest.raises(ProgramError, match=said):
+        check_memory(program, [x])

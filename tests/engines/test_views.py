@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engines.against_numpy import check_function
 
-import streamscope as ss
-from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import Prepared
-from streamscope.program.reference import run_reference
 
-SIDE, VARIABLES, RUNS = 3, 3, 2
+SIDE, VARIABLES = 3, 3
 VIEWS = [
     lambda x: x,
     lambda x: x.T,
@@ -73,16 +70,4 @@ def test_random_programs_of_views(engine, steps, fuse, late):
     for step in steps:
         if fits(following([*kept, step]), inputs):
             kept.append(step)
-    function = following(kept)
-    program = ss.program(function, fuse=fuse).trace(*inputs)
-    random = np.random.default_rng(late)
-    device = SimulatedDevice(delays=lambda launch, stream: (float(random.choice([0, 0, 1e5])), float(random.uniform(1, 20))))
-    prepared = Prepared(PLANNERS[engine](program, lambda launch: 1e5, 2), device)
-    for _ in range(RUNS):
-        prepared.load(inputs)
-        prepared.run()
-    prepared.wait()
-    expected = function(*(array.copy() for array in inputs))
-    for found, reference, right in zip(prepared.outputs(), run_reference(program, inputs), expected, strict=True):
-        np.testing.assert_array_equal(reference, right)
-        np.testing.assert_array_equal(found, right)
+    check_function(following(kept), inputs, engine, fuse=fuse, late=late)

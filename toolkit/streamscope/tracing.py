@@ -143,6 +143,7 @@ class ProgramFunction:
             tuple(symbol.id for symbol in outputs),
             not isinstance(result, tuple | list),
             result_shapes=shapes,
+            needs_row_major=tracer.reshapes and tracer.writes_in_place(inputs),
         )
         return fused(traced) if self.fuse else traced
 

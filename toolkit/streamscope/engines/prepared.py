@@ -26,7 +26,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
 from streamscope.program.launch import Array
 from streamscope.program.operation import Program, Variable
-from streamscope.program.sharing import check_apart
+from streamscope.program.sharing import check_memory
 from streamscope.program.variable import Place, host_array, spec_of
 from streamscope.progress import Progress
 from streamscope.words import a_kind, counted
@@ -114,14 +114,15 @@ class Prepared:
         Raises
         ------
         ProgramError
-            The number, a shape or a dtype does not fit, or an array shares memory with another one that the program writes to.
+            The number, a shape or a dtype does not fit. Where the program writes in place: an array that it writes is read-only, or shares
+            memory with itself or with another one; or the program reshapes, and an array does not lie last axis fastest.
         """
         program = self.plan.program
         if not isinstance(inputs, Sequence):  # An array is not one: its rows are not meant.
             raise ProgramError(f"load wants a list of arrays, not {a_kind(inputs)}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {counted(len(program.inputs), 'input')}, got {len(inputs)}")
-        check_apart(program, inputs)
+        check_memory(program, inputs)
         with self.lock:
             self.wait()
             for variable, values in zip(program.inputs, inputs, strict=True):

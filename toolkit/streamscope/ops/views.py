@@ -287,6 +287,8 @@ def reshape(x: object, shape: int | Sequence[int]) -> Symbol:
     (spec,) = specs_of("reshape", [x])
     symbol = cast("Symbol", x)
     wanted = _shape(symbol, shape)
+    if _without_ones(wanted) != _without_ones(spec.shape):
+        symbol.tracer.reshapes = True
     try:
         view = view_of(symbol).through(lambda array: np.reshape(array, wanted, copy=False), f".reshape({_listed(wanted)})")
     except ValueError:  # It takes a copy.
@@ -315,6 +317,7 @@ def ravel(x: object) -> Symbol:
     """
     (spec,) = specs_of("ravel", [x])
     symbol = cast("Symbol", x)
+    symbol.tracer.reshapes = True
     # A vector in other steps could be seen as it is, but NumPy's ravel copies whatever has gaps.
     return reshape(symbol, -1) if view_of(symbol).contiguous or not spec.size else flattened(symbol)
 
@@ -415,6 +418,11 @@ def viewed(
     symbol = cast("Symbol", x)
     view = _made(operator, symbol, lambda view: view.through(function, how), hint)
     return symbol_of(symbol, view, sharing(symbol.sharing, view.spec.shape))
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    """Return the extents that say how elements lie."""
+    return [extent for extent in shape if extent != 1]
 
 
 def _shape(x: Symbol, shape: object) -> tuple[int, ...]:

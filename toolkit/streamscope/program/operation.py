@@ -153,6 +153,9 @@ class Program:
     raw : object, optional
         Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
         `devices.cuda.raw_graph`).
+    needs_row_major : bool
+        It reshapes, and writes in place: whether a reshape is a view in NumPy, which sees what is written, or a copy depends on how inputs
+        lie in memory. A program has them last axis fastest, so they must lie like that.
     measured_on : str
         Where it was captured elsewhere: the GPU that its kernels were measured on, whose times the simulated device takes.
 
@@ -177,6 +180,7 @@ class Program:
     certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     raw: Any = field(default=None, compare=False)
+    needs_row_major: bool = False
     measured_on: str = ""
 
     def result(self, variable: int, values: Array) -> Array:

@@ -58,7 +58,49 @@ MOST_WORK: Any = 1000
 """How long NumPy may look for an element that two arrays share; after that, two whose memory overlaps are taken to share one."""
 
 
-def check_apart(program: Program, inputs: Sequence[Any]) -> None:
+def check_memory(program: Program, inputs: Sequence[Any]) -> None:
+    """Raise a `ProgramError` where a program that writes in place means something else in NumPy, by how its inputs lie in memory."""
+    for variable, values in zip(program.inputs, inputs, strict=True):
+        wrong = _why_not(program, variable, values)
+        if wrong:
+            name = program.variables[variable].name
+            said = f"program {program.name!r} writes in place, and its input {name!r} {wrong[0]}"
+            raise ProgramError(said, hint=f"pass {wrong[1]} as {name!r}")
+    _check_apart(program, inputs)
+
+
+def _why_not(program: Program, variable: int, values: Any) -> tuple[str, str] | None:
+    """Return why an input would be something else in NumPy, and what to pass instead."""
+    strides, read_only = _layout(values)
+    if variable in program.written_inputs and read_only:
+        return "is read-only: NumPy would refuse to write it", "a copy, np.array(...),"
+    if variable in program.written_inputs and strides is not None and _overlaps_itself(values.shape, strides, values.dtype.itemsize):
+        return "has elements that share memory: NumPy would change them together", "a copy, np.array(...),"
+    if program.needs_row_major and strides is not None:
+        said = "does not lie in C order (last axis fastest, no gaps), by which a reshape in NumPy is a copy or a view"
+        return said, "np.ascontiguousarray(...)"
+    return None
+
+
+def _layout(values: Any) -> tuple[tuple[int, ...] | None, bool]:
+    """Return an array's strides in bytes, None where it lies in C order, and whether it is read-only; what is no array is neither."""
+    if isinstance(values, np.ndarray):
+        return None if values.flags.c_contiguous else values.strides, not values.flags.writeable
+    interface = getattr(values, "__cuda_array_interface__", {})
+    return interface.get("strides"), interface.get("data", (0, False))[1]
+
+
+def _overlaps_itself(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Tell whether elements may share memory: each axis must step over all that the axes of smaller steps reach."""
+    reach = itemsize
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(strides, shape, strict=True) if extent > 1):
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+def _check_apart(program: Program, inputs: Sequence[Any]) -> None:
     """Raise a `ProgramError` where an input that is written shares memory with another one: in a program, each has its own."""
     if len(inputs) < 2 or not program.changes_inputs:
         return

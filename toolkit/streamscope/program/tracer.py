@@ -110,6 +110,8 @@ class Tracer:
     """How often each variable has been written."""
     _before: defaultdict[int, list[ReferenceType[Symbol]]] = field(default_factory=partial(defaultdict, list))
     """By variable, the symbols that `before_writes` has noted."""
+    reshapes: bool = False
+    """There was a reshape that is a view, or a copy, by how an array lies in memory."""
 
     def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True, sharing: Sharing = Sharing.ARRAY) -> Symbol:
         """Make a new variable."""
@@ -192,6 +194,10 @@ class Tracer:
             Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views, parts)
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def writes_in_place(self, inputs: Sequence[Symbol]) -> bool:
+        """Tell whether an input is written, or another variable more than once."""
+        return any(count > 1 for count in self._writes.values()) or any(self._writes[each.id] for each in inputs)
 
     def before_writes(self, variable: int, symbol: Symbol) -> None:
         """Note a symbol that would not see in NumPy that a variable is written, or that does not see it here."""
