@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError, described
-from streamscope.program.launch import Array
+from streamscope.program.launch import Array, Launch
 from streamscope.program.operation import Program
+from streamscope.program.reference import known_part, run_reference
 from streamscope.program.variable import host_array
 from streamscope.tolerance import absolute_errors, adds_up_halves
 from streamscope.tracing import called_with_arrays
@@ -27,7 +28,7 @@ MOST_HALF_FLOPS = 2**28
 
 LEFT_OPEN = ("in cast", "in reciprocal")
 """How NumPy's warnings end where the result depends on the machine, and kernels have their own: of a conversion of a number that is out of
-range, and of 1 / 0 of whole numbers."""
+range, and of 1 / 0 of whole numbers. Of conversions to 8 and 16 bits, NumPy often does not warn: see `_converts_out_of_range`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PlainFunction:
         ``on_error``: what NumPy does about numbers that it cannot compute with.
         """
         # NumPy's own numbers are no arrays without axes: nobody can write to them.
-        copies = [value if isinstance(value, np.generic) else np.array(host_array(value), order="C") for value in self.inputs]
+        copies = [value if isinstance(value, np.generic) else _like(host_array(value)) for value in self.inputs]
         with called_with_arrays(), np.errstate(all=on_error):
             result = self.function(*copies, **self.attributes)
         return tuple(np.array(one) for one in (result if isinstance(result, tuple | list) else [result]) if one is not None)
@@ -87,7 +88,7 @@ class PlainFunction:
             return Answer(why_not=f"raises {shown(described(error))} when it is called again")
         if not _equal(found, again):
             return Answer(why_not="returns other results when it is called again")
-        if is_open:
+        if is_open or _converts_out_of_range(program, self.inputs):
             return Answer(why_not="converts numbers that are out of range, or takes 1 / 0 of whole ones, which NumPy leaves open")
         if adds_up_halves(program):
             return Answer(why_not="adds up numbers of float16, which NumPy rounds one by one")
@@ -101,6 +102,13 @@ class PlainFunction:
             warnings.simplefilter("always")
             again = self(on_error="warn")
         return again, any(str(each.message).endswith(LEFT_OPEN) for each in caught)
+
+
+def _like(array: Array) -> Array:
+    """Return a copy that lies in memory as the array does, on which it depends whether NumPy's reshape copies; read-only if that is."""
+    copy = np.array(array, order="K")
+    copy.flags.writeable = array.flags.writeable
+    return copy
 
 
 def same(found: Sequence[Array], results: Sequence[Array | None], allowed: Sequence[Array | None]) -> bool:
@@ -117,6 +125,38 @@ def _equal(one: Sequence[Array], other: Sequence[Array]) -> bool:
     return len(one) == len(other) and all(
         a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in zip(one, other, strict=True)
     )
+
+
+def _converts_out_of_range(program: Program, inputs: Sequence[Any]) -> bool:
+    """Tell whether the program, run in NumPy once more, converts a floating-point number to whole ones that do not have it."""
+    known, seen = known_part(program), list[bool]()
+
+    def watched(launch: Launch) -> Launch:
+        function, target = launch.reference, program.variables[launch.writes[0]].spec.dtype
+        variable, view = launch.operands[0]
+        if function is None or target.kind not in "iu" or program.variables[variable].spec.dtype.kind != "f":
+            return launch
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            seen.append(_out_of_range(arrays[0] if view is None else view.of(arrays[0]), target))
+            return function(arrays)
+
+        return replace(launch, reference=reference)
+
+    operations = (
+        replace(each, work=tuple(map(watched, each.launches))) if each.name == "astype" else each  # nothing else converts to whole numbers
+        for each in known.operations
+    )
+    run_reference(replace(known, operations=tuple(operations)), [host_array(value) for value in inputs])
+    return any(seen)
+
+
+def _out_of_range(values: Array, dtype: np.dtype[Any]) -> bool:
+    """Tell whether there is a number whose part before the point the dtype of whole numbers does not have; NaN is one."""
+    limits = np.iinfo(dtype)
+    # The least number, and the one after the greatest, are 0 or powers of two, and so exact in float64, as all narrower numbers are.
+    wide = np.trunc(values.astype(np.float64))
+    return not bool(np.all((wide >= float(limits.min)) & (wide < float(int(limits.max) + 1))))
 
 
 def _half_flops(program: Program) -> int:
