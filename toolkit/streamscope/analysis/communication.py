@@ -14,12 +14,14 @@ COMMUNICATION: Mapping[str, tuple[str, ...]] = {
     "RCCL": ("rccl*",),
     "NVSHMEM": ("nvshmem*", "rocshmem*"),
     "MSCCL": ("msccl*",),
-    "DeepEP, UCCL": ("deep_ep::*", "hybrid_ep::*", "uccl::*"),
+    "DeepEP, UCCL, MORI": ("deep_ep::*", "hybrid_ep::*", "uccl::*", "mori::ep*", "mori::moe::ep*"),
+    "oneCCL": ("oneccl_*",),
+    "LMDeploy": ("turbomind::comm::*", "lmdeploy::comm::*"),
     "vLLM, SGLang, AITER": ("*::cross_device_reduce*", "*::reduce_scatter_cross_device*", "quickreduce::*", "*::allreduce_prototype*"),
     "TensorRT-LLM, FlashInfer": (
         "*::oneshotallreduce*", "*::twoshotallreduce*", "*::oneshot_allreduce*", "*::twoshot_allreduce*", "*::lowprecision*allreduce*",
         "*::allreduce_fusion_kernel*", "*::moe_*allreduce_fusion_kernel*", "*::lamport_style_one_shot_all_reduce*", "*::moealltoall*",
-        "*::moea2a*", "*::userbuffers_*",
+        "*::moea2a*", "*::userbuffers*",
     ),
     "PyTorch's symmetric memory": (
         "*::multimem_*all_reduce*", "*::multimem_*all_gather*", "*::multimem_*reduce_scatter*", "*::one_shot_all_reduce*",
@@ -34,13 +36,20 @@ COMMUNICATION: Mapping[str, tuple[str, ...]] = {
 """By library, the names of kernels that communicate, with ``*`` and ``?``; upper and lower case do not matter.
 
 A name is that of the function with its namespaces, without return type, template arguments and parameters (`qualified_name`). A pattern
-that begins with ``*::`` holds in any namespace, and in none.
+that begins with ``*::`` holds in any namespace, and in none. Beside these, a kernel communicates whose function has a collective's own name
+as a whole word, as ``quantized_all_reduce`` has.
 """
+_COLLECTIVE = re.compile(
+    r"(?:.*::)?(?!triton_[a-z]+_fused)(?![^:]*(?:block|warp|wave|gemm|matmul))"
+    r"(?:[^:]*[^:a-z0-9])?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|a2a|all2all)(?![a-z0-9])[^:]*",
+    re.IGNORECASE,
+)
+"""A function named by a collective; but one of a block or a warp is within a GPU, and Inductor fuses what stands beside one."""
 
 
 def communicates(name: str) -> bool:
-    """Tell whether a kernel of this name communicates between GPUs, by `COMMUNICATION`."""
-    return is_called(name, _KNOWN)
+    """Tell whether a kernel of this name communicates between GPUs, by `COMMUNICATION`, or by a collective's own name."""
+    return is_called(name, _KNOWN) or bool(_COLLECTIVE.fullmatch(qualified_name(name)))
 
 
 def is_called(name: str, patterns: re.Pattern[str]) -> bool:
