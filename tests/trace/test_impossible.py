@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.databases import BASE, nsight, rocpd
-from tests.trace.kineto_files import call, content, dumps, event, kernel, rows
+from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, us
 
 import streamscope as ss
 from streamscope.errors import TraceError
@@ -225,3 +225,17 @@ def test_what_shares_a_queue_may_be_of_several_streams(tmp_path, stream, left):
             connection.execute(f"INSERT INTO rocpd_event_0a1b (id, stack_id, category_id) VALUES ({50 + row}, {500 + row}, 0)")
         connection.execute(f"UPDATE {table} SET stream_id = {stream}")
     assert ss.analysis.kernel_count(ss.read(path).spans) == left
+
+
+@pytest.mark.parametrize(("waited_ns", "left"), [(950_000, 299), (None, 300), (2_000_000_000, 300)])
+def test_what_was_waited_for_is_over_whatever_comes_behind_it(tmp_path, waited_ns, left):
+    """A kernel of 1.6 s in a recording of 6 s, all on one number of a stream; the device was idle 0.95 ms after the start, or later."""
+    long = [call("cudaLaunchKernel", 0, 4000, 900), kernel("long", 10_000, 1_600_000_000, 900)]
+    waits = [call("cudaDeviceSynchronize", 900_000, waited_ns, 901)] if waited_ns else []
+    spread = [
+        one | {"ts": us(1_000_000 + 20_000_000 * (one["args"]["correlation"]) + (one["cat"] == "kernel") * 10_000)} for one in step(0, 299)
+    ]
+    found = ss.read(written(tmp_path, [*long, *waits, *spread]))
+    assert ss.analysis.kernel_count(found.spans) == left
+    said = "left out: 1 device span that would go on after the device was waited for, such as 'long' of 1.60 s"
+    assert (said in found.info.notes) == (left == 299)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, STREAM_BITS, Activities
-from streamscope.trace.joins import distinct
-from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS
+from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, SpanKind
 from streamscope.trace.stored import MOST_NS
 from streamscope.words import counted, listed, time_text
 
@@ -20,6 +20,8 @@ _RUN_OVER = 3
 """Later work of its own stream, at least, if the end of a kernel is wrong: one or two may start early on purpose."""
 _FAR = 10
 """So many times as long as all the rest of the file, a kernel must go on behind it, to be wrong."""
+_CLOCKS_NS = 10**7
+"""Clocks of host and device differ by less."""
 _NO_STREAM = 2**32 - 1
 """As profilers write a stream that they do not know, beside -1 and 2**64 - 1."""
 _NAMED = 3
@@ -37,7 +39,7 @@ def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (
         Nothing on a device has a time that can be.
     """
     before, noted = int(found.is_kind(ON_DEVICE).sum()), len(said)
-    found = possible(timed(found, said, unknown_ns), said)
+    found = _over_when_waited_for(possible(timed(found, said, unknown_ns), said), said)
     if streams_known:
         found = _in_order_of_streams(found, said)
     if before and not found.is_kind(ON_DEVICE).any():
@@ -102,6 +104,29 @@ def _middle_ns(start_ns: npt.NDArray[np.int64]) -> int:
     different = np.unique(start_ns)
     parts = np.split(different, np.flatnonzero(np.diff(different) > MOST_NS // 2) + 1)
     return int(np.median(max(parts, key=len)))
+
+
+def _over_when_waited_for(found: Activities, said: list[str]) -> Activities:
+    """Leave out work that goes on long after its device was waited for, in a file of one process and one GPU: a wait is for no other."""
+    on_device, calls = found.is_kind(ON_DEVICE), np.flatnonzero(found.is_kind(HOST_KINDS - {SpanKind.RANGE}))
+    whole = [code for code, name in enumerate(found.names) if name.startswith(("cudaDeviceSynchronize", "hipDeviceSynchronize"))]
+    waits = calls[np.isin(found.name[calls], whole)]
+    if not len(waits) or len(np.unique(found.gpu[on_device])) > 1 or len(np.unique(found.process[calls])) > 1:
+        return found
+    waits = waits[np.argsort(found.start_ns[waits])]
+    over_ns = np.minimum.accumulate(found.end_ns[waits][::-1])[::-1]  # The first end of those that start from each one on.
+    _, which = distinct(found.correlation[calls])
+    single = calls[(found.correlation[calls] >= 0) & (np.bincount(which)[which] == 1)]
+    launched_ns = looked_up(found.correlation[single], found.end_ns[single], found.correlation, FAR_NS)
+    next_wait = np.searchsorted(found.start_ns[waits], launched_ns)
+    late = on_device & (found.end_ns - np.append(over_ns, FAR_NS)[next_wait] > _CLOCKS_NS)
+    if late.any():
+        longest = int(np.flatnonzero(late)[np.argmax((found.end_ns - found.start_ns)[late])])
+        example = f"{printable(found.names[found.name[longest]])[:100]!r} of {time_text(found.end_ns[longest] - found.start_ns[longest])}"
+        said.append(
+            f"left out: {counted(int(late.sum()), 'device span')} that would go on after the device was waited for, such as {example}"
+        )
+    return found.rows(~late)
 
 
 def _in_order_of_streams(found: Activities, said: list[str]) -> Activities:
