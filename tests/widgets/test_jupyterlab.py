@@ -168,9 +168,19 @@ def in_kernel(page, code: str) -> str:
     )
 
 
+def until_the_kernel_says(page, code: str, said: str) -> None:
+    """Wait for what a view tells the kernel: it comes a little later, and would undo what a test sets meanwhile."""
+    for _ in range(100):
+        if in_kernel(page, code) == said:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"{code} never gave {said}")
+
+
 def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
     page = notebook
     page.evaluate(f"(timelines => timelines[0].select(1, 3))({TIMELINES})")
+    until_the_kernel_says(page, "print(shown.selection is None)", "False")
     page.set_viewport_size({"width": 1400, "height": 600})
     where = "(part) => (({ top, bottom }) => [top, bottom])(document.querySelector(part).getBoundingClientRect())"
     page.evaluate(f"{TIMELINES}[0].root.querySelector('.ss-base').scrollIntoView()")
@@ -179,6 +189,7 @@ def test_the_axis_and_the_details_stay_in_sight_of_the_notebook(notebook):
     assert axis == pytest.approx(top, abs=1)
     assert below <= bottom + 1
     page.evaluate(f"{TIMELINES}[0].clear()")
+    until_the_kernel_says(page, "print(shown.selection is None)", "True")
     page.set_viewport_size({"width": 1400, "height": 1500})
 
 
