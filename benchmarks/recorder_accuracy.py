@@ -204,7 +204,7 @@ class Unchecked:
         self.recorder = recorder_of(device, "auto")
 
     def record(self, prepared: Prepared, reload: Any) -> Trace:
-        """Record without CUPTI, and without what it has told before in this process."""
+        """Record without CUPTI, and without its earlier answers in this process."""
         refused = RecordingError("CUPTI is not permitted here")
         with (
             patch.object(cupti, "subscription", side_effect=refused),

@@ -65,6 +65,13 @@ def test_what_times_rest_on():
     )
 
 
+def test_durations_that_cupti_saw_are_not_said_to_be_timed_alone():
+    found = group("async", ASYNC)
+    found = replace(found, trace=replace(found.trace, info=replace(found.trace.info, calibration={"by_cupti": 1.0})))
+    (said,) = what_it_rests_on([found], {})
+    assert "2 with end measured, start from the length that CUPTI saw in other runs" in said
+
+
 @pytest.mark.parametrize(
     ("calibration", "words"),
     [

@@ -106,7 +106,7 @@ def test_hover_tells_exact_values(open_page, step):
         "operation": "#35",
     }
     assert page.locator(".ss-tip-where").inner_text() == "kernel · async · main"
-    assert "start is the end less the duration of the gated pass" in page.locator(".ss-tip-note").inner_text()
+    assert "start is the end less the duration, which was measured apart" in page.locator(".ss-tip-note").inner_text()
     page.mouse.move(x, page.locator(".ss-overlay").bounding_box()["y"] - 60)
     assert page.locator(".ss-tip").is_hidden()
 

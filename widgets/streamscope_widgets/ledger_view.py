@@ -26,6 +26,7 @@ _BASES = {
     Basis.DERIVED: "end measured, start from the length when timed alone",
     Basis.PLACED: "length measured, place worked out",
 }
+BY_CUPTI = "end measured, start from the length that CUPTI saw in other runs"
 
 
 def ledger_table(groups: Sequence[TimelineGroup]) -> tuple[list[Column], list[Row]] | None:
@@ -69,7 +70,8 @@ def what_it_rests_on(groups: Sequence[TimelineGroup], metrics: Mapping[str, Engi
         engine, stamped = group.label or info.engine, stamped_words(info)
         found = metrics.get(engine)
         makespan = f"makespan: median of {counted(found.repeats, 'run')} without recording; " if found is not None else ""
-        times = listed([f"{number:,} with {(not basis and stamped) or _BASES[basis]}" for basis, number in _bases(group.trace)])
+        bases = _BASES | ({Basis.DERIVED: BY_CUPTI} if info.calibration.get("by_cupti") else {})
+        times = listed([f"{number:,} with {(not basis and stamped) or bases[basis]}" for basis, number in _bases(group.trace)])
         yield f"{engine}: {makespan}kernels, copies and sets, by {RECORDERS.get(info.recorder, info.recorder)}: {times or 'none'}"
 
 

@@ -47,7 +47,7 @@ ALIKE = 0.01
 
 BASIS_WORDS = {
     Basis.MEASURED: "both ends measured",
-    Basis.DERIVED: "end measured; start is the end less the duration of the gated pass",
+    Basis.DERIVED: "end measured; start is the end less the duration, which was measured apart",
     Basis.PLACED: "duration measured; position worked out from order and dependencies",
 }
 """How the times of a span are known. Host calls, and kernels that something else than stamps recorded, are measured at both ends."""

@@ -69,7 +69,7 @@ class Basis(IntEnum):
     """Both ends were read from a clock (host calls; CUPTI; a simulated device's own log). By stamps: those of the first and last block;
     a constant is added around them."""
     DERIVED = 1
-    """The end was measured; the start is the end less the duration measured in the gated pass."""
+    """The end was measured; the start is the end less the duration, which was measured apart: alone, or by CUPTI in other runs."""
     PLACED = 2
     """The duration was measured; the position follows from order, dependencies and the measured extent."""
 
