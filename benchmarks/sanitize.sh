@@ -22,8 +22,8 @@ check() {
 }
 
 memcheck() {
-    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped_twins or (reductions and int8 and not limits)) and not matmul and not convolution" \
-        tests/kernels tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/engines/test_engines_on_cuda.py \
+    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or stamped_twins or in_place or views or (reductions and int8 and not limits)) and not matmul and not convolution" \
+        tests/kernels tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/ops/test_views_on_cuda.py tests/engines/test_engines_on_cuda.py \
         tests/recording/test_stamps_on_cuda.py
 }
 

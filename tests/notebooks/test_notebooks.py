@@ -366,7 +366,9 @@ def test_recording_is_real_and_right(recording):
     assert all(run.correct for run in comparison.values())
     for engine, run in comparison.items():
         assert run.trace.info.device == comparison.device
-        assert (run.trace.info.engine, run.trace.info.recorder) == (engine, "events")
+        assert run.trace.info.engine == engine
+        # Kernels side by side in a graph are stamped, where the recorder may: events would tell their ends only.
+        assert run.trace.info.recorder in (("events", "stamps") if engine == "graph-dual" else ("events",))
 
 
 def test_recordings_are_of_one_program_each(recording):
