@@ -29,19 +29,19 @@ import streamscope as ss
 from streamscope import ops
 from streamscope.advising.probes import chain, forked
 from streamscope.advising.simulation import simulated_ns, without_data
+from streamscope.calibrating.measure_costs import ADDITION_SIZES, COPY_BYTES, SMALL_ELEMENTS
+from streamscope.calibrating.product_sweep import sweeps, traced_case
+from streamscope.calibrating.program_times import HostPrograms
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import FLAT
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.case import run_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
+from streamscope.measuring.case import run_ns
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
-from streamscope.recording.measure_costs import ADDITION_SIZES, COPY_BYTES, SMALL_ELEMENTS
-from streamscope.recording.product_sweep import sweeps, traced_case
-from streamscope.recording.program_times import HostPrograms
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 

@@ -48,7 +48,7 @@ REFUSE = (
 import json, sys, time
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.trace import kineto
+from streamscope.formats import kineto
 base, begun = peak_mib(), time.process_time()
 try:
     ss.read(sys.argv[1])

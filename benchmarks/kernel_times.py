@@ -24,6 +24,7 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope import ops
+from streamscope.calibrating.launch_times import LaunchTimer
 from streamscope.devices.protocol import Call
 from streamscope.engines.binding import capturing
 from streamscope.files import written_whole
@@ -31,7 +32,6 @@ from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.recording.calibration import calibrate
-from streamscope.recording.launch_times import LaunchTimer
 from streamscope.tracing import program
 
 Case = tuple[Callable[..., Any], tuple[ArraySpec, ...]]

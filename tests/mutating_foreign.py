@@ -17,9 +17,9 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from tests.formats.databases import nsight, rocpd
+from tests.formats.kineto_files import content, dumps, step
 from tests.mutating import LONGEST_S, MOST_BYTES, mutated_bytes, mutated_json, peak_bytes
-from tests.trace.databases import nsight, rocpd
-from tests.trace.kineto_files import content, dumps, step
 
 import streamscope as ss
 from streamscope.errors import StreamscopeError

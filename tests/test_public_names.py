@@ -63,7 +63,7 @@ VALUES = [name for name in PUBLIC if name not in NAMESPACES]
 RESULTS = {
     "Advice": "streamscope.advising.advice",
     "Audit": "streamscope.auditing.audit",
-    "Choice": "streamscope.advising.choice",
+    "Choice": "streamscope.measuring.choice",
     "CompilationComparison": "streamscope.compiling.compare_compilation",
     "CompilationLog": "streamscope.kernels.compile.compilation_log",
     "Gain": "streamscope.parallelising.gain",

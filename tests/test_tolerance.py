@@ -10,7 +10,7 @@ from tests.combinations import THOROUGH
 
 import streamscope as ss
 from streamscope import tolerance
-from streamscope.engines.case import Case, largest_error
+from streamscope.measuring.case import Case, largest_error
 from streamscope.program.reference import run_reference
 from streamscope.tolerance import BEHIND_OTHERS, Perturbation, perturbed_program
 from streamscope.workloads import WORKLOADS

@@ -10,7 +10,7 @@ import pytest
 from tests.operator_numbers import domain_of
 
 import streamscope as ss
-from streamscope.engines.case import Case
+from streamscope.measuring.case import Case
 from streamscope.ops.operators import OPERATORS
 from streamscope.ops.reductions import norm_of_order
 from streamscope.tolerance import absolute_errors

@@ -5,17 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streamscope.advising.device_costs import device_costs
-from streamscope.advising.elimination import ERROR_RATE, evidence
 from streamscope.advising.probes import chain, forked
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.case import run_ns
 from streamscope.engines.prepared import prepare_traced
-
-
-def rounds_to_tell(engines):
-    """Return how many rounds in agreement it takes to drop one of so many engines."""
-    tests = 3 * engines * (engines - 1) / 2
-    return next(count for count in range(1, 1000) if evidence(count, 0) > tests / ERROR_RATE)
+from streamscope.measuring.case import run_ns
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.advising.break_even import BRANCHED
-from streamscope.advising.choice import Standing
 from streamscope.advising.device_costs import device_costs
+from streamscope.measuring.choice import Standing
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu

@@ -18,8 +18,9 @@ from streamscope.analysis.table import QUANTITIES, device_words
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
-from streamscope.engines import PLANNERS, case
+from streamscope.engines import PLANNERS
 from streamscope.errors import EngineError
+from streamscope.measuring import case
 from streamscope.workloads import WORKLOADS
 
 SMALL = ("compare", "elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")

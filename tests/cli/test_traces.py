@@ -20,8 +20,8 @@ from streamscope import display
 from streamscope.analysis import summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
+from streamscope.formats.read import LARGE_FILE_BYTES
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope.trace.read import LARGE_FILE_BYTES
 
 KEYS = [
     "kernel_count",
@@ -153,7 +153,7 @@ def test_standard_input_is_not_read(capsys):
 
 
 def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("streamscope.trace.read.read", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("streamscope.formats.read.read", lambda *_: pytest.fail("it was read"))
     assert main(["convert", str(path), str(tmp_path / "t.xlsx")]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert "its name ends with '.xlsx'" in first
@@ -398,7 +398,7 @@ def test_a_large_file_is_read_with_a_bar(trace, tmp_path, ending, large, monkeyp
     assert file.stat().st_size < LARGE_FILE_BYTES
     drawn = []
     monkeypatch.setattr("streamscope.display.progress_bar", lambda title: nullcontext(lambda *said: drawn.append((title, *said))))
-    monkeypatch.setattr("streamscope.trace.read.LARGE_FILE_BYTES", file.stat().st_size - large)
+    monkeypatch.setattr("streamscope.formats.read.LARGE_FILE_BYTES", file.stat().st_size - large)
     ss.read(file)
     assert {(title, what) for title, what, _, _ in drawn} == ({(f"reading {file.name}",) * 2} if large else set())
     drawn.clear()

@@ -14,12 +14,12 @@ import pytest
 from tests.combinations import THOROUGH
 
 import streamscope as ss
-from streamscope.advising.choice import Candidate, Choice, Standing
 from streamscope.analysis import MedianInterval
 from streamscope.comparing import comparison
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.comparison_folder import read_trace
 from streamscope.errors import OutputError, TraceError
+from streamscope.measuring.choice import Candidate, Choice, Standing
 from streamscope.trace.stored import with_digest
 
 X = np.ones((8, 8), np.float32)

@@ -9,7 +9,7 @@ import pytest
 import streamscope as ss
 from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.devices import open_device
-from streamscope.engines.case import Case
+from streamscope.measuring.case import Case
 
 ENGINES = ("async", "dual", "graph", "graph-dual")
 

@@ -9,9 +9,9 @@ import pytest
 
 import streamscope as ss
 from streamscope.cli.main import main
-from streamscope.comparing import recordings
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import KeywordError, RecordingError
+from streamscope.measuring import recordings
 from streamscope.options import RECORDER
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.recorders import RECORDERS, STAYED, recorder_of

@@ -7,8 +7,8 @@ import pytest
 from tests.ops.conftest import has_reference
 
 import streamscope as ss
-from streamscope.engines.case import Case, largest_error
 from streamscope.errors import DeviceError, ProgramError
+from streamscope.measuring.case import Case, largest_error
 from streamscope.program.reference import run_reference
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
+from streamscope.calibrating.launch_times import LaunchTimer
 from streamscope.devices import gates
 from streamscope.devices.gates import held
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.recording.calibration import calibrate
-from streamscope.recording.launch_times import LaunchTimer
 
 
 class Gate:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.databases import BASE, nsight, rocpd
-from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, us
+from tests.formats.databases import BASE, nsight, rocpd
+from tests.formats.kineto_files import call, content, dumps, event, kernel, rows, us
 
 import streamscope as ss
 from streamscope.errors import TraceError

@@ -555,7 +555,7 @@ def test_an_export_that_cannot_be_written_says_why(explorer, tmp_path, monkeypat
 
 def test_a_run_is_recorded_as_is_chosen(explorer, monkeypatch):
     asked = []
-    monkeypatch.setattr("streamscope.comparing.recordings.recorder_of", lambda device, name: asked.append(name) or recorder_of(device))
+    monkeypatch.setattr("streamscope.measuring.recordings.recorder_of", lambda device, name: asked.append(name) or recorder_of(device))
     assert explorer.controls.recorder.value == "auto"
     explorer.controls.recorder.value = "cupti"
     finish(explorer)

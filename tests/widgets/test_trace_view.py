@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.analysis.summary import summary
 from streamscope.errors import OutputError
+from streamscope.formats.read import read
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
-from streamscope.trace.read import read
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets import tiles, trace_view
 from streamscope_widgets.payload import as_groups, encode

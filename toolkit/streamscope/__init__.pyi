@@ -8,7 +8,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from streamscope import analysis as analysis
 from streamscope import ops as ops
 from streamscope.advising.advice import advise as advise
-from streamscope.advising.best import best as best
 from streamscope.analysis.diff import diff as diff
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture
@@ -25,7 +24,9 @@ from streamscope.devices.cuda.bench import auxiliary_stream as auxiliary_stream
 from streamscope.engines.prepare import prepare as prepare
 from streamscope.engines.pushed.engine import Engine as Engine
 from streamscope.errors import StreamscopeError as StreamscopeError
+from streamscope.formats.read import read as read
 from streamscope.kernels.compile.compilation_log import compilations as compilations
+from streamscope.measuring.best import best as best
 from streamscope.ops.custom import operator as operator
 from streamscope.ops.host import host_function as host_function
 from streamscope.ops.one_line import elementwise as elementwise
@@ -37,7 +38,6 @@ from streamscope.program.tracer import empty as empty
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
 from streamscope.recording.record import record as record
-from streamscope.trace.read import read as read
 from streamscope.trace.trace import Trace as Trace
 from streamscope.tracing import program as program
 from streamscope.workloads import workload as workload

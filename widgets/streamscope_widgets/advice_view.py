@@ -23,7 +23,6 @@ from streamscope.advising.break_even import (
     replays_to_pay,
     second_stream_pays,
 )
-from streamscope.advising.choice import Choice
 from streamscope.advising.device_costs import COSTS, DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.advising.sentences import (
@@ -39,6 +38,7 @@ from streamscope.advising.sentences import (
 from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
+from streamscope.measuring.choice import Choice
 from streamscope.words import format_us
 from streamscope_widgets.report import still_page
 from streamscope_widgets.show import palette

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.case import Case
+from streamscope.measuring.case import Case
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
 

@@ -19,8 +19,8 @@ from streamscope.calling import verb
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import device_for, open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines.case import Case
 from streamscope.errors import OutputError, ProgramError
+from streamscope.measuring.case import Case
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from streamscope.advising.break_even import BRANCHED, replays_to_pay
 from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.elimination import paired_ratios
 from streamscope.advising.probes import launch_durations_ns
 from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.analysis.traits import streams_words
 from streamscope.devices.protocol import Device
-from streamscope.engines.case import CHECKED_RUNS, Case
 from streamscope.engines.plan import Plan
+from streamscope.measuring.case import CHECKED_RUNS, Case
+from streamscope.measuring.elimination import paired_ratios
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.progress import Steps

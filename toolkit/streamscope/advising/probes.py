@@ -13,9 +13,9 @@ from streamscope.advising.simulation import Durations, without_data
 from streamscope.devices.points import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
-from streamscope.engines.case import run_ns
 from streamscope.engines.plan import Plan
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.measuring.case import run_ns
 from streamscope.ops import add
 from streamscope.ops.softmaxes import softmax
 from streamscope.program.launch import Launch

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.case import run_ns
 from streamscope.engines.plan import CallHost, Issue, Plan, Replay, Step
 from streamscope.engines.prepared import Prepared
+from streamscope.measuring.case import run_ns
 from streamscope.program.launch import Launch
 
 Durations = Mapping[tuple[int, int], float]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
-from streamscope.engines.plain_call import Answer, PlainFunction, same
+from streamscope.measuring.plain_call import Answer, PlainFunction, same
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
 from streamscope.tolerance import allowed_errors

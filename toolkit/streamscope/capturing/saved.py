@@ -28,9 +28,9 @@ from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
+from streamscope.formats.read import is_trace
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
-from streamscope.trace.read import is_trace
 from streamscope.trace.stored import is_text, read_content, with_digest
 
 SUFFIX = ".captured.json"

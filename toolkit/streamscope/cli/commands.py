@@ -167,9 +167,9 @@ def calibrate(*, file: Annotated[Path | None, out("FILE", "Where to write it; by
 
     The event recorder takes the duration of its reference kernel from it, and the simulated device all of its times. It needs CUPTI.
     """
+    from streamscope.calibrating.measure_costs import measure_cost_model
     from streamscope.devices.cuda import CudaDevice
     from streamscope.devices.measured_models import save_model
-    from streamscope.recording.measure_costs import measure_cost_model
 
     if file is not None:
         writable_file(file)

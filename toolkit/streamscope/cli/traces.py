@@ -210,7 +210,7 @@ def _showing() -> AbstractContextManager[Progress]:
 
 
 def _read(path: Path, gpu: int | None, damaged: str, progress: Progress) -> Trace:
-    from streamscope.trace.read import read as read_trace
+    from streamscope.formats.read import read as read_trace
 
     return read_trace(path, gpu, damaged=damaged, progress=progress)  # type: ignore[arg-type]
 

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from streamscope import options
-from streamscope.advising.best import MOST_ROUNDS, Selection, simplest_first
-from streamscope.advising.choice import Choice
 from streamscope.arguments import memory_bytes, whole_number
 from streamscope.arguments import shown as in_short
 from streamscope.calling import verb
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.comparing.comparison import Comparison, Run
-from streamscope.comparing.recordings import Recorded, recorded_traces
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
-from streamscope.engines.case import CHECKED_RUNS, Case, Checked
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
+from streamscope.measuring.best import MOST_ROUNDS, Selection, simplest_first
+from streamscope.measuring.case import CHECKED_RUNS, Case, Checked
+from streamscope.measuring.choice import Choice
+from streamscope.measuring.recordings import Recorded, recorded_traces
 from streamscope.progress import Progress, Steps, showing
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope import display
-from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import EngineTable, metrics_text
@@ -24,6 +23,7 @@ from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError, UnknownAttributeError
 from streamscope.files import filled_whole
+from streamscope.measuring.choice import Choice
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (

@@ -28,7 +28,7 @@ from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
-    from streamscope.recording.cost_probes import Probes
+    from streamscope.calibrating.cost_probes import Probes
 
 VARIANTS = (DEFAULT, *(Variant(vector_bytes, items) for vector_bytes in (16, 8, 4) for items in (1, 2, 4)))
 ROUNDS = 7
@@ -203,7 +203,7 @@ def _problems(program: Program) -> Iterator[_Problem]:
 
 
 def _tuned(problem: _Problem, device: CudaDevice) -> TunedKernel:
-    from streamscope.recording.cost_probes import Probes
+    from streamscope.calibrating.cost_probes import Probes
 
     probes = Probes(device)
     *reads, write = [_filled(device, spec) for spec in problem.specs]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamscope.advising.choice import Choice, Standing
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.keeping import MemoryHeld
+from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.proving import Proof
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text

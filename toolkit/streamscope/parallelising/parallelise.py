@@ -10,8 +10,6 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from streamscope.advising.best import MOST_ROUNDS, Selection
-from streamscope.advising.choice import Choice
 from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram
@@ -21,11 +19,13 @@ from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.protocol import Device
-from streamscope.engines.case import Case
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
 from streamscope.frames import users_lines_shown
+from streamscope.measuring.best import MOST_ROUNDS, Selection
+from streamscope.measuring.case import Case
+from streamscope.measuring.choice import Choice
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
 from streamscope.parallelising.device_arrays import out_of_memory

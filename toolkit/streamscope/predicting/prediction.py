@@ -14,9 +14,9 @@ from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
-from streamscope.engines.case import uncollected
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
+from streamscope.measuring.case import uncollected
 from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.simulating import simulated

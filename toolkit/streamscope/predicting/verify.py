@@ -17,9 +17,9 @@ from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
-from streamscope.engines.case import Case, run_ns
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
+from streamscope.measuring.case import Case, run_ns
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.recorders import recorder_of

@@ -150,7 +150,7 @@ class Trace(display.Shown):
         >>> runs["async"].trace.to_parquet("step.parquet").name
         'step.parquet'
         """
-        from streamscope.trace.parquet import write_parquet
+        from streamscope.formats.parquet import write_parquet
 
         return write_parquet(self, given_path(path, error=OutputError))
 
@@ -204,7 +204,7 @@ class Trace(display.Shown):
         >>> content["traceName"], sorted({event["cat"] for event in content["traceEvents"] if event["ph"] == "X"})
         ('parallel_branches · async (simulated times)', ['cuda_runtime', 'kernel'])
         """
-        from streamscope.trace.kineto_writer import write_kineto
+        from streamscope.formats.kineto_writer import write_kineto
 
         return write_kineto(self, given_path(path, error=OutputError))
 
@@ -234,7 +234,7 @@ class Trace(display.Shown):
         >>> sum(packet.HasField("gpu_render_stage_event") for packet in packets)  # as many as kernels
         35
         """
-        from streamscope.trace.perfetto_writer import write_perfetto
+        from streamscope.formats.perfetto_writer import write_perfetto
 
         return write_perfetto(self, given_path(path, error=OutputError))
 
@@ -355,7 +355,7 @@ class Trace(display.Shown):
         >>> read.info == trace.info
         True
         """
-        from streamscope.trace.parquet import read_parquet
+        from streamscope.formats.parquet import read_parquet
 
         return read_parquet(given_path(path, error=TraceError))
 

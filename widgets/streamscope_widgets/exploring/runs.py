@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.comparing.comparison import Comparison, Run
-from streamscope.comparing.recordings import Recorded
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
-from streamscope.engines.case import Case
+from streamscope.measuring.case import Case
+from streamscope.measuring.recordings import Recorded
 from streamscope.words import counted
 from streamscope_widgets.exploring.subjects import COPIES, Subject
 from streamscope_widgets.exploring.words import runs_in_a_row

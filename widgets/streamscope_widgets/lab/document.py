@@ -19,8 +19,8 @@ from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME, REPORT_NAME
 from streamscope.errors import StreamscopeError
+from streamscope.formats.read import read
 from streamscope.trace import TimelineGroup
-from streamscope.trace.read import read
 from streamscope.words import capitalised, shortened
 from streamscope_widgets.payload import as_groups, bundle_source, encode
 from streamscope_widgets.tile_questions import answer

@@ -1,0 +1,127 @@
+"""Databases of Nsight Systems and of rocprofv3, of older and newer schemas."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from tests.formats.databases import nsight, rocpd
+from tests.formats.kineto_files import rows
+
+from streamscope.analysis import summary
+from streamscope.errors import TraceError
+from streamscope.formats.read import read
+
+HOST, RANGES, ONE, TWO = "thread 4243", "thread 4243 ranges", "stream 7", "stream 20"
+STEP = [
+    ("RANGE", "step", RANGES, -2000, 90_000, -1),
+    ("RANGE", "load", RANGES, -1000, 4000, -1),
+    ("LAUNCH", "cudaLaunchKernel", HOST, 0, 3001, 0),
+    ("EVENT", "cudaEventRecord", HOST, 3100, 3200, -1),
+    ("EVENT", "cudaStreamWaitEvent", HOST, 3300, 3400, -1),
+    ("LAUNCH", "cudaMemcpyAsync", HOST, 4000, 6000, 1),
+    ("KERNEL", "gemm", ONE, 5000, 9999, 0),
+    ("LAUNCH", "cudaMemsetAsync", HOST, 6000, 7000, 2),
+    ("API", "cudaMalloc", HOST, 7400, 7900, -1),
+    ("GRAPH_LAUNCH", "cudaGraphLaunch", HOST, 8000, 11_000, 3),
+    ("COPY", "Memcpy HtoD", TWO, 10_000, 12_000, 1),
+    ("SYNC", "cudaStreamSynchronize stream 7", HOST, 11_000, 25_000, -1),
+    ("SET", "Memset", ONE, 12_500, 13_000, 2),
+    ("KERNEL", "a_kernel", ONE, 20_000, 21_000, 3),
+    ("KERNEL", "b_kernel", ONE, 21_000, 23_500, 3),
+]
+COLUMNS = ("kind", "name", "lane", "start_ns", "end_ns", "correlation")
+TOOK = "the profiler itself took 1.20 µs of host time within the span"
+LOST = "Nsight Systems says: Not all CUDA events might have been collected."
+
+
+def test_an_export_of_nsight(tmp_path):
+    trace = read(nsight(tmp_path / "step.sqlite"))
+    assert rows(trace, *COLUMNS) == STEP
+    assert "gpu_busy_us" in summary(trace).at_least  # since Nsight says that records were lost
+    kernels = [row for row in rows(trace, "kind", "symbol", "blocks", "threads", "graph_node", "bytes") if row[0] in ("KERNEL", "COPY")]
+    assert kernels == [
+        ("KERNEL", "void ns::gemm<float>(float*)", 24, 64, -1, 0),
+        ("COPY", None, 0, 0, -1, 4096),
+        ("KERNEL", "a_kernel", 1, 32, 100, 0),
+        ("KERNEL", "b_kernel", 1, 32, 101, 0),
+    ]
+    info = trace.info
+    assert (info.engine, info.program, info.recorder, info.device.name) == ("nsys", "step", "nsys", "NVIDIA H200")
+    assert (info.device.details, info.created) == (
+        {"multiprocessors": 132, "memory_bytes": 150109880320, "gpu": 0, "gpus": [0]},
+        "2025-11-13T02:13:20+00:00",
+    )
+    assert (info.notes, info.versions) == ((LOST, TOOK), {"schema of Nsight Systems": "3.13.2"})
+
+
+def test_a_copy_that_waited_for_an_event_knows_for_which_kernel(tmp_path):
+    trace = read(nsight(tmp_path / "step.sqlite"))
+    names = [trace.spans.names[code] for code in trace.spans.name]
+    assert [(names[before], names[after]) for before, after in trace.origins.row_waits.tolist()] == [("gemm", "Memcpy HtoD")]
+    assert not trace.origins.complete  # what waits inside of a graph is not said
+
+
+def test_an_older_export_has_less_and_reads_the_same(tmp_path):
+    trace = read(nsight(tmp_path / "step.sqlite", older=True))
+    expected = [("SYNC", "cudaStreamSynchronize", *row[2:]) if row[0] == "SYNC" else row for row in STEP]
+    assert [row[:5] for row in rows(trace, *COLUMNS)] == [row[:5] for row in expected]
+    assert (trace.info.device.name, trace.info.notes, trace.info.created) == ("GPU 0", (), "")
+
+
+def test_a_graph_that_was_recorded_as_a_whole_is_one_span_and_a_note(tmp_path):
+    trace = read(nsight(tmp_path / "step.sqlite", graph_as_a_whole=True))
+    assert ("GRAPH", "graph", "stream 7 graphs", 20_000, 23_500, 3) in rows(trace, *COLUMNS)
+    assert not {"a_kernel", "b_kernel"} & {name for (name,) in rows(trace, "name")}
+    assert trace.info.notes[0].startswith("1 graph launch recorded as a whole: the kernels inside are not in the file")
+
+
+def test_two_processes_with_the_same_correlations_are_told_apart(tmp_path):
+    path = nsight(tmp_path / "step.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        other = 1 << 24
+        for table, column in (("KERNEL", "globalPid"), ("RUNTIME", "globalTid")):
+            name = f"CUPTI_ACTIVITY_KIND_{table}"
+            connection.execute(f"CREATE TABLE copied AS SELECT * FROM {name} WHERE correlationId = 11")
+            connection.execute(f"UPDATE copied SET {column} = {column} + {other}, start = start + 30000, end = end + 30000")
+            connection.execute(f"INSERT INTO {name} SELECT * FROM copied")
+            connection.execute("DROP TABLE copied")
+    lanes = {lane for kind, lane in rows(read(path), "kind", "lane") if kind == "KERNEL"}
+    assert lanes == {"stream 7 (process 4242)", "stream 7 (process 4243)"}
+    joined = [row for row in rows(read(path), "name", "start_ns", "correlation") if row[0] in ("cudaLaunchKernel", "gemm")]
+    one, other = joined[0][2], joined[2][2]
+    assert one != other
+    assert joined == [("cudaLaunchKernel", 0, one), ("gemm", 5000, one), ("cudaLaunchKernel", 30_000, other), ("gemm", 35_000, other)]
+
+
+@pytest.mark.parametrize("stamps", [False, True], ids=["schema 3", "schema 4"])
+def test_a_file_of_rocprofv3(tmp_path, stamps):
+    trace = read(rocpd(tmp_path / "7_results.db", stamps=stamps))
+    assert rows(trace, *COLUMNS) == [
+        ("RANGE", "my range", "thread 77 ranges", -100, 13_000, -1),
+        ("LAUNCH", "hipLaunchKernel", "thread 77", 0, 3000, 100),
+        ("LAUNCH", "hipMemcpyAsync", "thread 77", 4000, 6000, 101),
+        ("KERNEL", "gemm", "stream 2", 5000, 9999, 100),
+        ("COPY", "Memcpy HtoD", "stream 2", 10_000, 12_000, 101),
+        ("SYNC", "hipDeviceSynchronize", "thread 77", 12_000, 14_000, -1),
+    ]
+    (kernel,) = [row for row in rows(trace, "kind", "symbol", "blocks", "threads") if row[0] == "KERNEL"]
+    assert kernel == ("KERNEL", "void ns::gemm<float>(float*)", 10 * 3, 64 * 2)  # 5 rows of work-items in groups of 2
+    info = trace.info
+    assert (info.engine, info.program, info.device.kind, info.device.name) == ("rocpd", "7_results", "hip", "AMD Instinct MI300X")
+    assert info.versions == {"rocpd schema_version": "4" if stamps else "3"}
+    assert info.notes == ()
+    assert trace.origins.complete
+
+
+def test_a_file_of_several_processes_joins_each_with_its_own_calls(tmp_path):
+    trace = read(rocpd(tmp_path / "t.db", guids=("_0a1b", "_0a1c")))
+    launches = [row for row in rows(trace, "kind", "correlation") if row[0] in ("LAUNCH", "KERNEL")]
+    assert len(launches) == 6
+    assert len({correlation for _, correlation in launches}) == 4
+
+
+def test_a_database_of_something_else_is_told(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection, connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    with pytest.raises(TraceError, match=r"t\.db.*neither of Nsight Systems nor of rocprofv3"):
+        read(tmp_path / "t.db")

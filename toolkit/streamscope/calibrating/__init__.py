@@ -1,0 +1,1 @@
+"""Measurements on one GPU that fit the cost model."""

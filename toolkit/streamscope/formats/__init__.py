@@ -1,0 +1,1 @@
+"""Files of traces: one format a file, read and written."""

@@ -1,0 +1,391 @@
+"""Reads Kineto's Chrome JSON, as PyTorch's profiler writes it: kernels, calls, ranges.
+
+A time is in µs, with three decimals, and becomes whole ns. A kernel is joined with its launch by the correlation that both name; flows say
+the same once more, and are not looked at. Files of ROCm have the same categories, with HIP's names of calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError, printable
+from streamscope.formats.compressed import Decompressed, Readable
+from streamscope.formats.kineto_events import AnyEvent, Beside, EventsReader
+from streamscope.formats.kineto_own import OwnSpans
+from streamscope.formats.kineto_ranks import by_process
+from streamscope.formats.kineto_values import products, times_ns, whole_numbers
+from streamscope.trace.activities import (
+    FAR_NS,
+    NO_WORK_HINT,
+    ON_DEVICE,
+    Activities,
+    Streams,
+    busiest_gpu,
+    joined,
+    name_waits,
+    no_work,
+)
+from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.impossible import recorded
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
+from streamscope.trace.stored import DamagedError
+from streamscope.trace.symbols import call_kinds
+from streamscope.trace.trace import Trace
+from streamscope.words import counted, listed
+
+_DEVICE = {
+    "kernel": SpanKind.KERNEL, "gpu_memcpy": SpanKind.COPY, "gpu_memset": SpanKind.SET, "memcpy": SpanKind.COPY, "memset": SpanKind.SET,
+}  # fmt: skip
+"""The last two stand in files of PyTorch before 1.12, as do ``Kernel``, ``Runtime`` and ``Operator``."""
+_RANGES = ("cpu_op", "user_annotation", "operator", "nvtx")
+_CALLS = ("runtime", "driver")
+_WAITS = ("correlation", "stream", "wait_on_stream", "recorded_by")
+"""Arguments that synchronisations have."""
+_MOST_DIGITS = 19
+"""A stream or thread with as many digits is kept by its text: 2**64 - 1, for one, stands for a stream that is not known."""
+_STREAM_WAIT, _STREAM_SYNC = "Stream Wait Event", "Stream Sync"
+MOST_KEPT = 10_000_000
+"""Events of a file that are kept until its end; then the shortest ranges and calls beyond what a trace may have are left out."""
+_QUIET = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
+"""Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
+_QUIET_PHASES = frozenset("MstfEe")
+"""Names of processes and threads, flows, and ends, whose begins are counted."""
+_BEGUN = "whose begin and end stand apart"
+_OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "external_correlation", "cuda_event", "cuda_profiler_range"}
+"""Categories that say nothing of another accelerator."""
+
+
+def read_kineto(file: Readable, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
+    """Read a Kineto file, open at its start and not compressed.
+
+    ``program``: what the trace is called.
+    ``skip``: leave out events that are damaged, and count them; else they are an error.
+    """
+    reader = EventsReader(file, skip=skip)
+    found: OwnSpans | _ForeignSpans | None = None
+    wrong = 0
+    for events in reader.pieces():
+        if found is None:
+            found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
+        wrong += _add(found, events, skip=skip)
+        del events  # Before the next ones are made.
+    assert found is not None  # There is a last piece always.
+    notes = reader.notes()
+    if isinstance(file, Decompressed) and file.damage:
+        notes.insert(0, f"the compressed data are damaged or truncated: {file.damage}")
+    if wrong:
+        notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
+    if isinstance(found, OwnSpans):
+        return found.trace(reader.beside.streamscope, notes, lost=reader.lost + wrong)
+    if reader.beside.streamscope is not None:
+        raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
+    return found.trace(reader.beside, program, gpu, notes, reader.lost + wrong)
+
+
+def _add(found: OwnSpans | _ForeignSpans, events: list[AnyEvent], *, skip: bool) -> int:
+    """Add events, with ``skip`` all but those whose values are wrong; return how many these are."""
+    try:
+        if skip:
+            type(found)().add(events)
+        found.add(events)
+    except (TypeError, ValueError, LookupError) as error:
+        if not skip:
+            raise DamagedError(str(error)) from error
+        whole = [event for event in events if _fits(type(found), event)]
+        found.add(whole)
+        return len(events) - len(whole)
+    return 0
+
+
+def _fits(kind: type[OwnSpans | _ForeignSpans], event: AnyEvent) -> bool:
+    try:
+        kind().add([event])
+    except (TypeError, ValueError, LookupError):
+        return False
+    return True
+
+
+class _ForeignSpans:
+    """Collects the activities of a file, piece by piece."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._places: dict[int, str] = {}
+        self._pids: dict[str, int] = {}
+        self._parts: list[Activities] = []
+        self._lost = Counter[str]()
+        self._profiler: list[npt.NDArray[np.int64]] = [np.zeros((2, 0), np.int64)]
+        self._waits: dict[str, list[npt.NDArray[np.int64]]] = {
+            name: [np.zeros((0, len(_WAITS)), np.int64)] for name in (_STREAM_WAIT, _STREAM_SYNC)
+        }
+        self._streams = Streams("context")
+        self._kept = self._on_device = 0
+        self._timeless = 0
+        """Kernels, copies and sets without a time."""
+        self._categories = Counter[str]()
+        self._empty = True
+
+    def add(self, events: Iterable[AnyEvent]) -> None:
+        by_category = defaultdict[str, list[Any]](list)
+        for event in events:
+            self._empty = False
+            if event.ph == "X":
+                by_category[event.cat].append(event)
+            elif event.ph not in _QUIET_PHASES:
+                self._lost[_unread(event)] += 1
+        self._lost.pop("", None)
+        for category, its_events in by_category.items():
+            self._add_category(category.lower(), its_events)
+
+    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int) -> Trace:
+        if not self._on_device:
+            raise self._no_work()
+        self._parts[-1].names = tuple(self._names)
+        notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
+        told = by_process(recorded(self._joined(), notes, _unknown_ns(beside)), tuple(self._pids))
+        found = told.found
+        notes += told.notes
+        gpu = busiest_gpu(found, gpu)
+        found.places = {**found.places, **self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])}
+        waits = None
+        if not told.several:  # Else correlations of the file say nothing by themselves.
+            waited = self._said(_STREAM_SYNC)
+            name_waits(found, waited["correlation"], waited["stream"])
+            waits = self._event_waits(found)
+        hip = any(name.startswith("hip") for name in self._names)
+        device = _device(beside.deviceProperties, gpu, told.devices.get(gpu, gpu), hip=hip)
+        return foreign_trace(
+            found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
+            notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
+            versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+            ledger={"lost_records": float(lost)} if lost else {},
+        )  # fmt: skip
+
+    def _joined(self) -> Activities:
+        found = joined(self._parts)
+        found.places = self._places
+        on_device = found.is_kind(ON_DEVICE)
+        if (np.abs(found.start_ns[on_device]) >= FAR_NS).all():
+            years = FAR_NS // (365 * 24 * 3600 * 10**9)
+            raise TraceError(
+                f"the times of its kernels are {years} years and more: 'ts' and 'dur' are in µs, and these look like ns",
+                hint="divide 'ts' and 'dur' by 1,000",
+            )
+        return found
+
+    def _add_category(self, category: str, events: list[Any]) -> None:
+        """Keep the events of one category as activities, or count what is not kept."""
+        device = _DEVICE.get(category)
+        is_call = category.rpartition("_")[2] in _CALLS
+        if device is None and not is_call and category not in _RANGES:
+            if category == "overhead":
+                timed = [event for event in events if event.ts is not None and event.dur is not None]
+                start_ns = times_ns([event.ts for event in timed])
+                self._profiler.append(np.stack((start_ns, start_ns + times_ns([event.dur for event in timed]))))
+                self._count(len(timed))
+            elif category == "cuda_sync":
+                self._add_synchronisations(events)
+            elif category not in _QUIET:
+                self._lost[_of_category(category)] += len(events)
+            self._categories[category] += len(events)
+            return
+        timed = [event for event in events if event.ts is not None and event.dur is not None]
+        self._count(len(timed), on_device=device is not None)
+        if len(timed) < len(events):
+            self._lost[f"{_of_category(category)} without a time"] += len(events) - len(timed)
+            self._timeless += len(events) - len(timed) if device is not None else 0
+        self._categories[category] += len(events)
+        start_ns = times_ns([event.ts for event in timed])
+        columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
+        columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
+        if is_call:
+            used, code = distinct(columns["name"])
+            texts = list(self._names)
+            columns["kind"] = call_kinds([texts[each] for each in used.tolist()])[code]
+        else:
+            columns["kind"] = np.full(len(timed), SpanKind.RANGE if device is None else device, np.uint8)
+        columns["process"] = _codes([event.pid for event in timed], self._pids)
+        if device is None:
+            columns["place"] = _numbers([event.tid for event in timed], self._places)
+        if device is not None or is_call:
+            columns["correlation"] = whole_numbers([event.args and event.args.correlation for event in timed], 0)
+            columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
+        if device is not None:
+            columns |= _on_device(timed, self._places)
+            columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
+        self._parts.append(Activities(**columns))
+
+    def _no_work(self) -> TraceError:
+        """Say why a file has no work of a GPU that can be read."""
+        if self._empty:
+            return TraceError("it holds no events", hint=NO_WORK_HINT)
+        if self._timeless:
+            return TraceError(
+                f"none of its {counted(self._timeless, 'device span')} has a time",
+                hint="an event of phase X needs both ts and dur, in µs",
+            )
+        if begun := self._lost[_BEGUN]:
+            return TraceError(
+                f"it holds no work of a GPU in whole events, but {counted(begun, 'event')} {_BEGUN}",
+                hint="Kineto writes an event of phase X, with ts and dur in µs, for each kernel",
+            )
+        others = [category for category in self._categories if category not in _OF_THE_HOST and not category.startswith(("cuda_", "hip_"))]
+        if not self._categories:
+            return TraceError("it holds no event of phase X, which has a time", hint=NO_WORK_HINT)
+        if others:
+            what = listed([f"{counted(self._categories[each], 'event')} {_of_category(each)}" for each in others[:5]])
+            return TraceError(
+                f"it has none of Kineto's categories of a GPU, such as 'kernel', but {what}: of another accelerator, or another program",
+                hint="ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table",
+            )
+        if any(category.rpartition("_")[2] in _CALLS for category in self._categories):
+            hint = "CUPTI recorded nothing: synchronize before the profiler stops, and let no other profiler use CUPTI at the time"
+            return TraceError("it holds calls of the CUDA or HIP runtime, but no work of a GPU", hint=hint)
+        return no_work()
+
+    def _count(self, count: int, *, on_device: bool = False) -> None:
+        """Stop where there is more than a trace may hold, or than is kept of a file until its end."""
+        self._kept += count
+        self._on_device += count if on_device else 0
+        if self._on_device > MOST_FOREIGN_SPANS:
+            raise TraceError(f"it has more than the {MOST_FOREIGN_SPANS:,} kernels, copies and sets that a trace may have")
+        if self._kept > MOST_KEPT:
+            raise TraceError(f"it has more than {MOST_KEPT:,} calls, ranges, kernels and copies")
+
+    def _add_synchronisations(self, events: list[Any]) -> None:
+        """Keep arguments of waits as columns, -1 where they are missing."""
+        for name, parts in self._waits.items():
+            said = [event.args for event in events if event.name == name and event.args is not None]
+            columns = {argument: whole_numbers([getattr(args, argument) for args in said], -1) for argument in _WAITS}
+            context = _contexts(said)
+            for argument in ("stream", "wait_on_stream"):
+                columns[argument] = self._streams.places(columns[argument], context)
+            parts.append(np.stack(list(columns.values()), axis=1))
+            self._count(len(said))
+
+    def _said(self, name: str) -> dict[str, npt.NDArray[np.int64]]:
+        """Return arguments of all synchronisations of one name."""
+        return dict(zip(_WAITS, np.concatenate(self._waits[name]).T, strict=True))
+
+    def _event_waits(self, found: Activities) -> EventWaits:
+        """Return the waits of streams for events of which the file says where they were recorded. PyTorch 2.11 says it of none."""
+        calls = found.rows((found.gpu < 0) & (found.correlation > 0))
+        wait, waiting, recorded_on, record = self._said(_STREAM_WAIT).values()
+        wait_ns, record_ns = (looked_up(calls.correlation, calls.start_ns, each, -FAR_NS) for each in (wait, record))
+        known = (record > 0) & (recorded_on >= 0) & (wait_ns > -FAR_NS) & (record_ns > -FAR_NS)
+        return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
+
+
+def _unknown_ns(beside: Beside) -> set[int]:
+    """Return how a file writes a time that CUPTI did not have, which is 0 there: as 0, or as 0 less the base."""
+    base_ns = beside.baseTimeNanoseconds
+    return {0, -base_ns} if type(base_ns) is int and abs(base_ns) < FAR_NS else {0}
+
+
+def _of_category(category: str) -> str:
+    return f"of category {printable(category)[:50]!r}" if category else "without a category"
+
+
+def _unread(event: AnyEvent) -> str:
+    """Return in words what an event is that is no span, where something is lost with it."""
+    if event.ph in ("B", "b"):
+        return _BEGUN
+    if event.ph == "C":
+        return 'that are counters ("ph": "C")'
+    if event.name.startswith("["):  # "[memory]", "[OutOfMemory]"
+        return f"called {printable(event.name)[:50]!r}"
+    if event.ph in ("i", "I", "R"):
+        return _of_category(event.cat) if event.cat else ""  # Marks of the profiler itself, such as "Record Window End".
+    return f"of phase {printable(event.ph)[:50]!r}"
+
+
+def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the numbers of contexts, -1 where there is none."""
+    found = (-1 if given is None else given.context for given in arguments)
+    return np.array([one if type(one) is int and 0 <= one < 2**63 else -1 for one in found], np.int64)
+
+
+def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
+    arguments = [event.args for event in events]
+    streams = [event.tid if given is None or given.stream is None else given.stream for event, given in zip(events, arguments, strict=True)]
+    gpus = [
+        _device_of(event.pid) if given is None or given.device is None else given.device
+        for event, given in zip(events, arguments, strict=True)
+    ]
+    return {
+        "place": _numbers(streams, places),
+        "gpu": np.maximum(whole_numbers(gpus, 0), 0),
+        "graph_node": np.maximum(whole_numbers([given and given.graph_node_id for given in arguments], -1), -1),
+        "blocks": products([given and given.grid for given in arguments]),
+        "threads": products([given and given.block for given in arguments]),
+        "bytes": whole_numbers([given and given.bytes for given in arguments], 0),
+    }
+
+
+def _codes(pids: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Return the numbers of processes, by what events say of them; there are few, so each is looked up once a piece."""
+    code = {pid: known.setdefault("" if pid is None else str(pid), len(known)) for pid in dict.fromkeys(pids)}
+    return np.array([code[pid] for pid in pids], np.int64)
+
+
+def _device_of(pid: int | str | None) -> int | None:
+    """Return the number of a device in the place of a process; tools that merge files put text before it."""
+    if not isinstance(pid, str):
+        return pid
+    found = re.findall(r"\d{1,9}", pid)
+    return int(found[-1]) if found else None
+
+
+def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
+    """Return numbers of threads or streams; what is no such number gets one, from -2 down, and its text is kept in ``places``."""
+    numbers = np.array(values)
+    if numbers.dtype == np.int64 and numbers.ndim == 1 and numbers.min(initial=0) >= -1:
+        return numbers
+    texts = {text: number for number, text in places.items()}
+    found = []
+    for value in values:
+        if not isinstance(value, int | str | None):
+            raise TypeError(f"{value!r:.20} is not the number or the name of a stream")
+        text = "?" if value is None else str(value)
+        plain = text.isascii() and text.removeprefix("-").isdigit() and len(text) < _MOST_DIGITS and int(text) >= -1
+        number = int(text) if plain else texts.setdefault(text, -2 - len(texts))
+        if not plain:
+            places[number] = text
+        found.append(number)
+    return np.array(found, np.int64)
+
+
+def _device(properties: Any, gpu: int, number: int, *, hip: bool) -> DeviceInfo:
+    """Return the GPU by the properties that the file has of each, under the ``number`` that it has there."""
+    known = [each for each in properties if isinstance(each, Mapping)] if isinstance(properties, list) else []
+    found = next((each for each in known if each.get("id") == number), {})
+    name = found.get("name")
+    kind: Literal["cuda", "hip"] = "hip" if hip or (isinstance(name, str) and name.startswith("AMD")) else "cuda"
+    keys = {"numSms": "multiprocessors", "totalGlobalMem": "memory_bytes", "computeMajor": "compute_major", "computeMinor": "compute_minor"}
+    details = {ours: found[theirs] for theirs, ours in keys.items() if type(found.get(theirs)) is int and 0 <= found[theirs] < 2**63}
+    return DeviceInfo(kind, printable(name)[:200] if isinstance(name, str) else f"GPU {gpu}", details)
+
+
+def _versions(beside: Beside) -> dict[str, str]:
+    libraries = ("cuda_runtime", "cuda_driver", "cupti", "hip_runtime")
+    given = {name: getattr(beside, f"{name}_version") for name in libraries}
+    given |= beside.versions if isinstance(beside.versions, Mapping) else {}
+    kept = ((printable(str(name)), value) for name, value in given.items() if isinstance(value, str | int | float))
+    return {name[:100]: printable(str(value))[:100] for name, value in kept}
+
+
+def _created(base_ns: Any, found: Activities) -> str:
+    """Return when the first activity was, in UTC, where the file says so."""
+    first_ns = int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)
+    if not 0 < first_ns < 2**62 or first_ns < 10**18:  # before 2001
+        return ""
+    return datetime.fromtimestamp(first_ns / 1e9, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,267 @@
+"""Traces as Kineto's Chrome JSON, for Perfetto, chrome://tracing, Holistic Trace Analysis and whatever else reads PyTorch's traces.
+
+`kineto_format` has the names. Rows that name processes and threads come first, then the spans in the order of the table, then the arrows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.files import suffix_of, written_whole
+from streamscope.formats import kineto_format as kineto
+from streamscope.formats.kineto_format import DEVICE_PID, HOST_PID, ours
+from streamscope.trace.origins import Origins
+from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
+from streamscope.trace.stored import SCHEMA_VERSION, plain
+from streamscope.trace.trace import Trace
+from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
+
+AT_ONCE = 1 << 16
+"""Spans whose text is in memory at one time."""
+QUICK = 6
+"""Level of compression."""
+OTHER = -1
+"""What a launch put on the device, where that is unknown."""
+
+
+def write_kineto(trace: Trace, path: Path) -> Path:
+    """Write a trace to one file of Chrome JSON, whole or not at all, and return its path."""
+    packed = suffix_of(path, ".json", ".json.gz") == ".json.gz"
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        if packed:
+            with gzip.GzipFile("", "wb", QUICK, file, mtime=0) as inner:
+                _write(trace, inner)
+        else:
+            _write(trace, file)
+    return path
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Spans with their threads, and with the times that they have in the file, in ns."""
+
+    spans: SpanTable
+    tid: IntArray
+    start_ns: IntArray
+
+
+def _write(trace: Trace, file: Any) -> None:
+    """Write the JSON text of a trace to a file that takes bytes."""
+    tracks, track = tracks_of(trace.spans)
+    numbers = numbered(tracks)
+    head = json.dumps(_head(trace, tracks, numbers))
+    file.write(f'{head[:-1]}, "{kineto.EVENTS}": [\n'.encode())
+    file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
+    table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
+    for texts in (_spans(table, trace.origins), _launch_arrows(table), _wait_arrows(table, trace.origins)):
+        for some in texts:
+            file.write(f",\n{some}".encode())
+    file.write(b"\n]}\n")
+
+
+def _head(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> dict[str, Any]:
+    """Return what stands beside the events."""
+    info = trace.info
+    device: dict[str, Any] = {"id": 0, "name": info.device.name}
+    if "multiprocessors" in info.device.details:
+        device["numSms"] = plain(info.device.details["multiprocessors"])
+    lanes = [[track.lane, _pid(track), number] for track, number in zip(tracks, numbers, strict=True)]
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [device],
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+        "traceName": titled(trace),
+        kineto.OURS: {
+            "schema": SCHEMA_VERSION,
+            "info": plain(asdict(info)),
+            "lanes": lanes,
+            "origins": trace.origins.to_dict(),
+            "before_zero_ns": time_before_zero_ns(trace.spans),
+        },
+    }
+
+
+def titled(trace: Trace) -> str:
+    """Name a trace by its program and engine, and say so where its times are not measured."""
+    what = "predicted" if trace.info.recorder == "prediction" else "simulated" if trace.info.device.simulated else ""
+    return f"{trace.info.program} · {trace.info.engine}" + (f" ({what} times)" if what else "")
+
+
+def _pid(track: Track) -> int:
+    return DEVICE_PID if track.device else HOST_PID
+
+
+def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield the rows that name processes and threads, and order them."""
+    device = trace.info.device
+    label = "GPU 0, simulated" if device.simulated else "GPU 0"
+    for pid, name, shown in ((HOST_PID, titled(trace), "CPU"), (DEVICE_PID, device.name, label)):
+        for row, args in (("name", {"name": name}), ("labels", {"labels": shown}), ("sort_index", {"sort_index": 1 - pid})):
+            yield {"ph": "M", "name": f"process_{row}", "pid": pid, "tid": 0, "args": args}
+    for index, (track, number) in enumerate(zip(tracks, numbers, strict=True)):
+        for row, thread in (("name", {"name": track.label}), ("sort_index", {"sort_index": index})):
+            yield {"ph": "M", "name": f"thread_{row}", "pid": _pid(track), "tid": number, "args": thread}
+
+
+def _spans(table: _Table, origins: Origins) -> Iterator[str]:
+    """Yield the events of all spans, some at a time."""
+    spans, tid = table.spans, table.tid
+    heads, owns, form = _forms(spans)
+    graph = _graph_ids(spans)
+    work = spans.is_kind(DEVICE_KINDS)
+    replay = spans.kind == SpanKind.GRAPH
+    basis = [f', "{ours("basis")}": "{basis.name.lower()}"' for basis in Basis]
+    said = _said(origins)
+    for first in range(0, len(spans), AT_ONCE):
+        rows = slice(first, first + AT_ONCE)
+        some = form[rows].tolist()
+        columns = [
+            _argument("stream", tid[rows], work[rows]),
+            _argument("correlation", spans.correlation[rows], ~replay[rows] & (spans.correlation[rows] >= 0)),
+            _argument(ours("replay"), spans.correlation[rows], replay[rows] & (spans.correlation[rows] >= 0)),
+            _argument("graph id", graph[rows], graph[rows] > 0),
+            _argument("graph node id", spans.graph_node[rows], spans.graph_node[rows] >= 0),
+            _argument(ours("operation"), spans.operation[rows], spans.operation[rows] >= 0),
+            _argument(ours("part"), spans.part[rows], spans.part[rows] > 0),
+            _argument("grid", spans.blocks[rows], spans.blocks[rows] > 0, "[{}, 1, 1]"),
+            _argument("block", spans.threads[rows], spans.threads[rows] > 0, "[{}, 1, 1]"),
+            _argument("bytes", spans.bytes[rows], spans.bytes[rows] > 0),
+            _argument(ours("flops"), spans.flops[rows], spans.flops[rows] > 0),
+            [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
+            [said.get(code, "") for code in np.where(work[rows], spans.operation[rows], -1).tolist()] if said else None,
+        ]
+        rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
+        times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
+        yield ",\n".join(
+            f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{owns[code]}{others}}}}}'
+            for code, (thread, start, length), others in zip(some, times, rest, strict=True)
+        )
+
+
+def _said(origins: Origins) -> dict[int, str]:
+    """Return, for each operation of which something is known, the arguments that say it."""
+    words = ({ours(name): text for name, text in each.items()} for each in origins.words())
+    return {number: f", {json.dumps(each)[1:-1]}" for number, each in enumerate(words) if each}
+
+
+def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:
+    """Return an argument's text for each row, empty where it is not known; None where that is everywhere."""
+    if not known.any():
+        return None
+    before, after = (f', "{name}": {form}').split("{}")
+    texts = [f"{before}{value}{after}" for value in values.tolist()]
+    return texts if known.all() else [text if there else "" for text, there in zip(texts, known.tolist(), strict=True)]
+
+
+def _us(times_ns: IntArray) -> list[str]:
+    """Return times from 0 on in µs with three decimals, which are exact."""
+    whole, rest = np.divmod(times_ns, 1000)
+    return [f"{us}.{ns:03}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]
+
+
+def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
+    """Return the different beginnings of events and of their arguments, and which each span has.
+
+    They follow from a span's kind, name and symbol, and for a launch from the kind of what it put on the device.
+    """
+    call, device = launched_by(spans)
+    target = np.full(len(spans), OTHER, np.int64)
+    target[call] = spans.kind[device]
+    target[spans.kind != SpanKind.LAUNCH] = OTHER
+    kinds, names = len(SpanKind), len(spans.names)
+    key = ((spans.symbol.astype(np.int64) + 1) * (names or 1) + spans.name) * kinds + spans.kind
+    different, form = np.unique(key * (kinds + 1) + target + 1, return_inverse=True)
+    heads, owns = [], []
+    for code in different.tolist():
+        rest, aim = divmod(code, kinds + 1)
+        rest, kind = divmod(rest, kinds)
+        symbol, name = divmod(rest, names or 1)
+        head, own = _form(SpanKind(kind), spans.names[name], spans.names[symbol - 1] if symbol else None, aim - 1)
+        heads.append(head)
+        owns.append(own)
+    return heads, owns, form
+
+
+def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[str, str]:
+    """Return how an event begins, and how its arguments begin, for spans of one kind, name and symbol."""
+    own: dict[str, Any] = {"device": 0} if kind in DEVICE_KINDS else {ours("kind"): kind.name.lower()}
+    event = name
+    if kind == SpanKind.KERNEL:
+        event = name if symbol is None else symbol
+    elif symbol is not None:
+        own[ours("symbol")] = symbol
+    if kind in kineto.PREFIXES and not name.startswith(kineto.PREFIXES[kind]):
+        event = f"{kineto.PREFIXES[kind]} ({name})"
+    if kind in (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH) and not is_call(name):
+        event = (
+            kineto.GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else kineto.CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
+        )
+    if event != name or (kind == SpanKind.KERNEL and symbol is not None):
+        own[ours("name")] = name
+    category = kineto.CATEGORIES[kind]
+    if category == kineto.RUNTIME and re.match("cu[A-Z]", event):
+        category = kineto.DRIVER
+    pid = HOST_PID if kind < SpanKind.KERNEL else DEVICE_PID
+    return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}, "pid": {pid}', json.dumps(own)[1:-1]
+
+
+def is_call(name: str) -> bool:
+    """Tell whether a span's name is that of a call of CUDA, or of HIP, so that other programs know it."""
+    return re.match("(cu|cuda|hip)[A-Z]", name) is not None
+
+
+def _graph_ids(spans: SpanTable) -> IntArray:
+    """Return the graph of each span: they are numbered from 1, by the least of their nodes; 0 where no node is known.
+
+    Nodes of two graphs have different ids. Kineto has CUDA's own numbers of graphs, which a trace of ours does not keep.
+    """
+    found = np.zeros(len(spans), np.int64)
+    rows = np.flatnonzero((spans.graph_node >= 0) & (spans.correlation >= 0))
+    if len(rows):
+        _, launch = np.unique(spans.correlation[rows], return_inverse=True)
+        least = np.full(launch.max() + 1, np.iinfo(np.int64).max)
+        np.minimum.at(least, launch, spans.graph_node[rows])
+        found[rows] = np.unique(least, return_inverse=True)[1][launch] + 1
+    return found
+
+
+def _launch_arrows(table: _Table) -> Iterator[str]:
+    """Yield arrows from each call to all that it put on the device. The first has the correlation as its number."""
+    call, device = launched_by(table.spans)
+    number = table.spans.correlation[device].astype(np.int64)
+    again = np.flatnonzero(np.diff(call, prepend=-1) == 0)
+    number[again] = number.max(initial=0) + 1 + np.arange(len(again))
+    yield from _arrows(table, kineto.FLOW, number, (call, table.start_ns[call]), device)
+
+
+def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
+    """Yield arrows from the end of what was waited for to the start of what waited."""
+    spans = table.spans
+    before, after = origins.wait_rows(spans)
+    at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
+    number = int(spans.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
+    yield from _arrows(table, kineto.WAIT, number, (before, at_ns), after)
+
+
+def _arrows(table: _Table, category: str, number: IntArray, begin: tuple[IntArray, IntArray], end: IntArray) -> Iterator[str]:
+    """Yield the events of arrows, some at a time, from rows at their times to the starts of other rows."""
+    pid = np.where(table.spans.kind < SpanKind.KERNEL, HOST_PID, DEVICE_PID)
+    named = f'"cat": "{category}", "name": "{category}"}}'
+    for first in range(0, len(end), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        numbers = number[some].tolist()
+        texts = []
+        for sign, rows, at_ns in (('"s"', begin[0][some], begin[1][some]), ('"f", "bp": "e"', end[some], table.start_ns[end[some]])):
+            columns = zip(numbers, pid[rows].tolist(), table.tid[rows].tolist(), _us(at_ns), strict=True)
+            texts += [f'{{"ph": {sign}, "id": {one}, "pid": {of}, "tid": {thread}, "ts": {at}, {named}' for one, of, thread, at in columns]
+        yield ",\n".join(texts)

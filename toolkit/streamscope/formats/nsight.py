@@ -1,0 +1,261 @@
+"""Reads SQLite exports of Nsight Systems: ``nsys export --type sqlite``, or what ``nsys profile --export sqlite`` writes.
+
+Versions differ in their columns; those that matter and are there are read. Times are in ns. A call is joined with what it launched by
+process and correlation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import printable
+from streamscope.formats.database import Columns, Tables, text_of
+from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
+from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.impossible import recorded
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.joins import looked_up
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.symbols import call_kinds, call_name
+from streamscope.trace.trace import Trace
+from streamscope.words import counted
+
+_KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
+    f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")
+)
+_COPY_KINDS = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 9: "Memcpy HtoH", 10: "Memcpy PtoP"}
+_GRID, _BLOCK = ([f"{size}{axis}" for axis in "XYZ"] for size in ("grid", "block"))
+_SYMBOLS = ("demangledName", "mangledName", "shortName")
+_PUSHED, _STARTED = 59, 60
+"""NVTX ranges that were pushed and popped, and those that were started and ended."""
+_STREAM_WAIT, _STREAM_SYNC = 2, 3
+_THREAD = (1 << 24) - 1
+_SAYS_LOST = re.compile(r"not all|lost|dropp|incomplete|missing", re.IGNORECASE)
+
+
+def is_nsight(tables: Tables) -> bool:
+    """Tell whether tables are those of Nsight Systems."""
+    return "StringIds" in tables.names and any(name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")) for name in tables.names)
+
+
+def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
+    """Read the trace of one GPU from the tables of an export."""
+    texts = {
+        number: text for number, text in tables.texts("StringIds", ("id", "value")) if isinstance(number, int) and isinstance(text, str)
+    }
+    names, streams = Names(), Streams("process", "context")
+    calls = _calls(tables, texts, names)
+    graphs = _others(tables, _GRAPHS, SpanKind.GRAPH, "graph", names, streams)
+    sets = _others(tables, _SETS, SpanKind.SET, "Memset", names, streams)
+    parts = [calls, graphs, sets, _kernels(tables, texts, names, streams), _copies(tables, names, streams), _ranges(tables, texts, names)]
+    found = joined([part for part in parts if part is not None])
+    found.names = names.all()
+    odd = list[str]()
+    found = recorded(found, odd)
+    keys = ("id",) if _number_gpus(tables, found) else ("cuDevice", "id")
+    gpu = busiest_gpu(found, gpu)
+    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+    if _SYNCS in tables.names:
+        waits = tables.numbers(_SYNCS, {"correlationId": -1, "globalPid": 0, "contextId": -1, "streamId": -1, "syncType": -1})
+        waits = {name: values[waits["syncType"] == _STREAM_SYNC] for name, values in waits.items()}
+        name_waits(found, _correlation(waits, waits["globalPid"] >> 24), _places(waits, streams))
+    notes = []
+    if graphs is not None and len(graphs):
+        notes.append(
+            f"{counted(len(graphs), 'graph launch')} recorded as a whole: the kernels inside are not in the file "
+            "(nsys profile --cuda-graph-trace=node records them)"
+        )
+    overhead = tables.numbers("PROFILER_OVERHEAD", {"start": 0, "end": 0})
+    said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
+    notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
+    return foreign_trace(
+        found, engine="nsys", program=program, device=_device(tables, gpu, keys), recorder="nsys", gpu=gpu, notes=[*notes, *odd],
+        waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
+        versions=_versions(tables), created=_created(tables),
+        ledger={"lost_records": float(len(said))} if said else {},
+    )  # fmt: skip
+
+
+def _correlation(columns: Columns, process: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return numbers that differ between processes, too: each counts its own from 1."""
+    known = columns["correlationId"] > 0
+    return np.where(known, ((process & _THREAD) << 32) | (columns["correlationId"] & 0xFFFFFFFF), -1)
+
+
+def _process(ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the numbers of processes by global ids; -1 where the version has none."""
+    process = ids >> 24 & _THREAD
+    return np.where((ids > 0) & (process > 0), process, -1)
+
+
+def _places(columns: Columns, streams: Streams) -> npt.NDArray[np.int64]:
+    return streams.places(columns["streamId"], columns["globalPid"] >> 24 & _THREAD, columns["contextId"])
+
+
+def _calls(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities | None:
+    if _CALLS not in tables.names:
+        return None
+    columns = tables.numbers(_CALLS, {"start": None, "end": None, "globalTid": -1, "correlationId": -1, "nameId": None})
+    different, which = np.unique(columns["nameId"], return_inverse=True)
+    plain = [call_name(texts.get(number, f"#{number}")) for number in different.tolist()]
+    return Activities(
+        kind=call_kinds(plain)[which.reshape(-1)],
+        name=np.array([names.code(name) for name in plain], np.int64)[which.reshape(-1)],
+        start_ns=columns["start"],
+        end_ns=columns["end"],
+        place=columns["globalTid"] & _THREAD,
+        correlation=_correlation(columns, columns["globalTid"] >> 24),
+        process=_process(columns["globalTid"]),
+    )
+
+
+def _device_rows(tables: Tables, table: str, more: Mapping[str, int | None]) -> Columns:
+    columns: dict[str, int | None] = {
+        "start": None,
+        "end": None,
+        "deviceId": 0,
+        "streamId": -1,
+        "correlationId": -1,
+        "globalPid": 0,
+        "contextId": -1,
+    }
+    return tables.numbers(table, {**columns, "graphNodeId": 0, "bytes": 0, **more})
+
+
+def _on_device(columns: Columns, kind: SpanKind, name: npt.NDArray[Any], streams: Streams) -> Activities:
+    return Activities(
+        kind=np.full(len(name), kind, np.uint8), name=name, start_ns=columns["start"], end_ns=columns["end"],
+        place=_places(columns, streams),
+        correlation=_correlation(columns, columns["globalPid"] >> 24), gpu=columns["deviceId"], bytes=columns["bytes"],
+        graph_node=np.where(columns["graphNodeId"] > 0, columns["graphNodeId"], -1), process=_process(columns["globalPid"]),
+    )  # fmt: skip
+
+
+def _kernels(tables: Tables, texts: Mapping[int, str], names: Names, streams: Streams) -> Activities | None:
+    if _KERNELS not in tables.names:
+        return None
+    columns = _device_rows(tables, _KERNELS, dict.fromkeys(_SYMBOLS, -1) | dict.fromkeys((*_GRID, *_BLOCK), 0))
+    symbol = columns[_SYMBOLS[0]]
+    for other in _SYMBOLS[1:]:
+        symbol = np.where(symbol < 0, columns[other], symbol)
+    found = _on_device(columns, SpanKind.KERNEL, names.codes(symbol, text_of({-1: "kernel"} | dict(texts))), streams)
+    found.blocks, found.threads = (_product([columns[axis] for axis in axes]) for axes in (_GRID, _BLOCK))
+    return found
+
+
+def _copies(tables: Tables, names: Names, streams: Streams) -> Activities | None:
+    if _COPIES not in tables.names:
+        return None
+    columns = _device_rows(tables, _COPIES, {"copyKind": 0})
+    kind = np.where(np.isin(columns["copyKind"], list(_COPY_KINDS)), columns["copyKind"], 0)
+    return _on_device(columns, SpanKind.COPY, names.codes(kind, text_of(_COPY_KINDS | {0: "Memcpy"})), streams)
+
+
+def _others(tables: Tables, table: str, kind: SpanKind, name: str, names: Names, streams: Streams) -> Activities | None:
+    """Return the sets or the graphs of a table."""
+    if table not in tables.names:
+        return None
+    columns = _device_rows(tables, table, {})
+    return _on_device(columns, kind, np.full(len(columns["start"]), names.code(name)), streams)
+
+
+def _product(sizes: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return the product of three sizes, -1 where it cannot be, which is noted."""
+    fits = np.logical_and.reduce([(size >= 0) & (size < 2**31) for size in sizes])
+    fits &= np.prod([size.astype(np.float64) for size in sizes], axis=0) < 2.0**62
+    return np.where(fits, np.prod([np.where(fits, size, 0) for size in sizes], axis=0), -1)
+
+
+def _ranges(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities | None:
+    """Return the NVTX ranges that have an end, and a text in the row itself or among the strings."""
+    if "NVTX_EVENTS" not in tables.names:
+        return None
+    columns = tables.numbers("NVTX_EVENTS", {"start": None, "end": -1, "eventType": _PUSHED, "globalTid": -1, "textId": -1})
+    name = names.codes(columns["textId"], text_of({-1: "range"} | dict(texts)))
+    own = tables.texts("NVTX_EVENTS", ("text",))
+    for row, (text,) in enumerate(own):
+        if isinstance(text, str):
+            name[row] = names.code(text)
+    chosen = np.isin(columns["eventType"], (_PUSHED, _STARTED)) & (columns["end"] >= 0)
+    kind = np.full(len(name), SpanKind.RANGE, np.uint8)
+    found = Activities(
+        kind=kind, name=name, start_ns=columns["start"], end_ns=columns["end"], place=columns["globalTid"] & _THREAD,
+        process=_process(columns["globalTid"]),
+    )  # fmt: skip
+    return found.rows(chosen)
+
+
+def _waits(tables: Tables, calls: Activities | None, streams: Streams) -> EventWaits | None:
+    """Return the waits of streams for events: each is for the last record of its event before the call that waits."""
+    if calls is None or not {_SYNCS, _EVENTS} <= tables.names:
+        return None
+    keys: dict[str, int | None] = {"streamId": None, "correlationId": None, "globalPid": 0, "contextId": -1, "eventId": None}
+    waited = tables.numbers(_SYNCS, keys | {"syncType": None})
+    waited = {name: values[waited["syncType"] == _STREAM_WAIT] for name, values in waited.items()}
+    recorded = tables.numbers(_EVENTS, keys)
+    for columns in (waited, recorded):
+        columns["ns"] = looked_up(calls.correlation, calls.start_ns, _correlation(columns, columns["globalPid"] >> 24), -1)
+        columns["place"] = _places(columns, streams)
+        columns["event"] = ((columns["globalPid"] >> 24 & _THREAD) << 32) | (columns["eventId"] & 0xFFFFFFFF)
+    order = np.lexsort((recorded["ns"], recorded["event"]))
+    recorded = {name: values[order] for name, values in recorded.items()}
+    first = np.searchsorted(recorded["event"], waited["event"], side="left")
+    last = np.searchsorted(recorded["event"], waited["event"], side="right")
+    before = np.array([
+        low + int(np.searchsorted(recorded["ns"][low:high], at)) - 1
+        for low, high, at in zip(first.tolist(), last.tolist(), waited["ns"].tolist(), strict=True)
+    ], np.int64)  # fmt: skip
+    known = (before >= first) & (waited["ns"] >= 0)
+    before = before[known]
+    return EventWaits(recorded["place"][before], recorded["ns"][before], waited["place"][known], waited["ns"][known])
+
+
+def _number_gpus(tables: Tables, found: Activities) -> bool:
+    """Give GPUs the numbers of the machine where processes have numbers of their own: with a visible one each, each calls its own 0."""
+    numbers = {"pid": -1, "cudaId": -1, "gpuId": -1}
+    if not tables.columns("TARGET_INFO_CUDA_DEVICE").issuperset(numbers):
+        return False
+    columns = tables.numbers("TARGET_INFO_CUDA_DEVICE", numbers)
+    gpus = {(pid & _THREAD, cuda): gpu for pid, cuda, gpu in zip(*(columns[name].tolist() for name in numbers), strict=True)}
+    if len(set(gpus.values())) <= len({cuda for _, cuda in gpus}):
+        return False
+    rows = np.flatnonzero(found.is_kind(ON_DEVICE))
+    pairs, which = np.unique(np.stack((found.process[rows], found.gpu[rows])), axis=1, return_inverse=True)
+    known = [gpus.get((pid, cuda), -1) for pid, cuda in pairs.T.tolist()]
+    if not known or min(known) < 0:
+        return False
+    found.gpu = found.gpu.copy()
+    found.gpu[rows] = np.array(known, np.int64)[which.reshape(-1)]
+    return True
+
+
+def _device(tables: Tables, gpu: int, keys: Sequence[str]) -> DeviceInfo:
+    """Return the GPU of a number, by the table of GPUs, or the only one that is there."""
+    rows: list[dict[str, Any]] = []
+    there = [name for name in ("cuDevice", "id", "name", "smCount", "totalMemory") if name in tables.columns("TARGET_INFO_GPU")]
+    if "name" in there:
+        rows = [dict(zip(there, row, strict=True)) for row in tables.texts("TARGET_INFO_GPU", there)]
+    found = next((row for key in keys for row in rows if row.get(key) == gpu), rows[0] if len(rows) == 1 else {})
+    name = found.get("name")
+    details = {ours: found[theirs] for theirs, ours in (("smCount", "multiprocessors"), ("totalMemory", "memory_bytes"))
+               if isinstance(found.get(theirs), int) and found[theirs] >= 0}  # fmt: skip
+    return DeviceInfo("cuda", printable(name)[:200] if isinstance(name, str) and name else f"GPU {gpu}", details)
+
+
+def _versions(tables: Tables) -> dict[str, str]:
+    kept = {"EXPORT_PRODUCT_VERSION": "Nsight Systems", "EXPORT_SCHEMA_VERSION": "schema of Nsight Systems"}
+    rows = tables.texts("META_DATA_EXPORT", ("name", "value"))
+    return {kept[name]: printable(str(value))[:100] for name, value in rows if name in kept}
+
+
+def _created(tables: Tables) -> str:
+    for (start_ns,) in tables.texts("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
+        if isinstance(start_ns, int) and 10**18 < start_ns < 2**62:
+            return datetime.fromtimestamp(start_ns / 1e9, UTC).isoformat(timespec="seconds")
+    return ""

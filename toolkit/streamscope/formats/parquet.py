@@ -1,0 +1,209 @@
+"""Traces as Parquet files: the columns of `SpanTable`, one row a span, and the rest as JSON in the file's metadata.
+
+Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
+A kernel whose symbol is not known has no value there.
+The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
+layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins`, the `Blocks` where there are any, a digest
+of the columns, and one of all of these. Pages have checksums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError
+from streamscope.files import written_whole
+from streamscope.formats.pages import checked_columns
+from streamscope.trace.blocks import Blocks
+from streamscope.trace.info import TraceInfo
+from streamscope.trace.origins import Origins
+from streamscope.trace.span_files import SPANS_COLUMNS
+from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, listed_texts, opened, parsed, told, with_digest
+from streamscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA_KEY = b"streamscope"
+KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
+BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
+TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
+RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
+"""Hardly any value is there twice: their differences take two thirds of the space, and less time."""
+MOST_FILE_BYTES = 1 << 28
+HINT = "give a file that Trace.to_parquet wrote"
+
+
+def write_parquet(trace: Trace, path: Path) -> Path:
+    """Write a trace to one Parquet file, whole or not at all, and return its path."""
+    import pyarrow.parquet as pq
+
+    table = _to_arrow(trace)
+    # Arrow takes names of files in UTF-8 only, so it is given the file.
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        encodings = dict.fromkeys(RISING_COLUMNS, "DELTA_BINARY_PACKED")
+        others = [column for column in COLUMN_DTYPES if column not in RISING_COLUMNS]
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True, use_dictionary=others, column_encoding=encodings)
+    return path
+
+
+def read_parquet(path: Path) -> Trace:
+    """Read what `write_parquet` wrote."""
+    return decoded_trace(path, trace_bytes(path))
+
+
+def trace_bytes(path: Path) -> bytes:
+    """Read a whole file that should hold a trace, for `decoded_trace`."""
+    with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
+        return file.read(MOST_FILE_BYTES)
+
+
+def decoded_trace(path: Path, data: bytes) -> Trace:
+    """Return the trace that the bytes of a file hold; ``path`` is what an error names."""
+    with told(path, hint=HINT):
+        return _read(data)
+
+
+def _read(data: bytes) -> Trace:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = pa.BufferReader(data)
+    try:
+        texts = [column for column in checked_columns(data, MOST_SPANS) if column in TEXT_COLUMNS]
+        with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
+            schema = file.schema_arrow  # Made anew with all of the metadata each time.
+            if SPANS_COLUMNS.issubset(schema.names):
+                raise TraceError("it holds the spans of several engines, as a table for other programs", hint="open comparison.json")
+            layout = _layout(schema.metadata)
+            if missing := [column for column in COLUMN_DTYPES if column not in schema.names]:
+                raise TraceError(f"it lacks the columns {', '.join(missing)}")
+            table = file.read(columns=list(COLUMN_DTYPES))
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
+    origins, blocks = Origins.from_dict(layout["origins"]), Blocks.from_dict(layout.get("blocks"))
+    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
+    if layout["columns"] != _digest(trace.spans):
+        raise TraceError("its spans do not have the digest that it says")
+    return trace
+
+
+def _to_arrow(trace: Trace) -> pa.Table:
+    import pyarrow as pa
+
+    spans = trace.spans
+    vocabularies = _vocabularies(spans.names, spans.lanes)
+    arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
+    layout = {
+        "info": asdict(trace.info),
+        "names": spans.names,
+        "lanes": spans.lanes,
+        "origins": trace.origins.to_dict(),
+        **({"blocks": trace.blocks.to_dict()} if len(trace.blocks) else {}),
+        "columns": _digest(spans),
+    }
+    try:
+        metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:  # Somebody may have put something into the details since they were checked.
+        raise TraceError(f"this trace cannot be written: {error}", hint="its details must be JSON values, its names UTF-8") from error
+    if len(metadata) > MOST_JSON_BYTES:
+        raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; {MOST_JSON_BYTES:,} can be read again")
+    return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({METADATA_KEY: metadata})
+
+
+def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa.Array:
+    import pyarrow as pa
+
+    if vocabulary is None:
+        return pa.array(values)
+    codes = pa.array(values.astype(np.int32), mask=values < 0)  # An unknown text is a missing value.
+    return pa.DictionaryArray.from_arrays(codes, pa.array(vocabulary, type=pa.string()))
+
+
+def _vocabularies(names: tuple[str, ...], lanes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {"kind": KIND_NAMES, "name": names, "symbol": names, "lane": lanes, "basis": BASIS_NAMES}
+
+
+def _digest(spans: SpanTable) -> str:
+    """Return the SHA-256 of the columns, whatever a file's encoding of them is."""
+    found = hashlib.sha256()
+    for column, dtype in COLUMN_DTYPES.items():
+        found.update(np.ascontiguousarray(getattr(spans, column), np.dtype(dtype).newbyteorder("<")).data)
+    return found.hexdigest()
+
+
+def _layout(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    text = (metadata or {}).get(METADATA_KEY)
+    if text is None:
+        raise TraceError("it is a Parquet file, but not a Streamscope trace", hint="traces are written by Trace.to_parquet")
+    try:
+        return checked_content(parsed(text))
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"its metadata is damaged: {error}") from error
+
+
+def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
+    names, lanes = listed_texts(layout["names"]), listed_texts(layout["lanes"])
+    vocabularies = _vocabularies(names, lanes)
+    columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
+    return SpanTable(**columns, names=names, lanes=lanes)
+
+
+def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
+    missing = values.null_count
+    if missing and column != "symbol":
+        raise TraceError(f"column {column!r} has {missing} missing values")
+    if vocabulary is not None:
+        values = pa.chunked_array([_coded(chunk, vocabulary) for chunk in values.chunks], pa.int32())
+        if values.null_count > missing:
+            raise TraceError(f"column {column!r} has {values.null_count - missing} values that this version does not know")
+        values = values.fill_null(_arrow_numbers(np.array([-1], np.int32))[0])
+    return _numbers_in(values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])), COLUMN_DTYPES[column])
+
+
+def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
+    """Return where texts stand in a vocabulary: each different one is looked up once, since a long one may stand in many rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
+    codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=_arrow_texts(vocabulary))
+    return codes.take(encoded.indices)
+
+
+# Arrow's own conversions load pandas, which takes longer than all the rest of reading a small trace.
+
+
+def _numbers_in(values: pa.ChunkedArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return numbers of which none is missing."""
+    whole = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    buffer = whole.buffers()[1]
+    if buffer is None:
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, len(whole), whole.offset * np.dtype(dtype).itemsize)
+
+
+def _arrow_texts(texts: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    encoded = [str.encode(text) for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _arrow_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])

@@ -1,0 +1,93 @@
+"""The recorded runs of a comparison: by one recorder, or by all where the ledger of what each costs is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from streamscope.arguments import shown
+from streamscope.devices.protocol import Device
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import RecordingError
+from streamscope.measuring.case import Case
+from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
+from streamscope.trace.trace import Trace
+
+LEDGER = ("events", "stamps", "cupti")
+"""All recorders of a GPU. CUPTI is the last, in case that it stays in the process, which then launches more slowly."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How runs are recorded."""
+
+    recorder: str = "auto"
+    """Whose trace is shown."""
+    ledger: bool = False
+    """Whether the others record, too, to find what they cost."""
+
+    def __post_init__(self) -> None:
+        checked_recorder(self.recorder)
+        if not isinstance(self.ledger, bool | np.bool_):
+            raise RecordingError(f"ledger={shown(self.ledger)} must be True or False", hint="True measures what each recorder costs")
+
+    def check(self, device: Device) -> None:
+        """Find out before anything runs whether the recorder can serve."""
+        recorder_of(device, self.recorder)
+
+    def runs(self, device: Device) -> int:
+        """Return how often each engine is recorded."""
+        return len(self.recorders) if self.ledger and device.log is None else 1
+
+    @property
+    def recorders(self) -> tuple[str, ...]:
+        """All that record where the ledger is wanted: the one whose trace is shown, too."""
+        return LEDGER if self.recorder in LEDGER else (self.recorder, *LEDGER)
+
+
+def recorded_traces(
+    case: Case, device: Device, prepared: Mapping[str, Prepared], asked: Recorded, begin: Callable[[str], None]
+) -> Iterator[tuple[str, Trace]]:
+    """Yield each engine's trace; all times are taken before.
+
+    ``prepared``: by engine.
+    ``begin``: told of each engine before it is recorded.
+    """
+    if asked.runs(device) == 1:
+        recorder = recorder_of(device, asked.recorder)
+        for engine, each in prepared.items():
+            begin(engine)
+            yield engine, _record(recorder, case, each)
+        return
+    chosen = asked.recorder
+    traces: dict[str, dict[str, Trace]] = {engine: {} for engine in prepared}
+    reasons: list[str] = []
+    for name in asked.recorders:
+        try:
+            recorder = recorder_of(device, name)
+            for engine, each in prepared.items():
+                begin(engine)
+                traces[engine][name] = _record(recorder, case, each)
+        except RecordingError as error:
+            if name == chosen:
+                raise
+            reasons.append(f"what {name} would cost is not known: {error.message}")
+    for engine, found in traces.items():
+        costs = {f"{name}_ns": found[name].info.ledger["recorded_ns"] for name in LEDGER if name in found}
+        trace = found[chosen]
+        info = replace(trace.info, ledger={**trace.info.ledger, **costs})
+        yield engine, _noted(replace(trace, info=info), reasons)
+
+
+def _record(recorder: Recorder, case: Case, prepared: Prepared) -> Trace:
+    stayed = cupti_stayed()  # Since the last engine, too: the stamp recorder asks CUPTI.
+    reload = partial(case.reload, prepared)
+    reload()
+    return _noted(recorder.record(prepared, reload), [STAYED] * stayed)
+
+
+def _noted(trace: Trace, notes: list[str]) -> Trace:
+    return replace(trace, info=replace(trace.info, notes=(*trace.info.notes, *notes))) if notes else trace
