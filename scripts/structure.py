@@ -6,11 +6,14 @@ python scripts/structure.py [FOLDER]
 from __future__ import annotations
 
 import ast
+import io
 import re
 import statistics
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 Imports = Mapping[str, set[str]]
@@ -67,6 +70,57 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2]) if module.startswith("streamscope.") else module.split(".", maxsplit=1)[0]
 
 
+VERBS = {"compare": ("comparing.compare",), "read": ("formats.read", "trace.read"), "parallelise": ("parallelising.parallelise",)}
+"""For each verb, where it is defined, now or before."""
+_WHAT = re.compile(r"\bwhat\b", re.IGNORECASE)
+
+
+def led_into(imports: Imports, module: str) -> set[str]:
+    """Return the modules that a module imports, those that they import, and so on, with itself."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imports[name]
+    return found
+
+
+def docstrings_of(tree: ast.Module) -> list[ast.Constant]:
+    """Return the docstrings of a file: of the module, classes and functions, and those below the names of fields and constants."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for before, each in pairwise([None, *node.body]):
+                may_be = before is None or isinstance(before, ast.Assign | ast.AnnAssign)
+                if may_be and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
+                    found.append(each.value)
+    return found
+
+
+def line_counts(text: str, docstrings: Iterable[ast.Constant]) -> Counter[str]:
+    """Count the lines of code, of docstrings and of comments that stand alone; a line counts once, and blank ones do not."""
+    words = {row for each in docstrings for row in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+    code, comments = set(), set()
+    layout = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            comments.add(token.start[0])
+        elif token.type not in layout:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return Counter(code=len(code - words), docstrings=len(words), comments=len(comments - code))
+
+
+def public_names(tree: ast.Module) -> int:
+    """Count a module's functions, classes and constants without an underscore."""
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    targets += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    defined += [target.id for target in targets if isinstance(target, ast.Name)]
+    return sum(not name.startswith("_") for name in set(defined))
+
+
 def rows(tree: Path) -> Iterator[tuple[str, str]]:
     """Yield the figures, each after what it is."""
     modules = modules_of(tree)
@@ -77,7 +131,21 @@ def rows(tree: Path) -> Iterator[tuple[str, str]]:
     importers = Counter(other for others in typed.values() for other in others)
     pairs = {(package_of(name), package_of(other)) for name, others in running.items() for other in others}
     stub = (tree / "toolkit" / "streamscope" / "__init__.pyi").read_text(encoding="utf-8")
+    trees = {name: ast.parse(texts[name]) for name in texts}
+    docstrings = {name: docstrings_of(trees[name]) for name in texts}
+    lines = sum((line_counts(texts[name], docstrings[name]) for name in toolkit), Counter())
+    named = sum(public_names(trees[name]) for name in toolkit)
+    exported = sum(len(_EXPORTED.findall(path.read_text(encoding="utf-8"))) for path in (tree / "toolkit").rglob("*.pyi"))
+    whats = [_WHAT.search(each.value) is not None for name in modules for each in docstrings[name]]
     yield "files of the toolkit", f"{len(toolkit)}"
+    for kind in ("code", "docstrings", "comments"):
+        yield f"lines of the toolkit: {kind}", f"{lines[kind]:,}"
+    yield "names without an underscore, for each exported one", f"{named:,} for {exported}, {named / exported:.1f}"
+    yield "docstrings of both packages with the word \"what\"", f"{sum(whats):,} of {len(whats):,}, {sum(whats) / len(whats):.0%}"
+    for verb, homes in VERBS.items():
+        reached = led_into(running, next(f"streamscope.{home}" for home in homes if f"streamscope.{home}" in modules))
+        yield f"modules and lines that `ss.{verb}` leads into", f"{len(reached)}, {sum(len(texts[name].splitlines()) for name in reached):,}"
+    yield "doors: registries that other packages add to", f"{sum(text.count(' = Door(') for text in texts.values())}"
     yield "lines of the toolkit", f"{sum(lengths):,}"
     yield "median and longest file, in lines", f"{statistics.median(lengths):.0f}, {max(lengths)}"
     yield "modules of the toolkit that one other module imports", f"{sum(importers[name] == 1 for name in toolkit)}"
