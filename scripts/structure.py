@@ -12,7 +12,7 @@ import statistics
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -141,10 +141,11 @@ def rows(tree: Path) -> Iterator[tuple[str, str]]:
     for kind in ("code", "docstrings", "comments"):
         yield f"lines of the toolkit: {kind}", f"{lines[kind]:,}"
     yield "names without an underscore, for each exported one", f"{named:,} for {exported}, {named / exported:.1f}"
-    yield "docstrings of both packages with the word \"what\"", f"{sum(whats):,} of {len(whats):,}, {sum(whats) / len(whats):.0%}"
+    yield 'docstrings of both packages with the word "what"', f"{sum(whats):,} of {len(whats):,}, {sum(whats) / len(whats):.0%}"
     for verb, homes in VERBS.items():
         reached = led_into(running, next(f"streamscope.{home}" for home in homes if f"streamscope.{home}" in modules))
-        yield f"modules and lines that `ss.{verb}` leads into", f"{len(reached)}, {sum(len(texts[name].splitlines()) for name in reached):,}"
+        length = sum(len(texts[name].splitlines()) for name in reached)
+        yield f"modules and lines that `ss.{verb}` leads into", f"{len(reached)}, {length:,}"
     yield "doors: registries that other packages add to", f"{sum(text.count(' = Door(') for text in texts.values())}"
     yield "lines of the toolkit", f"{sum(lengths):,}"
     yield "median and longest file, in lines", f"{statistics.median(lengths):.0f}, {max(lengths)}"
