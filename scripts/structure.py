@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 Imports = Mapping[str, set[str]]
 _EXPORTED = re.compile(r"^from .* import (\w+) as \1", re.MULTILINE)
@@ -87,7 +88,15 @@ def led_into(imports: Imports, module: str) -> set[str]:
     return found
 
 
-def docstrings_of(tree: ast.Module) -> list[ast.Constant]:
+class Words(NamedTuple):
+    """A docstring, and its first and last line in the file."""
+
+    text: str
+    first: int
+    last: int
+
+
+def docstrings_of(tree: ast.Module) -> list[Words]:
     """Return the docstrings of a file: of the module, classes and functions, and those below the names of fields and constants."""
     found = []
     for node in ast.walk(tree):
@@ -95,14 +104,15 @@ def docstrings_of(tree: ast.Module) -> list[ast.Constant]:
             for before, each in pairwise([None, *node.body]):
                 may_be = before is None or isinstance(before, ast.Assign | ast.AnnAssign)
                 if may_be and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
-                    found.append(each.value)
+                    found.append(Words(each.value.value, each.lineno, each.end_lineno or each.lineno))
     return found
 
 
-def line_counts(text: str, docstrings: Iterable[ast.Constant]) -> Counter[str]:
+def line_counts(text: str, docstrings: Iterable[Words]) -> Counter[str]:
     """Count the lines of code, of docstrings and of comments that stand alone; a line counts once, and blank ones do not."""
-    words = {row for each in docstrings for row in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
-    code, comments = set(), set()
+    words = {row for each in docstrings for row in range(each.first, each.last + 1)}
+    code: set[int] = set()
+    comments: set[int] = set()
     layout = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -136,7 +146,7 @@ def rows(tree: Path) -> Iterator[tuple[str, str]]:
     lines = sum((line_counts(texts[name], docstrings[name]) for name in toolkit), Counter())
     named = sum(public_names(trees[name]) for name in toolkit)
     exported = sum(len(_EXPORTED.findall(path.read_text(encoding="utf-8"))) for path in (tree / "toolkit").rglob("*.pyi"))
-    whats = [_WHAT.search(each.value) is not None for name in modules for each in docstrings[name]]
+    whats = [_WHAT.search(each.text) is not None for name in modules for each in docstrings[name]]
     yield "files of the toolkit", f"{len(toolkit)}"
     for kind in ("code", "docstrings", "comments"):
         yield f"lines of the toolkit: {kind}", f"{lines[kind]:,}"
