@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "toolkit"), str(ROOT / "widgets"), str(ROOT / "benchm
 from provenance import provenance  # noqa: E402
 
 import streamscope as ss  # noqa: E402
+from streamscope_widgets.exploring.explorer import Explorer  # noqa: E402
 from streamscope_widgets.timeline import TimelineWidget  # noqa: E402
 
 ROUNDS = 5
@@ -32,6 +33,7 @@ class Knobs:
         self.sent_s = 0.0
         TimelineWidget.send = lambda widget, content, buffers=None: self._sent()
         self.explorer = ss.explore(device="simulated")
+        assert isinstance(self.explorer, Explorer)
         names = {"branches": "branches", "length": "length", "size": "size"}
         # A knob stands alone, or in a box with what is told of it.
         offered = [getattr(each, "children", (each,))[0] for each in self.explorer.controls.knobs.children]

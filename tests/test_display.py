@@ -16,7 +16,7 @@ TYPES = {
     "Audit": "auditing.audit",
     "CapturedProgram": "capturing.captured",
     "Certificate": "capturing.certificate",
-    "Choice": "advising.choice",
+    "Choice": "measuring.choice",
     "Comparison": "comparing.comparison",
     "CompilationComparison": "compiling.compare_compilation",
     "CompilationLog": "kernels.compile.compilation_log",
@@ -54,3 +54,9 @@ def test_a_subclass_is_drawn_as_its_base():
         pass
 
     assert "No kernel has been asked for" in display.html(Mine())
+
+
+def test_the_widgets_have_what_a_result_promises():
+    explorer = ss.explore(device="simulated")
+    assert isinstance(explorer, display.Explorer)
+    assert isinstance(explorer.timeline, display.Timeline)

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from streamscope.errors import printable
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
     from rich.console import Console
-
-    from streamscope_widgets.exploring.explorer import Explorer
-    from streamscope_widgets.timeline import TimelineWidget
 
 BETWEEN_DRAWINGS_S = 0.1
 """To draw a bar takes a millisecond, and there may be 200,000 steps."""
@@ -60,6 +57,49 @@ RENDERERS = {
 """For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""
 
 
+@runtime_checkable
+class Timeline(Protocol):
+    """Live timelines on one time axis, a notebook widget. Its four values follow the reader, and move the view when you set them.
+
+    `streamscope_widgets.timeline.TimelineWidget` documents what each may hold, and is the class that you get.
+    """
+
+    selection: dict[str, Any] | None
+    """The selected operation."""
+    range: tuple[float, float] | None
+    """First and last nanosecond in view."""
+    engines: list[str]
+    """Labels of the engines that are shown, from top to bottom."""
+    shows: list[str]
+    """What is drawn besides the spans."""
+
+    def observe(self, handler: Callable[[Any], Any], names: str) -> None:
+        """Call ``handler`` with each change of the values called ``names``."""
+
+    def show_live(self) -> None:
+        """Show it alone, below an output that ends with a still picture."""
+
+    def _ipython_display_(self) -> None:
+        """Show it in the output of a cell."""
+
+
+@runtime_checkable
+class Explorer(Protocol):
+    """The explorer, a notebook widget."""
+
+    past: Sequence[Any]
+    """The runs so far, oldest first, each with its ``comparison``."""
+
+    def run(self) -> None:
+        """Run the program as the knobs stand, in a thread."""
+
+    def cancel(self) -> None:
+        """Stop the run at its next step."""
+
+    def _ipython_display_(self) -> None:
+        """Show it in the output of a cell."""
+
+
 def html(result: object) -> str | None:
     """Return a result as static HTML; None where the widgets are not installed, so that a notebook shows the text."""
     try:
@@ -81,9 +121,9 @@ def svg(result: object) -> str:
     return str(_renderer(result, "svg")(result))
 
 
-def timeline(result: object, *arguments: Any) -> TimelineWidget:
+def timeline(result: object, *arguments: Any) -> Timeline:
     """Return a result as live timelines (a notebook widget)."""
-    widget: TimelineWidget = _renderer(result, "timeline")(result, *arguments)
+    widget: Timeline = _renderer(result, "timeline")(result, *arguments)
     return widget
 
 

@@ -26,8 +26,6 @@ from streamscope.words import aligned, capitalised, counted, format_us, listed, 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from streamscope_widgets.timeline import TimelineWidget
-
 WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
 UNNAMED = ("the first", "the second")
@@ -253,7 +251,7 @@ class TraceDiff(display.Shown):
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self) -> display.Timeline:
         """Return both traces as live timelines on one axis; what is selected in one is marked in the other.
 
         Raises

@@ -47,8 +47,6 @@ from streamscope.words import counted, time_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from streamscope_widgets.timeline import TimelineWidget
-
 
 @dataclass(frozen=True)
 class Run:
@@ -262,7 +260,7 @@ class Comparison(Mapping[str, Run], display.Shown):
             for engine, run in self._runs.items()
         ]
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self) -> display.Timeline:
         """Return the live timelines of all engines on one time axis (a notebook widget)."""
         return display.timeline(self)
 

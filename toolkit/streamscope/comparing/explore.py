@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope import display
 from streamscope.arguments import whole_number
@@ -18,9 +18,6 @@ from streamscope.recording.recorders import checked_recorder
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
-if TYPE_CHECKING:
-    from streamscope_widgets.exploring.explorer import Explorer
-
 
 @verb
 def explore(
@@ -33,7 +30,7 @@ def explore(
     repeats: int = 30,
     recorder: str = "auto",
     **attributes: Any,
-) -> Explorer:
+) -> display.Explorer:
     """Open the explorer in a notebook: knobs, and timelines that follow them.
 
     While you move a knob, the times are a forecast on the simulated device, and say so. The button Run runs the program on the device

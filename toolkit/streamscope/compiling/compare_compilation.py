@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope import display
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
@@ -29,9 +29,6 @@ from streamscope.progress import Progress, showing
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 from streamscope.words import time_text
-
-if TYPE_CHECKING:
-    from streamscope_widgets.timeline import TimelineWidget
 
 ONE_BY_ONE, TOGETHER = "one by one", "together"
 NOISE = 0.05
@@ -73,7 +70,7 @@ class CompilationComparison(display.Shown):
             return f"{self.faster:.1f}× faster"
         return "slower" if max(self.ratios) < 1 - NOISE else "no clear difference"
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self) -> display.Timeline:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
         return display.timeline(self)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope import display
 from streamscope.arguments import given_path
@@ -22,9 +22,6 @@ from streamscope.parallelising.calls import Arguments, Calls, Mode
 from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.trees import put_together
-
-if TYPE_CHECKING:
-    from streamscope_widgets.timeline import TimelineWidget
 
 MOST_CAPTURES = 8
 """Captures that a callable keeps with ``shapes="recapture"``; the one that was not used for the longest goes."""
@@ -146,7 +143,7 @@ class Parallelised(display.Shown):
         with users_lines_shown():
             return self._captures[0].comparison
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self) -> display.Timeline:
         """Return the live timelines of both orders on one time axis (a notebook widget)."""
         return self.comparison.timeline()
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from streamscope.predicting.prediction import Prediction
-    from streamscope_widgets.timeline import TimelineWidget
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +50,7 @@ class Trace(display.Shown):
     origins: Origins = field(default_factory=Origins)
     blocks: Blocks = field(default_factory=Blocks)
 
-    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> TimelineWidget:
+    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> display.Timeline:
         """Return the live timeline of this trace, as a notebook widget.
 
         Parameters

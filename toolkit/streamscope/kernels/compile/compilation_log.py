@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
@@ -18,9 +17,6 @@ from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
-
-if TYPE_CHECKING:
-    from streamscope_widgets.timeline import TimelineWidget
 
 HOST = "host"
 MOST_KEPT = 4096
@@ -214,7 +210,7 @@ class CompilationLog(display.Shown):
         device = DeviceInfo("cuda", f"NVRTC for {', '.join(architectures) or 'no architecture'}, on this machine's processor")
         return Trace(spans.build(), TraceInfo(label, program, device, recorder="host clock"))
 
-    def timeline(self, label: str = "compilation") -> TimelineWidget:
+    def timeline(self, label: str = "compilation") -> display.Timeline:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
         return display.timeline(self, label)
 
