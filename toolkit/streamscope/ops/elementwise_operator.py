@@ -156,9 +156,6 @@ class Elementwise:
         """Return the dtypes that the operands are taken in, and the result's."""
         return promote(self.__name__, self.definition.like, self._kinds(specs, scalars), keep_whole=self.definition.keep_whole)
 
-    def check_gradient(self, name: str, promoted: Promoted) -> None:
-        """Raise a `ProgramError` unless an operand's gradient has a meaning for the operands' dtypes; our own operators' always have."""
-
     def _kinds(self, specs: Sequence[ArraySpec], scalars: Scalars) -> tuple[DType | type, ...]:
         arrays = iter(specs)
         return tuple(kind_of(scalars[name]) if name in scalars else next(arrays).dtype for name in self.definition.operands)

@@ -1,9 +1,10 @@
-"""Element-wise operators of the user's own, from one line of CUDA; each expression is checked before a compiler sees it."""
+"""Element-wise operators of the user's own, from one line of CUDA."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,15 @@ from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.groups import file_directive, nesting, unbalanced
 from streamscope.kernels.elementwise.compiler_errors import Written, note
-from streamscope.kernels.expression.expressions import compiled, mistake_for, names_in
+from streamscope.kernels.expression.expressions import compiled, names_in
 from streamscope.kernels.expression.functions import OF_WHOLE, UnknownExpressionError
-from streamscope.kernels.expression.mistakes import DEEPEST, mistake_in, unknown_function
-from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
-from streamscope.kernels.expression.tokens import RESERVED, Mistake, tokens
+from streamscope.kernels.expression.tokens import RESERVED, tokens
 from streamscope.ops.definition import Definition
-from streamscope.ops.elementwise_operator import Elementwise, Scalars
+from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec
 
+DEEPEST, MOST_WORDS = 64, 8000
+"""Limits of a text's brackets and words: NVRTC ends the process for 4,000 levels in a thread, and takes minutes for 400 kB."""
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.+)", re.DOTALL)
 
 
@@ -57,9 +57,8 @@ def elementwise(
         For operands that have one, the CUDA expression of their gradient: over the operands, the result (``y``) and its gradient (``dy``).
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
-        conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA's
-        math is not known to have: only the compiler tells. Whole numbers are NumPy's: they wrap, and give 0 where they are divided by zero
-        or shifted left by their width; in ``functions=`` they are C++'s.
+        conversions; one that calls what is unknown there runs on CUDA only. Whole numbers are NumPy's: they wrap, and give 0 where they
+        are divided by zero or shifted left by their width; in ``functions=`` they are C++'s.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str
@@ -68,7 +67,9 @@ def elementwise(
     Raises
     ------
     ProgramError
-        The line is not an assignment, an expression is certainly wrong, a name is reserved or unknown, or ``functions`` reads files.
+        The line is not an assignment, a name is reserved or unknown, or ``functions`` reads files.
+    CompilationError
+        NVRTC rejects the expression, where the operator's kernel is compiled; the message shows this line.
 
     Examples
     --------
@@ -88,10 +89,9 @@ def elementwise(
     _check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
     for whose, text in [(_title(called), expression), *((_title(called, operand), text) for operand, text in written.items())]:
-        _check_syntax(whose, text)
+        _check_expression(whose, text)
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
     _check_names(called, result, expression, named, written)
-    _check_meanings(called, result, expression, named, written, functions, vouched=reference is not None)
     definition = Definition(
         name=called,
         summary=f"Return ``{expression}``.",
@@ -109,18 +109,7 @@ def elementwise(
     )
     texts = (expression, *(text for text in definition.gradient or () if text is not None))
     note(Written(called, f"{result} = {expression}", texts, definition.functions, user_line()))
-    return CheckedLine(definition, written)
-
-
-def _check_meanings(
-    called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str], functions: str, *, vouched: bool
-) -> None:
-    """Check what the names in the expression of the result, and in those of gradients, mean."""
-    _check_meaning(_title(called), expression, operands, functions, floating=(), vouched=vouched)
-    upstream = f"d{result}"
-    for operand, text in gradient.items():
-        names = (*operands, result, upstream)
-        _check_meaning(_title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
+    return Elementwise(definition)
 
 
 _KINDS: Kinds = {
@@ -177,13 +166,6 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         problem = f"{operand!r} cannot be a name of an operand, or of the result"
         require(usable(operand), problem, "use another: it means something in CUDA, or in gradients")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
-    for text in (expression, *gradient.values()):
-        taken_apart = re.search(rf"\b({'|'.join((*operands, result))})\s*(\[|\.|->)", text)
-        require(
-            taken_apart is None,
-            f"{taken_apart and taken_apart[1]} is one number",
-            "it has no elements and no members, and CUDA's functions have no module: exp(x)",
-        )
     unknown = [operand for operand in names_in(expression) if operand not in operands]
     require(not unknown, f"{', '.join(unknown)} is not an operand", f"operands are {', '.join(operands)}")
     strange = [operand for operand in gradient if operand not in operands]
@@ -208,51 +190,21 @@ def _unknown(expression: str, functions: str) -> str:
     return ""
 
 
-_WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
-
-
-class CheckedLine(Elementwise):
-    """An element-wise operator of one line, which refuses operands whose dtypes its operators have no meaning for."""
-
-    def __init__(self, definition: Definition, gradients: Mapping[str, str]) -> None:
-        super().__init__(definition)
-        self._gradients = gradients
-
-    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
-        """Return the dtypes that the operands are taken in, and the result's."""
-        promoted = super().promoted(specs, scalars)
-        self._check(_title(self.__name__), self.definition.expression, promoted, {})
-        return promoted
-
-    def check_gradient(self, name: str, promoted: Promoted) -> None:
-        """Raise a `ProgramError` unless an operand's gradient has a meaning for the operands' dtypes; the result's is its own."""
-        if name in self._gradients:
-            result = self.definition.result
-            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.first)}
-            self._check(_title(self.__name__, name), self._gradients[name], promoted, of_result)
-
-    def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
-        if self.definition.functions:
-            return  # They may take what C's operators do not.
-        taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
-        computed = {name: arithmetic(dtype) for name, dtype in taken.items()}
-        dtypes = {**computed, **of_result, "T": arithmetic(promoted.first)}
-        mistake = mistake_for(expression, tuple(dtypes.items()))
-        if mistake is not None:
-            operands = ", ".join(f"{name} {dtype.name}" for name, dtype in taken.items())
-            raise _refusal(f"{whose} of {operands}", mistake, expression)
-
-
 def _title(operator: str, gradient_of: str | None = None) -> str:
     """Return what messages call an expression: that of the operator's result, or of an operand's gradient."""
     return f"ss.elementwise {operator!r}" + ("" if gradient_of is None else f", gradient of {gradient_of}")
 
 
-def _check_syntax(whose: str, expression: str) -> None:
-    """Raise a `ProgramError` where an expression is wrong whatever its names mean."""
-    mistake = mistake_in(expression)
-    if mistake is not None:
-        raise _refusal(whose, mistake, expression)
+def _check_expression(whose: str, expression: str) -> None:
+    """Raise a `ProgramError` where a text would not stay one expression in a kernel, or would keep NVRTC busy for minutes."""
+    foreign = re.search(r"//|/\*|[;{}#\"'\\@$`]", expression)
+    if foreign is not None:
+        raise ProgramError(f"{whose}: {foreign[0]!r} has no place in {expression!r}", hint="give one expression; more goes into functions=")
+    words, levels = sum(1 for _ in islice(tokens(expression), MOST_WORDS + 1)), nesting(expression)
+    if words > MOST_WORDS:
+        raise ProgramError(f"{whose}: the expression has more than {MOST_WORDS:,} words", hint="make several operators of it")
+    if levels > DEEPEST:
+        raise ProgramError(f"{whose}: the expression is nested {levels:,} levels deep, and the most is {DEEPEST}", hint="use functions=")
 
 
 def _check_functions(operator: str, functions: str) -> None:
@@ -269,23 +221,3 @@ def _check_functions(operator: str, functions: str) -> None:
     bracket = unbalanced(functions)
     if bracket is not None:
         raise ProgramError(f"{_title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
-
-
-def _check_meaning(whose: str, expression: str, names: Sequence[str], functions: str, *, floating: Sequence[str], vouched: bool) -> None:
-    """Raise a `ProgramError` where an expression is wrong for all dtypes: it calls what it cannot, or applies an operator to what has none.
-
-    It may name ``names``, those of ``floating`` being floating-point numbers in any case. ``vouched``: the user gave a reference, and so
-    answers for functions that are unknown here.
-    """
-    mistake = unknown_function(expression, frozenset(names), functions, vouched=vouched)
-    if mistake is None and not functions:  # which may take what C's operators do not
-        # Whole numbers have every operator, so what is wrong for them is wrong for all.
-        dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))
-        mistake = mistake_for(expression, dtypes, exact=False)
-    if mistake is not None:
-        raise _refusal(whose, mistake, expression)
-
-
-def _refusal(whose: str, mistake: Mistake, expression: str) -> ProgramError:
-    """Return the error for a mistake in an expression."""
-    return ProgramError(f"{whose}: {mistake.shown(expression)}", hint=mistake.hint)

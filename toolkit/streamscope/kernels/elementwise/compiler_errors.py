@@ -8,8 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 _ERROR = re.compile(
-    r"^\w+\.cu\((?P<number>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<problem>.+)(?:\n.*\n(?P<before>[ \t]*)\^)?", re.MULTILINE
+    r"^\w+\.cu\((?P<number>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<problem>.+)"
+    r"(?:(?P<types>(?:\n {12}.*)*?)\n.*\n(?P<before>[ \t]*)\^)?",
+    re.MULTILINE,
 )
+"""An error, what NVRTC adds of types and overloads, and the source line that it quotes with a caret."""
 _ASSEMBLER = re.compile(r"^ptxas (?:error|fatal)\s*: (?P<problem>.+)", re.MULTILINE)
 """What the assembler says of a kernel as a whole, for example of its shared memory."""
 _STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*?);(?:  // (.*))?")
@@ -103,8 +106,11 @@ def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, s
     meant = next((part.written for _, part in errors if part is not None), None)
     shown = [_shown(error, part) for error, part in errors]
     if not errors:
-        meant = next((each for each in known if any(each.part_at(lines, number) for number in range(len(lines)))), None)
         shown = [f"error: {error['problem']}" for error in _ASSEMBLER.finditer(log)]
+    if meant is None:
+        # The compiler points into our own functions, or the assembler at no line: the kernel's name, or else its text, has the operator.
+        named = [each for each in known if name.startswith(f"{each.name}_")] if errors else known
+        meant = next((each for each in named if any(each.part_at(lines, number) for number in range(len(lines)))), None)
     if meant is None or not shown:
         return None
     head = f'ss.elementwise("{meant.line}") at {meant.place}: kernel {name!r} did not compile for {architecture}'
@@ -121,4 +127,4 @@ def _shown(error: re.Match[str], part: _Part | None) -> str:
     if part is None:
         return error[0]
     column = None if error["before"] is None else len(error["before"]) - _INDENT
-    return f"error: {error['problem']}\n{part.shown(column)}"
+    return f"error: {error['problem']}{error['types'] or ''}\n{part.shown(column)}"

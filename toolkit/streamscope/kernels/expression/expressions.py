@@ -15,15 +15,12 @@ import numpy as np
 from streamscope.kernels.expression.c_arithmetic import DType, alike, chosen, converted, divided, shifted_left, shifted_right
 from streamscope.kernels.expression.functions import (
     NAMES,
-    OF_WHOLE,
     UnknownExpressionError,
-    WrongExpressionError,
     argument_count,
-    check_arguments,
     check_whole,
     numpy_function,
 )
-from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, LiteralError, Mistake, Token, is_cast, is_template, literal, tokens
+from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, LiteralError, Token, is_cast, is_template, literal, tokens
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
@@ -43,7 +40,7 @@ class Arithmetic(NamedTuple):
 
 
 class Typed(dict[str, Any]):
-    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too."""
+    """Values with the dtypes that a kernel computes in, and a record of the operators that whole numbers go through."""
 
     whole: dict[int, DType]
     """By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to."""
@@ -93,14 +90,12 @@ def names_in(expression: str) -> list[str]:
 def compiled(expression: str) -> Evaluator:
     """Return a function of the values by name that evaluates an expression; ``T(x)`` converts to the dtype of the value ``T``.
 
-    It raises `WrongExpressionError` where an operator has no meaning for the dtypes of its operands.
+    It raises `UnknownExpressionError` where an operator has no meaning for the dtypes of its operands.
 
     Raises
     ------
     UnknownExpressionError
         The expression has a function or a construct that is unknown here, or is nested deeper than Python calls functions.
-    WrongExpressionError
-        A function gets too many arguments, or too few, or a type stands where a value must.
     """
     evaluate, _, unknown = parsed(expression)
     if unknown:
@@ -119,24 +114,6 @@ def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
         return parser.whole(), parser.arithmetic, parser.unknown
     except RecursionError:
         raise UnknownExpressionError("nested too deeply") from None
-
-
-@lru_cache(maxsize=1024)
-def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact: bool = True) -> Mistake | None:
-    """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here.
-
-    Unless they are ``exact``, the dtypes stand for all that are whole or floating, and functions take any.
-    """
-    try:
-        evaluate = compiled(expression)
-        if exact or any(token.text in OF_WHOLE for token in tokens(expression)):
-            with np.errstate(all="ignore"):
-                evaluate(typed(dtypes) if exact else dict(typed(dtypes)))
-    except WrongExpressionError as error:
-        return error.mistake
-    except (UnknownExpressionError, RecursionError):
-        pass
-    return None
 
 
 def typed(dtypes: Iterable[tuple[str, DType]]) -> Typed:
@@ -249,7 +226,7 @@ class _Parser:
             raise UnknownExpressionError(f"name {name.text}")
         if name.text not in WORDS_OF_TYPES:
             return lambda values: values[name.text]
-        raise WrongExpressionError(Mistake(name.position, f"{name.text!r} is a type, not a value", "write int(x) to convert"))
+        raise UnknownExpressionError(f"{name.text!r} is a type, not a value")
 
     def _type(self, closing: str) -> list[str]:
         """Take the words of a type, and what closes it."""
@@ -289,15 +266,15 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
     called = name.text.removeprefix("::")
     if called not in NAMES:
         return _raising(UnknownExpressionError(f"function {name.text}"))
-    _check_count(name, called, len(arguments))
+    wanted = argument_count(called)
+    if len(arguments) != wanted:
+        raise UnknownExpressionError(f"{called} takes {wanted} argument{'s' * (wanted > 1)}, got {len(arguments)}")
     function = numpy_function(called)
 
     def evaluate(values: Values) -> Any:
         numbers = [argument(values) for argument in arguments]
-        if isinstance(values, Typed):
-            check_arguments(called, name.position, [number.dtype for number in numbers])
-            if called == "abs" and numbers[0].dtype.kind != "f":
-                values.whole[name.position] = numbers[0].dtype
+        if called == "abs" and isinstance(values, Typed) and numbers[0].dtype.kind != "f":
+            values.whole[name.position] = numbers[0].dtype
         return function(*numbers)
 
     return evaluate
@@ -308,13 +285,6 @@ def _raising(error: Exception) -> Evaluator:
         raise error
 
     return evaluate
-
-
-def _check_count(name: Token, called: str, given: int) -> None:
-    wanted = argument_count(called)
-    if given != wanted:
-        problem = f"{called} takes {wanted} argument{'s' * (wanted > 1)}, got {given}"
-        raise WrongExpressionError(Mistake(name.position, problem, "give as many"))
 
 
 def _constant(text: str) -> Evaluator:

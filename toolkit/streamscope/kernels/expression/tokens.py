@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -31,10 +30,6 @@ _TOKEN = re.compile(
 WORDS_OF_TYPES = frozenset("bool char const double float int long short signed size_t unsigned T".split())  # noqa: SIM905 — a list of words
 
 
-_SIDE = 80
-"""Characters of a long expression that messages show before and behind the place."""
-
-
 class Token(NamedTuple):
     """A word of an expression."""
 
@@ -42,23 +37,6 @@ class Token(NamedTuple):
     text: str
     position: int
     """Index of its first character."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """Where an expression is wrong, and why."""
-
-    position: int
-    """Index of the character."""
-    problem: str
-    hint: str
-
-    def shown(self, expression: str) -> str:
-        """Return the problem with the expression and a caret below the place."""
-        start, end = max(0, self.position - _SIDE), self.position + _SIDE
-        line = " ".join(expression[start:end].splitlines())
-        before, behind = "..." * (start > 0), "..." * (end < len(expression))
-        return f"{self.problem}\n    {before}{line}{behind}\n    {' ' * (len(before) + self.position - start)}^"
 
 
 def tokens(expression: str) -> Iterator[Token]:
@@ -76,32 +54,10 @@ def is_template(words: Sequence[Token], at: int) -> bool:
     return behind > at + 1 and behind < len(words) and words[behind].text in (">", ",", "*")
 
 
-def behind_template(words: Sequence[Token], at: int) -> int:
-    """Return the index of the first word behind the types of a template that begin at an index; the index where there are none."""
-    if not is_template(words, at):
-        return at
-    while at < len(words) and words[at].text not in (">", ""):
-        at += 1
-    return min(at + 1, len(words))
-
-
 def is_cast(words: Sequence[Token], at: int) -> bool:
     """Tell whether a type in parentheses begins at an index; a conversion in them, as in ``(T(1) + x)``, is none."""
     behind = _behind_types(words, at + 1)
     return words[at].text == "(" and behind > at + 1 and behind < len(words) and words[behind].text == ")"
-
-
-def is_call(words: Sequence[Token], at: int) -> bool:
-    """Tell whether the parenthesis at an index holds the arguments of a function, as in ``f(x)`` and ``f<int>(x)``."""
-    before = at - 1
-    if at and words[before].text == ">":
-        while before > 0 and (words[before].text in (">", ",", "*") or words[before].text in WORDS_OF_TYPES):
-            before -= 1
-        before -= 1  # what stands before <, if that is there
-        if words[before + 1].text != "<":
-            return False
-    no_function = {*WORDS_OF_TYPES, "sizeof", "static_cast"}
-    return words[at].text == "(" and before >= 0 and words[before].kind == "name" and words[before].text not in no_function
 
 
 def _behind_types(words: Sequence[Token], at: int) -> int:
@@ -117,16 +73,10 @@ _FLOATING = re.compile(
 )
 _LONGEST_WHOLE = 20
 """Decimal digits of the greatest number of 64 bits."""
-_OCTAL = re.compile(r"0\d+[uUlL]*")
 
 
 class LiteralError(ValueError):
-    """A text that begins as a number does is none of C++."""
-
-    def __init__(self, problem: str, hint: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.hint = hint
+    """A text begins like a number, and C++ has no such number."""
 
 
 @lru_cache(maxsize=1024)
@@ -136,14 +86,14 @@ def literal(text: str) -> np.generic:
         return _whole(match["digits"], match["suffix"].lower())
     if match := _FLOATING.fullmatch(text):
         return _floating(match["digits"], match["suffix"].lower())
-    raise _no_number(text)
+    raise LiteralError(f"{text!r} is not a number of C++")
 
 
 def _whole(digits: str, suffix: str) -> np.generic:
     decimal = digits[0] != "0"
     base = 10 if decimal else {"x": 16, "b": 2}.get(digits[1:2].lower(), 8)
     if decimal and len(digits) > _LONGEST_WHOLE:
-        raise LiteralError(f"a number of {len(digits)} digits needs more than 64 bits", "write a floating-point number, for example 1e30")
+        raise LiteralError(f"a number of {len(digits)} digits needs more than 64 bits")
     value = int(digits, base) if base in (10, 8) else int(digits[2:], base)
     # Decimal numbers become unsigned where they say so only, others where they fit no signed type of the width ([lex.icon]).
     for name in ("int32", "uint32", "int64", "uint64"):
@@ -151,7 +101,7 @@ def _whole(digits: str, suffix: str) -> np.generic:
         of_sign = kind.kind == "u" if "u" in suffix else not decimal or kind.kind == "i"
         if of_sign and (kind.itemsize == 8 or "l" not in suffix) and value <= np.iinfo(kind).max:
             return kind.type(value)
-    raise LiteralError(f"{digits} needs more than 64 bits", "write a floating-point number" + f", {digits}.0" * decimal)
+    raise LiteralError(f"{digits} needs more than 64 bits")
 
 
 def _floating(digits: str, suffix: str) -> np.generic:
@@ -168,11 +118,7 @@ def _floating(digits: str, suffix: str) -> np.generic:
     # In hexadecimal, NVRTC also refuses what is so small that bits are lost.
     lost = is_hex and 0 < value < np.finfo(kind).tiny and Fraction(float(value)) != exact
     if suffix != "l" and (lost or not np.isfinite(value) or (value == 0 and not _is_zero(digits))):
-        small = lost or value == 0
-        range_of = f"{'below the least' if small else 'beyond the greatest'} {'float' if suffix == 'f' else 'double'}"
-        instead = "write 0.0" + "f" * (suffix == "f") if small else "write 1.0 / 0.0 for infinity"
-        hint = "leave the f out: double has more" if suffix == "f" else instead
-        raise LiteralError(f"a number is out of range: it is {range_of}", hint)
+        raise LiteralError(f"{digits} is out of the range of {'float' if suffix == 'f' else 'double'}")
     return value
 
 
@@ -193,11 +139,3 @@ def _rounded_to_odd(near: float, exact: Fraction) -> float:
         return near
     below = near if Fraction(near) < exact else math.nextafter(near, -math.inf)
     return below if np.float64(below).view(np.uint64) & np.uint64(1) else math.nextafter(below, math.inf)
-
-
-def _no_number(text: str) -> LiteralError:
-    if _OCTAL.fullmatch(text):
-        return LiteralError(f"{text!r} is not a number: a leading 0 makes it octal", f"write {text.lstrip('0') or '0'}")
-    if re.fullmatch(r"\d+[fF]", text):
-        return LiteralError(f"{text!r} is not a number: the suffix of a float needs a point", f"write {text[:-1]}.0f")
-    return LiteralError(f"{text!r} is not a number of C++", "write for example 2, 2u, 2.5, 2.5f, 1e-3f, 0x1f")

@@ -45,7 +45,9 @@ def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
             return _rewritten(
                 expression, [_cast(expression, each, values.whole) for each in found if values.whole.keys() & set(each.signs)]
             )
-    except (UnknownExpressionError, RecursionError):
+    except UnknownExpressionError:
+        return expression  # C++ has no such operator for these types: the compiler says it of the user's own text.
+    except RecursionError:
         pass
     return _rewritten(expression, (each for each in found if expression[each.signs[0]] in "+-*/%<>"))
 
