@@ -23,7 +23,6 @@ TYPES = {
     "EngineMetrics": "analysis.metrics",
     "EngineTable": "analysis.table",
     "GraphView": "engines.graphs",
-    "MemoryCurve": "capturing.memory_curve",
     "Parallelised": "parallelising.parallelised",
     "Prediction": "predicting.prediction",
     "Trace": "trace.trace",

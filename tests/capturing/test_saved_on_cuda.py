@@ -25,7 +25,6 @@ def test_a_capture_opens_as_what_it_was(captured, tmp_path):
     assert loaded.certificate().to_dict() == captured.certificate().to_dict()
     assert loaded.capture_us == pytest.approx(captured.capture_us, rel=0.5)  # measured anew each time that it is asked for
     assert loaded.origin() == captured.origin()
-    assert [point.extra_mib for point in loaded.memory_curve()] == [point.extra_mib for point in captured.memory_curve()]
     assert loaded.device == ss.open_device("cuda").info.name
     assert all(launch.cost.per_multiprocessor > 0 for launch in loaded.program.launches())
 

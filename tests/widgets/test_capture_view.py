@@ -11,9 +11,8 @@ import pytest
 import streamscope as ss
 from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory_curve import CurvePoint, MemoryCurve
-from streamscope.errors import ProgramError, TraceError
-from streamscope_widgets.capture_view import capture_html, capture_section, memory_chart
+from streamscope.errors import TraceError
+from streamscope_widgets.capture_view import capture_html, capture_section
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
 HOSTILE = "</script><b>"
@@ -44,29 +43,15 @@ def test_a_notebook_shows_what_there_is_to_gain_and_why_the_order_is_right(exper
     for words in (str(experts.bound())[3:], experts.certificate().headline, "on an NVIDIA H200, 2026-11-22 20:42 UTC, with torch 2.11"):
         assert words in page
     assert "41 kernels, copies and sets" in page
-    assert "data:image/svg+xml" in page  # What more memory buys.
     hostile = capture_html(replace(experts, name=HOSTILE, versions={HOSTILE: HOSTILE}))
     assert "</script>" not in hostile
     assert "<b>" not in hostile
 
 
-def test_an_older_file_does_not_say_what_memory_buys(experts):
+def test_an_older_file_does_not_say_what_the_capture_holds(experts):
     older = replace(experts, memory=None, versions={}, date="2026-11-21")
-    assert older.facts.curve == ()
+    assert older.facts.memory == ""
     assert older.facts.captured == "on an NVIDIA H200, 2026-11-21"
-    assert "memory buys" not in older._repr_html_()
-    with pytest.raises(ProgramError, match="does not say what the capture held"):
-        older.memory_curve()
-
-
-def test_the_curve_ends_with_all_that_the_capture_holds_beyond_a_plain_call(experts):
-    curve = experts.facts.curve
-    assert curve[-1].extra_mib == experts.memory.extra_mib
-    assert [*curve] == sorted(curve)
-    assert curve[-1].speedup == pytest.approx(experts.bound().speedup)
-    chart = memory_chart(experts.facts.curve)
-    assert chart.rows[-1] == f"{experts.memory.extra_mib:.1f} MiB"
-    assert chart.title.startswith(f"{curve[-1].extra_mib:.1f} MiB beyond a plain call")
 
 
 def test_a_comparison_and_its_report_say_what_is_known_of_the_capture(experts, runs, tmp_path, bundle):
@@ -77,7 +62,6 @@ def test_a_comparison_and_its_report_say_what_is_known_of_the_capture(experts, r
         assert words in page.replace("&#x27;", "'"), words
         if words not in facts.evidence:
             assert words in runs._repr_html_()
-    assert "MiB beyond a plain call" in page
 
 
 def test_each_operation_has_its_operator_module_and_line_beside_a_readable_name(experts, runs, tmp_path, bundle):
@@ -89,26 +73,6 @@ def test_each_operation_has_its_operator_module_and_line_beside_a_readable_name(
         assert (operator, module, line) == (node.operator, node.module, node.where)
         assert node.name in first
     assert any('title="void at::native::vectorized_elementwise_kernel' in first for first, *_ in operations)
-
-
-def test_where_more_memory_buys_nothing_no_bars_are_drawn():
-    flat = CaptureFacts("on a GPU", "1×", "right", (), "1 MiB held", (CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.5)))
-    section = capture_section(flat)
-    assert "No gain from more memory" in section
-    assert "<svg" not in section
-    assert "<svg" in capture_section(replace(flat, curve=(CurvePoint(0.0, 1.5), CurvePoint(9.0, 1.6))))
-
-
-def test_a_memory_curve_is_shown_as_numbers_and_drawn_where_it_rises():
-    rising = MemoryCurve([CurvePoint(0.5, 1.5), CurvePoint(1234.5, 2.25)])
-    assert [line.split("  ")[0] for line in repr(rising).splitlines()] == ["beyond a plain call", "-" * 19, "0.5 MiB", "1,234.5 MiB"]
-    page = rising._repr_html_()
-    assert "data:image/svg+xml" in page
-    assert all(text in page for text in ("1,234.5 MiB", "2.25", "1.50"))
-    flat = MemoryCurve([CurvePoint(0.5, 1.5), CurvePoint(2.0, 1.5)])._repr_html_()
-    assert "No gain from more memory" in flat
-    assert "data:image" not in flat
-    assert rising == [(0.5, 1.5), (1234.5, 2.25)]
 
 
 def test_it_is_saved_with_the_comparison(runs, tmp_path):
@@ -123,25 +87,17 @@ def test_programs_of_our_own_have_none(tmp_path, bundle):
 
 
 def test_what_is_escaped_in_a_report():
-    section = capture_section(CaptureFacts(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, (CurvePoint(0.0, 1.0), CurvePoint(1.0, 2.0))))
+    section = capture_section(CaptureFacts(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE))
     assert "<b>" not in section
     assert "</script>" not in section
 
 
-@pytest.mark.parametrize("wrong", [{"curve": [[1]]}, {"curve": [["1", 2]]}, {"curve": [[-1, 2]]}, {"bound": 3}, {"evidence": [3]}])
+@pytest.mark.parametrize("wrong", [{"bound": 3}, {"evidence": [3]}])
 def test_what_is_stored_is_checked(runs, wrong):
     stored = runs.capture.to_json()
     assert CaptureFacts.from_json(stored) == runs.capture
     with pytest.raises(TraceError, match="is not"):
         CaptureFacts.from_json(stored | wrong)
-
-
-def test_amounts_of_memory_that_read_alike_share_a_bar():
-    curve = (CurvePoint(0.0625, 1.0), CurvePoint(0.5, 3.0), CurvePoint(0.5000152587890625, 3.1))
-    facts = CaptureFacts("on a GPU", "3.1×", "right", (), "1 MiB held", curve)
-    assert memory_chart(facts.curve).rows == ("0.1 MiB", "0.5 MiB")
-    assert "3.10×" in capture_section(facts)
-    assert "3.00×" not in capture_section(facts)
 
 
 def test_a_report_says_that_no_engine_is_a_plain_call(runs, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from streamscope.analysis import measure
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope_widgets.charts import launch_overhead_chart, launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart
+from streamscope_widgets.charts import launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart
 from streamscope_widgets.show.still_chart import row_svg
 
 
@@ -130,20 +130,18 @@ def test_speedup_within_the_noise_is_not_claimed():
 
 
 def test_launch_latency_is_drawn_from_quantiles():
-    figure = launch_overhead_chart([Group(run_of("async", 10_000), 1e5), Group(run_of("dual", 3_000), 5e4)])
-    box = figure.data[0]
-    assert (list(box.median), list(box.q1), list(box.upperfence)) == ([5, 5], [5, 5], [5, 5])
-    assert list(box.y) == ["async (10)", "dual (10)"]
-    assert box.x is None
+    chart = launch_overheads([Group(run_of("async", 10_000), 1e5), Group(run_of("dual", 3_000), 5e4)])
+    (box,) = chart.series
+    assert (box.median, box.q1, box.high) == ([5, 5], [5, 5], [5, 5])
+    assert chart.rows == ("async (10)", "dual (10)")
 
 
 def all_charts(device):
     metrics = metrics_of(device)
-    groups = [Group(run_of("async", 10_000, device), 1e5)]
-    return [makespan_chart(metrics), overlap_chart(metrics), speedup_chart(metrics), launch_overhead_chart(groups)]
+    return [makespan_chart(metrics), overlap_chart(metrics), speedup_chart(metrics)]
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(3))
 def test_units_and_simulated_are_on_the_axis(index):
     axes = [all_charts(device)[index].layout.xaxis.title.text for device in ("cuda", "simulated")]
     assert any(unit in axes[0] for unit in ("µs", "%", "×"))
@@ -171,10 +169,10 @@ def test_a_chart_has_a_picture_where_nothing_draws_plotly(monkeypatch):
     assert "text/html" not in formatter.format(figure)[0]
 
 
-@pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overhead_chart])
+@pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overheads])
 def test_nothing_to_draw_is_an_error(chart):
     with pytest.raises(TraceError, match="no "):
-        chart({} if chart is not launch_overhead_chart else [])
+        chart({} if chart is not launch_overheads else [])
 
 
 def test_plotly_is_imported_only_where_a_chart_is_drawn():

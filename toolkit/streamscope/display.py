@@ -42,7 +42,6 @@ RENDERERS = {
     "EngineMetrics": {"html": "comparison_view:metrics_html"},
     "EngineTable": {"html": "comparison_view:metrics_html"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
-    "MemoryCurve": {"html": "capture_view:curve_html"},
     "Parallelised": {"html": "capture_view:parallelised_html"},
     "Prediction": {
         "html": "prediction_view:prediction_html",

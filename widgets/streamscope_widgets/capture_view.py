@@ -1,20 +1,16 @@
-"""Captured and parallelised code as static HTML: the gain, its certificate, both orders, the graph that runs, what memory buys."""
+"""Captured and parallelised code as static HTML: the gain, its certificate, both orders, the graph that runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.analysis.table import device_words
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate, OrderedPair
-from streamscope.capturing.facts import CaptureFacts, curve_words, pays
-from streamscope.capturing.memory_curve import CURVE_HEADS, CurvePoint, MemoryCurve, by_amount
+from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import StreamscopeError
 from streamscope.words import capitalised, counted
 from streamscope_widgets.graph_picture import graph_html
-from streamscope_widgets.show import palette, still_chart
-from streamscope_widgets.show.chart import Axis, Bars, RowChart
 from streamscope_widgets.show.html import (
     Column,
     Html,
@@ -23,7 +19,6 @@ from streamscope_widgets.show.html import (
     block,
     fill,
     folded,
-    image,
     joined,
     lead,
     lines,
@@ -45,12 +40,10 @@ def capture_html(captured: CapturedProgram) -> Html:
     """Return captured code as HTML of less than 200 kB that needs no script, style sheet or network."""
     facts = captured.facts
     said = [f"Captured {facts.captured}.", *_sentences(facts), NEXT]
-    picture = _memory_picture(facts.curve) if pays(facts.curve) else ""
     return block(
         above(f"{captured.name} · {counted(len(captured.nodes), 'kernel, copy or set', 'kernels, copies and sets')}"),
         lead(capitalised(facts.bound)),
         small(lines(said)),
-        folded("What more memory buys", picture) if picture else Html(),
         folded("Certificate", certificate_html(captured.certificate())),
     )
 
@@ -63,41 +56,13 @@ def capture_lines(facts: CaptureFacts) -> Html:
 def capture_section(facts: CaptureFacts) -> Html:
     """Return what a report says of captured code, as a part of its page."""
     rows = [("captured", facts.captured), ("to gain", facts.bound), ("certificate", f"{facts.certificate}. {' '.join(facts.evidence)}")]
-    rows += [("memory", ". ".join(filter(None, (facts.memory, no_gain(facts)))))] if facts.memory else []
-    drawn = Html(still_chart.row_svg(memory_chart(facts.curve))) if pays(facts.curve) else ""
-    chart = fill('<div style="max-width:720px;margin-top:18px">{}</div>', drawn) if drawn else Html()
+    rows += [("memory", facts.memory)] if facts.memory else []
     stated = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))
-    return joined([Html("<h2>The captured code</h2>"), stated, chart])
-
-
-def curve_html(curve: MemoryCurve) -> Html:
-    """Return what more and more memory buys, as HTML: drawn, and as numbers."""
-    numbers = table([*map(Column, CURVE_HEADS)], map(Row, curve.rows()))
-    if not pays(curve):
-        return block(lead(capitalised(curve_words(curve))), numbers)
-    return block(lead(capitalised(curve_words(curve))), _memory_picture(curve), folded("Numbers", numbers))
-
-
-def _memory_picture(curve: Sequence[CurvePoint]) -> Html:
-    return image(still_chart.row_svg(memory_chart(curve)), curve_words(curve))
-
-
-def memory_chart(curve: Sequence[CurvePoint]) -> RowChart:
-    """Describe what more and more memory beyond a plain call buys; there is a curve."""
-    points = by_amount(curve)
-    speedups = list(points.values())
-    bars = Bars("", palette.BUSY, palette.INK, speedups, [f"{each:.2f}×" for each in speedups], "times as fast at most", outside=True)
-    axis = Axis("at most × as fast as the capture, predicted from measured durations", 0, max(1.0, *speedups) * 1.2)
-    return RowChart(capitalised(curve_words(curve)) or "What memory buys", axis, tuple(points), (bars,), rule=1)
+    return joined([Html("<h2>The captured code</h2>"), stated])
 
 
 def _sentences(facts: CaptureFacts) -> list[str]:
-    return [f"{each}." for each in (facts.certificate, capitalised(facts.memory), no_gain(facts)) if each]
-
-
-def no_gain(facts: CaptureFacts) -> str:
-    """Say that more memory buys nothing, where that is so; there is no chart then."""
-    return "" if pays(facts.curve) else capitalised(curve_words(facts.curve))
+    return [f"{each}." for each in (facts.certificate, capitalised(facts.memory)) if each]
 
 
 MOST_SHOWN = 100

@@ -23,7 +23,7 @@ from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["TEMPLATE", "launch_overhead_chart", "makespan_chart", "overlap_chart", "speedup_chart"]
+__all__ = ["TEMPLATE", "makespan_chart", "overlap_chart", "speedup_chart"]
 
 LETTER = 0.017
 """Share of the longest bar that a letter of a label takes, in a wide font. A stretch narrower than its label carries none."""
@@ -80,19 +80,6 @@ def speedup_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
         There are no metrics, or the reference took no time.
     """
     return row_figure(speedups(metrics))
-
-
-def launch_overhead_chart(groups: Sequence[TimelineGroup]) -> go.Figure:
-    """Draw the distribution of launch latency for each engine: quartiles as a box, the 5th and 95th percentiles as whiskers.
-
-    Quantiles are computed here, so the figure stays small however many launches there were. Engines without launches are left out.
-
-    Raises
-    ------
-    TraceError
-        No trace has a launch with its kernel.
-    """
-    return row_figure(launch_overheads(groups))
 
 
 def makespans(metrics: Mapping[str, EngineMetrics]) -> RowChart:
@@ -156,7 +143,15 @@ def speedups(metrics: Mapping[str, EngineMetrics]) -> RowChart:
 
 
 def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:
-    """Describe `launch_overhead_chart`."""
+    """Describe the distribution of launch latency for each engine: quartiles as a box, the 5th and 95th percentiles as whiskers.
+
+    Engines without launches are left out.
+
+    Raises
+    ------
+    TraceError
+        No trace has a launch with its kernel.
+    """
     latency_us = {group.trace.info.engine: launch_latency_ns(group.trace.spans) / 1000 for group in groups}
     latency_us = {engine: values for engine, values in latency_us.items() if len(values)}
     if not latency_us:

@@ -15,12 +15,10 @@ from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.facts import CaptureFacts, CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
-from streamscope.capturing.memory_curve import MemoryCurve, memory_curve
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
-from streamscope.order.graph import Edges
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
@@ -128,42 +126,12 @@ class CapturedProgram(display.Shown):
         """Return the name of the GPU that the durations were measured on."""
         return self.origin().device
 
-    def memory_curve(self) -> MemoryCurve:
-        """Return what more and more memory buys: MiB that are held beyond what a plain call needs, with the speed-up predicted for them.
-
-        It is a list of `CurvePoint`, shown as a table.
-
-        Raises
-        ------
-        ProgramError
-            It was read from a file of an older version, which does not say what the capture held.
-
-        Examples
-        --------
-        You need a GPU to capture anything, or a file that one made::
-
-            for extra_mib, speedup in ss.capture(model, image).memory_curve():
-                print(f"{extra_mib:.0f} MiB more: {speedup:.2f} times as fast at most")
-        """
-        origin, costs = self.origin(), [launch.cost for launch in self.program.launches()]
-        if origin.memory is None:
-            raise ProgramError(
-                f"the file of {self.name!r} does not say what the capture held in memory", hint="capture it and save it again"
-            )
-        model, durations_us, edges, capture_us = model_of(origin.device), self.durations_us, self.program.captured, self.capture_us
-
-        def speedup(order: Edges) -> float:
-            return upper_bound(durations_us, costs, edges, order, model, capture_us).speedup
-
-        return memory_curve(self.memories, edges, origin.memory.pieces, origin.results, speedup, origin.memory.plain_bytes)
-
     @cached_property
     def facts(self) -> CaptureFacts:
-        """What a comparison and its report say of it; to try the orders of its curve takes a moment, once."""
+        """Its lines in a comparison and a report."""
         origin, certificate = self.origin(), self.certificate()
-        held = origin.memory
-        said, curve = ("", ()) if held is None else (str(held), tuple(self.memory_curve()))
-        return CaptureFacts(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), said, curve)
+        held = "" if origin.memory is None else str(origin.memory)
+        return CaptureFacts(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), held)
 
     def __str__(self) -> str:
         return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"

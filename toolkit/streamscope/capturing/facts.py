@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory_curve import CurvePoint
 from streamscope.errors import TraceError
-from streamscope.trace.stored import TEXT, TEXTS, is_amount
+from streamscope.trace.stored import TEXT, TEXTS
 from streamscope.words import listed
 
 
@@ -44,13 +43,11 @@ class CaptureFacts:
     """What the certificate rests on, a sentence each."""
     memory: str = ""
     """What the capture holds on the GPU; empty where that is not known."""
-    curve: tuple[CurvePoint, ...] = ()
-    """What more and more memory buys; empty where that is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         texts = {"captured": self.captured, "bound": self.bound, "certificate": self.certificate, "memory": self.memory}
-        return {**texts, "evidence": list(self.evidence), "curve": [list(point) for point in self.curve]}
+        return {**texts, "evidence": list(self.evidence)}
 
     @classmethod
     def from_json(cls, stored: Any) -> CaptureFacts:
@@ -62,18 +59,12 @@ class CaptureFacts:
             It is something else.
         """
         captured, bound, certificate, memory = (stored[name] for name in ("captured", "bound", "certificate", "memory"))
-        evidence, curve = tuple(stored["evidence"]), stored["curve"]
-        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, curve, error=TraceError)
-        return cls(captured, bound, certificate, evidence, memory, tuple(CurvePoint(*map(float, point)) for point in curve))
+        evidence = tuple(stored["evidence"])
+        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, error=TraceError)
+        return cls(captured, bound, certificate, evidence, memory)
 
 
-def _is_curve(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(point, list) and len(point) == 2 and all(map(is_amount, point)) for point in value)
-
-
-_STORED: Kinds = {
-    "captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS, "curve": (_is_curve, "pairs of numbers"),
-}  # fmt: skip
+_STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS}
 
 
 def origin_words(origin: CaptureOrigin) -> str:
@@ -82,18 +73,3 @@ def origin_words(origin: CaptureOrigin) -> str:
     when = f", {day} {clock[:5]} UTC" if clock else f", {day}" if day else ""
     versions = [f"{name} {version}" for name, version in origin.versions.items()]
     return f"on an {origin.device}{when}" + (f", with {listed(versions)}" if versions else "")
-
-
-def curve_words(curve: Sequence[CurvePoint]) -> str:
-    """Return what the ends of a curve say, as a sentence."""
-    if len(curve) < 2:
-        return ""
-    (least_mib, least), (most_mib, most) = curve[0], curve[-1]
-    if not pays(curve):
-        return "no gain from more memory: memory_limit= costs nothing here"
-    return f"{most_mib:,.1f} MiB beyond a plain call: at most {most:.2f}× as fast; {least_mib:,.1f} MiB: {least:.2f}×"
-
-
-def pays(curve: Sequence[CurvePoint]) -> bool:
-    """Tell whether more memory buys anything that two digits show."""
-    return len({f"{speedup:.2f}" for _, speedup in curve}) > 1

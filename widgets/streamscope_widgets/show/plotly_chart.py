@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import Bars, Boxes, Dots, Note, RowChart
+from streamscope_widgets.show.chart import Bars, Dots, Note, RowChart
 from streamscope_widgets.show.still_chart import row_document
 
 if TYPE_CHECKING:
@@ -69,14 +69,7 @@ def _add_dots(figure: go.Figure, chart: RowChart, dots: Dots) -> None:
     )  # fmt: skip
 
 
-def _add_boxes(figure: go.Figure, chart: RowChart, boxes: Boxes) -> None:
-    figure.add_box(
-        y=chart.rows, lowerfence=boxes.low, q1=boxes.q1, median=boxes.median, q3=boxes.q3, upperfence=boxes.high, orientation="h",
-        line={"color": palette.BUSY, "width": 1.5}, fillcolor=palette.BOX, showlegend=False,
-    )  # fmt: skip
-
-
-_ADD: dict[type, Any] = {Bars: _add_bars, Dots: _add_dots, Boxes: _add_boxes}
+_ADD: dict[type, Any] = {Bars: _add_bars, Dots: _add_dots}
 
 
 def _add_note(figure: go.Figure, note: Note) -> None:
