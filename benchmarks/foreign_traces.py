@@ -37,7 +37,7 @@ import streamscope as ss
 begun = time.process_time()
 trace = ss.read(sys.argv[1])
 read = time.process_time()
-predicted = trace.what_if(engine="graph").predicted_ns
+predicted = ss.what_if(trace, engine="graph").predicted_ns
 done = time.process_time()
 print(json.dumps({"read_s": read - begun, "predict_s": done - read, "peak_mib": peak_mib(), "predicted_ns": predicted}))
 """

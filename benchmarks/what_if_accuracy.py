@@ -40,7 +40,7 @@ def row_of(case: Path) -> dict[str, Any]:
     engines, usual_us = {}, float(np.median(kept["makespans_ns"]["sync"]["second"])) / 1e3
     for engine in PLANNERS:
         measured_ns, others_ns = (float(np.median(kept["makespans_ns"][engine][run])) for run in ("second", "first"))
-        predicted_ns = trace.what_if(engine=engine, measured_us=usual_us).predicted_ns
+        predicted_ns = ss.what_if(trace, engine=engine, measured_us=usual_us).predicted_ns
         engines[engine] = {
             "measured_us": round(measured_ns / 1e3, 1),
             "after_others_us": round(others_ns / 1e3, 1),
@@ -62,7 +62,7 @@ def resnet50(folder: Path) -> dict[str, Any]:
     measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
     rows = {}
     for batch, times in measured["batches"].items():
-        predicted_us = ss.read(folder / f"eager_{batch}.json.gz").what_if(engine="graph").predicted_ns / 1e3
+        predicted_us = ss.what_if(ss.read(folder / f"eager_{batch}.json.gz"), engine="graph").predicted_ns / 1e3
         error = predicted_us / times["graph_us"] - 1
         rows[batch] = {name: round(value, 1) for name, value in times.items()} | {
             "predicted_us": round(predicted_us, 1),

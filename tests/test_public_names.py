@@ -54,6 +54,7 @@ PUBLIC = [
     "tune",
     "verify",
     "warm",
+    "what_if",
     "workload",
 ]
 

@@ -291,7 +291,7 @@ def test_an_engine_that_was_not_compared(compared, engine):
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    [("trace", "runs['{}'].trace"), ("makespans_ns", "runs['{}'].makespans_ns"), ("what_if", "runs['{}'].trace.what_if"), ("colour", "")],
+    [("trace", "runs['{}'].trace"), ("makespans_ns", "runs['{}'].makespans_ns"), ("colour", "")],
 )
 def test_an_attribute_that_each_engine_has(compared, name, where):
     assert not hasattr(compared, name)
@@ -303,8 +303,10 @@ def test_an_attribute_that_each_engine_has(compared, name, where):
 
 def test_what_a_trace_has_elsewhere(compared):
     trace = compared["sync"].trace
-    with pytest.raises(AttributeError, match=r"has no attribute 'kernel' \(trace\.what_if\(\)\.kernel is there\)$"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'kernel' \(ss\.what_if\(trace\)\.kernel is there\)$"):
         trace.kernel  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'what_if' \(ss\.what_if\(trace\) predicts it\)$"):
+        trace.what_if  # noqa: B018
     with pytest.raises(AttributeError, match=r"'SpanTable' object has no attribute .* \(pass the trace, not its spans\)$"):
         ss.analysis.critical_path(trace.spans)
     assert repr(trace.spans) == f"<SpanTable: {len(trace.spans)} spans on {len(trace.spans.lanes)} lanes; Trace.to_pandas shows them>"

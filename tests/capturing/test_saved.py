@@ -170,7 +170,7 @@ def test_kernels_whose_blocks_leave_no_room_do_not_run_beside_each_other(tmp_pat
 def test_a_predicted_graph_keeps_the_order_of_the_capture_and_others_what_memory_asks_for(loaded, source):
     runs = ss.compare(loaded, progress=False)
     for engine in ("graph", "graph-dual"):
-        predicted = runs[source].trace.what_if(engine=engine)
+        predicted = ss.what_if(runs[source].trace, engine=engine)
         predicted_us = predicted.spans.end_ns.max() / 1e3
         assert predicted_us == pytest.approx(runs[engine].metrics.makespan_us, rel=0.02)
 
@@ -218,7 +218,7 @@ def test_every_verb_takes_it(loaded):
     assert ss.advise(loaded, progress=False).verdict
     assert ss.audit(loaded, progress=False).ok
     assert abs(ss.verify(loaded, progress=False).worst.error) < 0.05
-    assert ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if(engine="async").spans
+    assert ss.what_if(ss.compare(loaded, engines="graph", progress=False)["graph"].trace, engine="async").spans
     assert ss.Engine("graph", device="simulated").run(loaded) == ()
     assert loaded.certificate().pairs == 2
     with pytest.raises(ProgramError, match="takes no inputs"):

@@ -274,11 +274,11 @@ def run_path(tmp_path_factory):
 
 
 WHAT_IFS = {
-    ("--engine", "graph"): lambda trace: trace.what_if(engine="graph"),
-    ("--engine", "graph", "--streams", "2"): lambda trace: trace.what_if(engine="graph", streams=2),
-    ("--scale", "relu=0.5", "--scale", "mul*=2"): lambda trace: trace.what_if().kernel("relu").scale(0.5).kernel("mul*").scale(2),
-    ("--engine", "async", "--without", "relu"): lambda trace: trace.what_if(engine="async").without("relu"),
-    ("--fused", "multiply,relu", "--measured-us", "400"): lambda trace: trace.what_if(measured_us=400).fused("multiply", "relu"),
+    ("--engine", "graph"): lambda trace: ss.what_if(trace, engine="graph"),
+    ("--engine", "graph", "--streams", "2"): lambda trace: ss.what_if(trace, engine="graph", streams=2),
+    ("--scale", "relu=0.5", "--scale", "mul*=2"): lambda trace: ss.what_if(trace).kernel("relu").scale(0.5).kernel("mul*").scale(2),
+    ("--engine", "async", "--without", "relu"): lambda trace: ss.what_if(trace, engine="async").without("relu"),
+    ("--fused", "multiply,relu", "--measured-us", "400"): lambda trace: ss.what_if(trace, measured_us=400).fused("multiply", "relu"),
 }
 
 

@@ -77,7 +77,7 @@ def assert_same_times(trace, other):
 def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to_the_nanosecond(program):
     source = recorded(program)
     for engine in ON_ONE_STREAM:
-        assert_same_times(source.what_if(engine=engine), recorded(program, engine))
+        assert_same_times(ss.what_if(source, engine=engine), recorded(program, engine))
 
 
 def as_recorded_by_events(trace, slower, gap_ns, event_ns):
@@ -119,9 +119,9 @@ def test_what_recording_added_and_a_slow_moment_of_the_host_are_not_predicted(sl
     source = recorded(function.trace(*inputs))
     seen = as_recorded_by_events(source, slower, gap_ns, event_ns)
     assert (seen.spans.end_ns.max() > source.spans.end_ns.max()) == (slower > 1 or event_ns > 0)
-    assert any("slow moment" in note for note in seen.what_if().notes) == (slower > 1)
+    assert any("slow moment" in note for note in ss.what_if(seen).notes) == (slower > 1)
     for engine in ENGINES:
-        assert seen.what_if(engine=engine).predicted_ns == pytest.approx(source.what_if(engine=engine).predicted_ns, rel=0.002)
+        assert ss.what_if(seen, engine=engine).predicted_ns == pytest.approx(ss.what_if(source, engine=engine).predicted_ns, rel=0.002)
 
 
 def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
@@ -131,7 +131,7 @@ def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
 
     def predicted(share):
         ledger = {**source.info.ledger, "unrecorded_ns": share * usual_ns}
-        return replace(source, info=replace(source.info, ledger=ledger)).what_if(engine="async")
+        return ss.what_if(replace(source, info=replace(source.info, ledger=ledger)), engine="async")
 
     found = [predicted(share) for share in (0.3, 0.6, 0.7, 0.8, 1.0, 1.2, 3.0)]
     paces = [each.supposition.host.pace for each in found]
@@ -148,16 +148,16 @@ def test_what_a_run_was_measured_to_take_sets_the_pace_of_calls_and_host_functio
     spans, usual_ns = source.spans, source.info.ledger["unrecorded_ns"]
     on_host_ns = spans.duration_ns[np.isin(spans.kind, [SpanKind.LAUNCH, SpanKind.HOST])].sum()
     assert (SpanKind.HOST in spans.kind) == (workload == "pipeline")
-    slower = source.what_if(engine="sync", measured_us=1.2 * usual_ns / 1e3)
+    slower = ss.what_if(source, engine="sync", measured_us=1.2 * usual_ns / 1e3)
     assert slower.supposition.host.pace == pytest.approx(1 + 0.2 * usual_ns / on_host_ns, rel=0.01)
     assert slower.predicted_ns == pytest.approx(1.2 * usual_ns, rel=0.01)
-    assert source.what_if(engine="sync").what_if(measured_us=1.2 * usual_ns / 1e3).predicted_ns == slower.predicted_ns
+    assert ss.what_if(source, engine="sync").what_if(measured_us=1.2 * usual_ns / 1e3).predicted_ns == slower.predicted_ns
 
 
 def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
     seen = as_recorded_by_events(recorded(program), 2, 0, 0)
-    assert seen.what_if(engine="async").supposition.host.pace == 1
+    assert ss.what_if(seen, engine="async").supposition.host.pace == 1
 
 
 @pytest.mark.parametrize(("blocks", "threads", "whole"), [(40, 384, True), (500, 512, True), (98, 128, False), (98, 256, False)])
@@ -173,7 +173,7 @@ def test_a_wait_at_the_end_for_several_kernels_makes_no_call_longer():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((2048, 1024), "float32"))
     source = recorded(program, "async")
     for engine in ("async", "graph"):
-        assert_same_times(source.what_if(engine=engine), recorded(program, engine))
+        assert_same_times(ss.what_if(source, engine=engine), recorded(program, engine))
 
 
 @pytest.mark.parametrize("name", ["branches", "attention", "pipeline", "conv-backward", "lstm", "resnet-block"])
@@ -183,7 +183,7 @@ def test_plans_for_several_streams_are_the_engines_own(name):
     program = function.trace(*inputs)
     source = recorded(program)
     for engine in ("dual", "graph-dual"):
-        predicted, run = source.what_if(engine=engine), recorded(program, engine)
+        predicted, run = ss.what_if(source, engine=engine), recorded(program, engine)
         assert {key: predicted.info.plan[key] for key in ("streams", "waits")} == {key: run.info.plan[key] for key in ("streams", "waits")}
         lanes = [dict(zip(zip(t.spans.operation, t.spans.part, strict=True), t.spans.lane, strict=True)) for t in (predicted, run)]
         assert lanes[0] == lanes[1]
@@ -193,7 +193,7 @@ def test_plans_for_several_streams_are_the_engines_own(name):
 @settings(max_examples=25)
 @given(programs(), st.sampled_from(ENGINES))
 def test_what_has_to_come_after_something_does_in_every_prediction(program, engine):
-    predicted = recorded(program).what_if(engine=engine)
+    predicted = ss.what_if(recorded(program), engine=engine)
     spans, times = predicted.spans, {}
     for row in np.flatnonzero(spans.is_kind(DEVICE_KINDS) | (spans.kind == SpanKind.HOST)).tolist():
         times[int(spans.operation[row]), int(spans.part[row])] = int(spans.start_ns[row]), int(spans.end_ns[row])
@@ -205,7 +205,7 @@ def test_what_has_to_come_after_something_does_in_every_prediction(program, engi
 @settings(max_examples=25)
 @given(programs(), st.sampled_from(ENGINES), st.data())
 def test_scaling_by_one_changes_nothing_and_longer_kernels_never_help_on_one_stream(program, engine, data):
-    predicted = recorded(program).what_if(engine=engine)
+    predicted = ss.what_if(recorded(program), engine=engine)
     name = data.draw(st.sampled_from(sorted({task.name for task in predicted.supposition.tasks})))
     assert_same_times(predicted.kernel(name).scale(1), predicted)
     if engine in ON_ONE_STREAM:
@@ -218,7 +218,7 @@ def test_scaling_by_one_changes_nothing_and_longer_kernels_never_help_on_one_str
 @settings(max_examples=25)
 @given(programs(), st.sampled_from(ON_ONE_STREAM), st.data())
 def test_leaving_work_out_never_takes_longer(program, engine, data):
-    predicted = recorded(program).what_if(engine=engine)
+    predicted = ss.what_if(recorded(program), engine=engine)
     names = sorted({task.name for task in predicted.supposition.tasks})
     if len(names) < 2:
         with pytest.raises(TraceError, match="nothing is left"):
@@ -249,7 +249,7 @@ def chain_trace(length=9, engine="graph"):
 
 def test_fused_kernels_take_as_long_as_their_parts_with_one_start():
     """Three times multiply, add and relu of 256 elements: kernels of the shortest length, so that three fused take as long as one."""
-    before = chain_trace().what_if()
+    before = ss.what_if(chain_trace())
     fused = before.fused("multiply", "add", "relu")
     kernels = fused.spans.of_kind([SpanKind.KERNEL])
     assert [fused.spans.names[code] for code in kernels.name] == ["multiply+add+relu"] * 3
@@ -271,11 +271,11 @@ def test_a_kernel_that_two_others_read_is_not_fused():
 
     trace = recorded(ss.program(step).trace(np.ones(8, np.float32)))
     with pytest.raises(TraceError, match="nothing to fuse"):
-        trace.what_if().fused("relu", "add")
+        ss.what_if(trace).fused("relu", "add")
 
 
 def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path):
-    prediction = chain_trace(engine="sync").what_if(engine="graph").kernel("relu").scale(0.5)
+    prediction = ss.what_if(chain_trace(engine="sync"), engine="graph").kernel("relu").scale(0.5)
     assert isinstance(prediction, Trace)
     assert prediction.info.device.simulated
     assert (prediction.info.recorder, prediction.info.engine) == ("prediction", "graph")
@@ -293,28 +293,28 @@ def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path
 
 
 def test_a_prediction_of_a_prediction_begins_where_that_ends():
-    first = chain_trace(engine="sync").what_if(engine="graph")
+    first = ss.what_if(chain_trace(engine="sync"), engine="graph")
     stored = Trace(first.spans, first.info, first.origins)
-    assert_same_times(stored.what_if(), first)
+    assert_same_times(ss.what_if(stored), first)
 
 
 @pytest.mark.parametrize(("engine", "streams", "expected"), [
     (None, None, "sync"), (None, 2, "dual"), ("async", 3, "dual"), ("graph", 2, "graph-dual"), ("graph", 1, "graph"), ("dual", 1, "dual"),
 ])  # fmt: skip
 def test_streams_choose_the_engine_that_uses_them(engine, streams, expected):
-    assert chain_trace(engine="sync").what_if(engine, streams).info.engine == expected
+    assert ss.what_if(chain_trace(engine="sync"), engine=engine, streams=streams).info.engine == expected
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
-    (lambda t: t.what_if(engine="fast"), EngineError, "unknown engine 'fast'"),
-    (lambda t: t.what_if(engine=3), EngineError, "3 is not the name of an engine"),
-    (lambda t: t.what_if(streams=0), EngineError, "streams=0 is out of range"),
-    (lambda t: t.what_if().kernel("gemm*"), TraceError, "is called 'gemm\\*'"),
-    (lambda t: t.what_if().kernel(3), TraceError, "3 is not a name of kernels"),
-    (lambda t: t.what_if().without("copy"), TraceError, "is called 'copy'"),
-    (lambda t: t.what_if().kernel("relu").scale(0), TraceError, "cannot take 0 times as long"),
-    (lambda t: t.what_if().kernel("relu").scale(float("nan")), TraceError, "cannot take nan times"),
-    (lambda t: t.what_if().kernel("relu").scale("2"), TraceError, "cannot take '2' times"),
+    (lambda t: ss.what_if(t, engine="fast"), EngineError, "unknown engine 'fast'"),
+    (lambda t: ss.what_if(t, engine=3), EngineError, "3 is not the name of an engine"),
+    (lambda t: ss.what_if(t, streams=0), EngineError, "streams=0 is out of range"),
+    (lambda t: ss.what_if(t).kernel("gemm*"), TraceError, "is called 'gemm\\*'"),
+    (lambda t: ss.what_if(t).kernel(3), TraceError, "3 is not a name of kernels"),
+    (lambda t: ss.what_if(t).without("copy"), TraceError, "is called 'copy'"),
+    (lambda t: ss.what_if(t).kernel("relu").scale(0), TraceError, "cannot take 0 times as long"),
+    (lambda t: ss.what_if(t).kernel("relu").scale(float("nan")), TraceError, "cannot take nan times"),
+    (lambda t: ss.what_if(t).kernel("relu").scale("2"), TraceError, "cannot take '2' times"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused_with_what_there_is(call, error, message):
     with pytest.raises(error, match=message):
@@ -323,7 +323,7 @@ def test_wrong_arguments_are_refused_with_what_there_is(call, error, message):
 
 def test_patterns_choose_by_name_and_by_kind():
     function, inputs = ss.workload("pipeline").build(chunks=1, size=64)
-    prediction = recorded(function.trace(*inputs)).what_if()
+    prediction = ss.what_if(recorded(function.trace(*inputs)))
     assert isinstance(prediction, Prediction)
     assert {word: len(prediction.kernel(word)) for word in ("copy", "host", "kernel", "to_*", "mul*")} == {
         "copy": 2, "host": 1, "kernel": 12, "to_*": 2, "mul*": 4,
@@ -335,7 +335,7 @@ def test_patterns_choose_by_name_and_by_kind():
 
 def test_names_that_tables_show_choose_the_kernels_that_they_show():
     trace = ss.read(KINETO / "resnet50_graph.json.gz")
-    prediction = trace.what_if()
+    prediction = ss.what_if(trace)
     shown = {kernel.name: kernel.count for kernel in ss.analysis.summary(trace).kernels}
     assert any(" " in name for name in shown)
     assert {name: len(prediction.kernel(name)) for name in shown} == shown
@@ -350,10 +350,10 @@ def test_a_trace_of_too_many_launches_is_refused_at_once(monkeypatch):
     trace = chain_trace(engine="sync")
     launched = len(trace.spans.of_kind(DEVICE_KINDS))
     monkeypatch.setattr("streamscope.predicting.prediction.MOST_LAUNCHES", launched)
-    trace.what_if(engine="graph")
+    ss.what_if(trace, engine="graph")
     monkeypatch.setattr("streamscope.predicting.prediction.MOST_LAUNCHES", launched - 1)
     with pytest.raises(TraceError, match=f"{launched} kernels, copies and sets are more") as caught:
-        trace.what_if(engine="graph")
+        ss.what_if(trace, engine="graph")
     assert "record one step" in caught.value.hint
 
 
@@ -365,13 +365,13 @@ def test_patterns_choose_by_label():
             return ss.ops.relu(ss.ops.relu(y))
 
     trace = ss.compare(labelled, np.ones(64, np.float32), engines="sync", device="simulated", progress=False)["sync"].trace
-    prediction = trace.what_if(engine="graph")
+    prediction = ss.what_if(trace, engine="graph")
     assert [len(prediction.kernel(pattern)) for pattern in ("block1.*", "block10*", "*.act", "relu")] == [1, 2, 3, 3]
 
 
 def test_patterns_choose_nodes_of_captured_code_by_operator_and_module():
     loaded = ss.load_captured(CAPTURED / "mixture_of_experts.captured.json")
-    prediction = ss.compare(loaded, engines="graph", progress=False)["graph"].trace.what_if()
+    prediction = ss.what_if(ss.compare(loaded, engines="graph", progress=False)["graph"].trace)
     expert = [number for number, node in enumerate(loaded.nodes) if node.module.startswith("experts.3")]
     products = [number for number, node in enumerate(loaded.nodes) if node.operator == "aten.addmm.default"]
     assert expert
@@ -392,7 +392,7 @@ def test_a_graph_of_captured_code_is_predicted_as_long_as_it_was(name):
     """
     captured = ss.load_captured(CAPTURED / f"{name}.captured.json")
     run = ss.compare(captured, engines="graph", progress=False)["graph"]
-    assert run.trace.what_if(engine="graph").predicted_ns == pytest.approx(run.metrics.makespan_us * 1e3, rel=1e-3)
+    assert ss.what_if(run.trace, engine="graph").predicted_ns == pytest.approx(run.metrics.makespan_us * 1e3, rel=1e-3)
 
 
 @pytest.mark.parametrize("pair", [("graph", "graph-dual"), ("graph-dual", "graph"), ("async", "graph")])
@@ -400,8 +400,8 @@ def test_another_engine_of_a_prediction_is_that_engine_of_the_trace(pair):
     """Captured code keeps the order of its capture under ``graph``, and no other engine; changes are made again."""
     captured = ss.load_captured(CAPTURED / "mixture_of_experts.captured.json")
     trace = ss.compare(captured, engines="graph", progress=False)["graph"].trace
-    first, second = (trace.what_if(engine=engine) for engine in pair)
-    assert_same_times(first.what_if(engine=pair[1]), second)
+    first, second = (ss.what_if(trace, engine=engine) for engine in pair)
+    assert_same_times(ss.what_if(first, engine=pair[1]), second)
     changed = [each.kernel("*addmm*").scale(2).without("*gelu*") for each in (first, second)]
     assert_same_times(changed[0].what_if(engine=pair[1]), changed[1])
     assert pickle.loads(pickle.dumps(changed[0])).what_if(engine=pair[1]).predicted_ns == changed[1].predicted_ns
@@ -411,16 +411,16 @@ def test_a_trace_without_kernels_or_of_an_older_version_says_so():
     trace = chain_trace(engine="sync")
     old = Trace(trace.spans, trace.info)
     with pytest.raises(TraceError, match="does not say what its launches depend on"):
-        old.what_if()
+        ss.what_if(old)
     empty = trace.spans.select(trace.spans.kind == SpanKind.LAUNCH)
     with pytest.raises(TraceError, match="9 of the program's 9 launches have no times"):
-        Trace(empty, trace.info, trace.origins).what_if()
+        ss.what_if(Trace(empty, trace.info, trace.origins))
 
 
 def test_a_csv_file_says_which_times_are_predicted(tmp_path):
     function, inputs = ss.workload("branches").build(branches=2, length=2, size=64)
     trace = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace
-    for each, told in ((trace, '"simulated NVIDIA H200"'), (trace.what_if(engine="graph"), '"predicted NVIDIA H200"')):
+    for each, told in ((trace, '"simulated NVIDIA H200"'), (ss.what_if(trace, engine="graph"), '"predicted NVIDIA H200"')):
         _, *rows = each.to_csv(tmp_path / "spans.csv").read_text(encoding="utf-8").splitlines()
         assert rows
         assert all(row.split(",")[1] == told for row in rows)

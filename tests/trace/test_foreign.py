@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamscope as ss
 from streamscope.trace import DeviceInfo, SpanKind
 from streamscope.trace.activities import Activities, looked_up
 from streamscope.trace.foreign import EventWaits, foreign_trace
@@ -101,7 +102,7 @@ def test_several_streams_without_a_recorded_wait_may_still_wait_for_each_other()
     rows += [(SpanKind.LAUNCH, 0, 4, 6, 0, 2, 0), (SpanKind.KERNEL, 1, 12, 20, 13, 2, 0)]
     trace = foreign_trace(activities(rows), engine="kineto", program="p", device=DEVICE, recorder="kineto")
     assert not trace.origins.complete
-    assert any("event waits are not known" in note for note in trace.what_if(engine="graph").info.notes)
+    assert any("event waits are not known" in note for note in ss.what_if(trace, engine="graph").info.notes)
 
 
 def test_a_kernel_without_a_launch_is_counted_beside_a_call_inside_of_a_call():

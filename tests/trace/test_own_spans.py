@@ -86,7 +86,7 @@ def test_it_is_shown_measured_exported_and_read_like_any_trace(tmp_path):
     assert table(ss.read(trace.to_kineto(tmp_path / "step.json"))) == table(trace)
     assert table(ss.read(trace.to_parquet(tmp_path / "step.parquet"))) == table(trace)
     assert table(ss.Trace.from_spans(pa.Table.from_pandas(frame))) == table(trace)
-    assert trace.what_if(engine="graph").info.recorder == "prediction"
+    assert ss.what_if(trace, engine="graph").info.recorder == "prediction"
 
 
 def test_columns_of_others_are_left_out_and_named():

@@ -15,7 +15,7 @@ def measured(repository):
 
 
 def test_the_answer_and_both_traces(measured):
-    prediction = measured.what_if(engine="graph").kernel("*gemm*").scale(0.5)
+    prediction = ss.what_if(measured, engine="graph").kernel("*gemm*").scale(0.5)
     html = prediction._repr_html_()
     assert predicted_words(prediction).startswith("Predicted, not measured: ")
     assert f">{predicted_words(prediction)}<" in html
@@ -39,24 +39,24 @@ def test_the_answer_and_both_traces(measured):
 def test_where_the_run_without_recording_is_known_it_is_what_is_compared():
     function, inputs = ss.workload("branches").build(branches=2, length=3)
     trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
-    prediction = trace.what_if(engine="graph")
+    prediction = ss.what_if(trace, engine="graph")
     assert [group.makespan_ns for group in prediction_groups(prediction)] == [prediction.before_ns, prediction.predicted_ns]
 
 
 def test_only_what_is_predicted_is_called_so(measured):
-    headers = encode(prediction_groups(measured.what_if(engine="graph"))).header["groups"]
+    headers = encode(prediction_groups(ss.what_if(measured, engine="graph"))).header["groups"]
     assert [(header["label"], header["recorder"]) for header in headers] == [("streams", "kineto"), ("graph, predicted", "prediction")]
     assert not any("simulated" in remark for header in headers for remark in header["remarks"])
 
 
 def test_in_text_it_is_a_sentence_and_no_table_of_numbers(measured):
-    said = repr(measured.what_if(engine="graph"))
+    said = repr(ss.what_if(measured, engine="graph"))
     assert "predicted" in said.splitlines()[0]
     assert len(said) < 2000
 
 
 @pytest.mark.usefixtures("bundle")
 def test_live(measured):
-    widget = measured.what_if(engine="graph").timeline()
+    widget = ss.what_if(measured, engine="graph").timeline()
     assert widget.engines == ["streams", "graph, predicted"]
     assert widget.finding.startswith("Predicted, not measured: ")

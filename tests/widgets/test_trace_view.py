@@ -254,7 +254,7 @@ def test_a_report_is_one_file_with_all_that_was_found(make, tmp_path):
 
 @pytest.mark.usefixtures("bundle")
 def test_the_report_of_a_prediction_has_the_trace_that_it_was_made_from(tmp_path):
-    page = of_a_run().what_if(engine="graph").report(tmp_path / "p.html").read_text(encoding="utf-8")
+    page = ss.what_if(of_a_run(), engine="graph").report(tmp_path / "p.html").read_text(encoding="utf-8")
     header = json.loads(re.search('id="timeline-header">(.*?)</script>', page)[1])
     assert [group["label"] for group in header["groups"]] == ["sync", "graph, predicted"]
     assert "Predicted, not measured: " in page

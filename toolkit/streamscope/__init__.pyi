@@ -31,6 +31,7 @@ from streamscope.ops.custom import operator as operator
 from streamscope.ops.host import host_function as host_function
 from streamscope.ops.one_line import elementwise as elementwise
 from streamscope.parallelising.parallelise import parallelise as parallelise
+from streamscope.predicting.prediction import what_if as what_if
 from streamscope.predicting.verify import verify as verify
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamscope.analysis.summary import summary
+from streamscope.predicting.prediction import Prediction, what_if
 from streamscope.predicting.verify import Verification, ran_heading
 from streamscope.trace import TimelineGroup
 from streamscope.words import shortened, time_text
@@ -12,9 +11,6 @@ from streamscope_widgets.payload import as_groups, label_of
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.trace_view import head
-
-if TYPE_CHECKING:
-    from streamscope.predicting.prediction import Prediction
 
 LONGEST_CHANGES = 200
 
@@ -62,5 +58,5 @@ def verification_html(found: Verification) -> Html:
         above(f"{found.program} on {found.device.name}"),
         lead(headline),
         table(columns, [Row(each.cells()) for each in found.values()]),
-        small("Simulated times, not measured." if found.device.simulated else found.source.what_if(engine="graph").info.notes[0]),
+        small("Simulated times, not measured." if found.device.simulated else what_if(found.source, engine="graph").info.notes[0]),
     )

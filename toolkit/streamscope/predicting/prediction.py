@@ -12,6 +12,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
+from streamscope.arguments import shown
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
 from streamscope.engines.plan import checked_streams
@@ -61,7 +62,7 @@ class Prediction(Trace):
     --------
     >>> function, inputs = ss.workload("branches").build()
     >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
-    >>> prediction = trace.what_if(engine="graph").kernel("relu").scale(0.5)
+    >>> prediction = ss.what_if(trace, engine="graph").kernel("relu").scale(0.5)
     >>> prediction.info.engine, prediction.info.recorder, prediction.info.device.simulated
     ('graph', 'prediction', True)
     >>> prediction.speedup > 1
@@ -138,7 +139,7 @@ class Prediction(Trace):
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
-        >>> trace.what_if().kernel("mul*").scale(10).speedup < 1
+        >>> ss.what_if(trace).kernel("mul*").scale(10).speedup < 1
         True
         """
         return Kernels(self, patterns, tuple(self.supposition.picked(*patterns)))
@@ -155,7 +156,7 @@ class Prediction(Trace):
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> trace = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace
-        >>> trace.what_if().without("add").predicted_ns < trace.what_if().predicted_ns
+        >>> ss.what_if(trace).without("add").predicted_ns < ss.what_if(trace).predicted_ns
         True
         """
         return predicted_from(self.supposition.without(*patterns))
@@ -175,7 +176,7 @@ class Prediction(Trace):
         --------
         >>> function, inputs = ss.workload("elementwise-chain").build(length=9)
         >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
-        >>> prediction = trace.what_if().fused("add", "relu")
+        >>> prediction = ss.what_if(trace).fused("add", "relu")
         >>> len(prediction.supposition.tasks), prediction.speedup > 1
         (6, True)
         """
@@ -184,7 +185,7 @@ class Prediction(Trace):
     def what_if(
         self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool | None = None
     ) -> Prediction:
-        """Predict another engine, with the same changes; see `Trace.what_if`."""
+        """Predict another engine, with the same changes; see `ss.what_if`."""
         supposed = self.supposition
         stay = supposed.waits if waits is None else waits
         other = supposition_of(supposed.source, engine or supposed.engine, streams, measured_us, waits=stay)
@@ -266,7 +267,7 @@ class Kernels:
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
-        >>> print(trace.what_if().kernel("relu").scale(0.5).supposition.changes)
+        >>> print(ss.what_if(trace).kernel("relu").scale(0.5).supposition.changes)
         ('16 relu × 0.5',)
         """
         return predicted_from(self.prediction.supposition.scaled(factor, *self.patterns))
@@ -279,9 +280,50 @@ def _measured_ns(measured_us: float) -> float:
 
 
 def what_if(
-    trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
+    trace: Trace, *, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, waits: bool = True
 ) -> Prediction:
-    """Predict a trace under an engine; this is `Trace.what_if`."""
+    """Predict a run under another engine, with what its trace knows: durations, costs of calls, and what depends on what.
+
+    The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
+    ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
+
+    Parameters
+    ----------
+    trace : Trace
+    engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+        The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
+    streams : int, optional
+        Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
+        use several, and up to 12 of captured code.
+    measured_us : float, optional
+        How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
+        Of a `sync` trace, calls and host functions are then taken as long as they must be for that.
+    waits : bool
+        Of code that is not ours: keep waits of 30 µs or more that nothing in the trace explains, under every engine. They may be for an
+        event, another stream or another GPU.
+
+    Raises
+    ------
+    TraceError
+        It is not a trace, or has no kernels, or is from a version that did not keep dependencies.
+    EngineError
+        The engine is unknown, ``streams`` is out of its range, or more than one while it is not known what depends on what.
+
+    See Also
+    --------
+    Prediction.what_if : another engine with the same changes.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("elementwise-chain").build(length=50)
+    >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
+    >>> round(ss.what_if(trace, engine="graph").speedup, 1)
+    7.8
+    """
+    if not isinstance(trace, Trace):
+        raise TraceError(f"what_if predicts a trace, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file')
+    if isinstance(trace, Prediction):
+        return trace.what_if(engine, streams, measured_us, waits=waits)
     return predicted_from(uncollected(partial(supposition_of, waits=waits), trace, engine, streams, measured_us))
 
 

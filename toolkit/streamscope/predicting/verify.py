@@ -233,7 +233,9 @@ def verify(
             makespans = _timed(case, prepared, count, before)
         usual_ns = float(np.median(makespans[SOURCE][1]))
     source = usual_of(sources, usual_ns)
-    predicted = {engine: what_if(source, engine, _streams(engine, allowed), usual_ns / 1e3) for engine in PLANNERS}
+    predicted = {
+        engine: what_if(source, engine=engine, streams=_streams(engine, allowed), measured_us=usual_ns / 1e3) for engine in PLANNERS
+    }
     found = {engine: Verified(engine, prediction, *makespans[engine][::-1]) for engine, prediction in predicted.items()}
     return Verification(case.program.name, opened.info, source, found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,6 @@ from streamscope.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from streamscope.predicting.prediction import Prediction
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +107,9 @@ class Trace(display.Shown):
                 raise TraceError(f"the spans of a trace have {name!r}, not the trace itself", hint="pass trace.spans")
             hint = "ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else None
             if name in ("kernel", "without", "fused"):
-                hint = f"trace.what_if().{name} is there"
+                hint = f"ss.what_if(trace).{name} is there"
+            if name == "what_if":
+                hint = "ss.what_if(trace) predicts it"
             raise UnknownAttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", hint=hint)
 
     def __repr__(self) -> str:
@@ -236,47 +235,6 @@ class Trace(display.Shown):
         from streamscope.formats.perfetto_writer import write_perfetto
 
         return write_perfetto(self, given_path(path, error=OutputError))
-
-    def what_if(
-        self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
-    ) -> Prediction:
-        """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
-
-        The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
-        ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
-
-        Parameters
-        ----------
-        engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
-            The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
-        streams : int, optional
-            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that
-            use several, and up to 12 of captured code.
-        measured_us : float, optional
-            How long all that is in the trace takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
-            Of a `sync` trace, calls and host functions are then taken as long as they must be for that.
-        waits : bool
-            Of code that is not ours: keep waits of 30 µs or more that nothing in the trace explains, under every engine. They may be for an
-            event, another stream or another GPU.
-
-        Raises
-        ------
-        TraceError
-            The trace has no kernels, or is from a version that did not keep dependencies.
-        EngineError
-            The engine is unknown, ``streams`` is out of its range, or more than one while it is not known what depends on what.
-
-        Examples
-        --------
-        >>> function, inputs = ss.workload("elementwise-chain").build(length=50)
-        >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
-        >>> round(trace.what_if(engine="graph").speedup, 1)
-        7.8
-        """
-        # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
-        predicting = importlib.import_module("streamscope.predicting.prediction")
-        prediction: Prediction = predicting.what_if(self, engine, streams, measured_us, waits=waits)
-        return prediction
 
     @classmethod
     def from_spans(cls, spans: Any, *, program: str = "spans", device: str | DeviceInfo = "GPU") -> Trace:

@@ -130,7 +130,7 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
     chosen = "" if gpu is None else f", gpu={gpu}"
     further = (
-        f"trace = ss.read({name!r}{chosen}) has all numbers; trace.what_if(engine='graph') predicts a CUDA graph, "
+        f"trace = ss.read({name!r}{chosen}) has all numbers; ss.what_if(trace, engine='graph') predicts a CUDA graph, "
         "ss.diff(trace, other) compares, trace.report('report.html') writes a page for others."
     )
     told = _told(f"{trace_title(trace)} · {name}", finding_of(trace, found), further, warnings)
