@@ -3,12 +3,23 @@
 import { decodeColumn } from "./decode_column.js";
 import { gallop, upperBound } from "./search.js";
 
+/**
+ * @import { Geometry } from "./geometry.js"
+ * @import { ActivityHeader, ColumnHeader, LookName, Occupation } from "./header.js"
+ * @import { Block } from "./messages.js"
+ */
+
 const CHUNK = 16;
 // Places of a sum: time with anything running, with two or more streams, with a kernel; streams with kernels and with copies, times time;
 // then the time of each occupation from HOST_FUNCTION on.
 export const [RUNNING, OVERLAPPED, KERNEL, KERNELS, COPIES, IDLE] = [0, 1, 2, 3, 4, 4];
 
 export class Activity {
+  /**
+   * @param {ActivityHeader} spec
+   * @param {Block} block
+   * @param {Occupation[]} occupations
+   */
   constructor(spec, block, occupations) {
     const { count } = spec;
     this.count = count;
@@ -16,7 +27,12 @@ export class Activity {
     this.end = new Float64Array(count);
     this.end.set(this.start.subarray(1));
     if (count) this.end[count - 1] = spec.end_ns;
-    for (const column of ["kernels", "copies", "occupation", "fullness"]) this[column] = decodeColumn(spec[column], block, count);
+    /** @param {ColumnHeader} column */
+    const decoded = (column) => decodeColumn(column, block, count);
+    this.kernels = decoded(spec.kernels);
+    this.copies = decoded(spec.copies);
+    this.occupation = decoded(spec.occupation);
+    this.fullness = decoded(spec.fullness);
     /** Which stretches stand for many short ones; only of long traces. */
     this.crowd = spec.crowd && decodeColumn(spec.crowd, block, count);
     this.width = IDLE + occupations.length;
@@ -39,6 +55,10 @@ export class Activity {
     return before;
   }
 
+  /**
+   * @param {Float64Array} sum
+   * @param {number} i
+   */
   add(sum, i) {
     const length = this.end[i] - this.start[i];
     const kernels = this.kernels[i];
@@ -55,7 +75,12 @@ export class Activity {
     sum[COPIES] += length * copies;
   }
 
-  /** Sums over the stretches [from, to); the array is used again by the next call. */
+  /**
+   * Sums over the stretches [from, to); the array is used again by the next call.
+   *
+   * @param {number} from
+   * @param {number} to
+   */
   sumOf(from, to) {
     const { sum, before, width } = this;
     sum.fill(0);
@@ -70,30 +95,55 @@ export class Activity {
     return sum;
   }
 
-  /** Nanoseconds of [from, to) with a kernel: "GPU busy". */
+  /**
+   * Nanoseconds of [from, to) with a kernel: "GPU busy".
+   *
+   * @param {number} from
+   * @param {number} to
+   */
   kernelTimeWithin(from, to) {
+    /** @param {number} t */
     const before = (t) => this.timeUntil(t, KERNEL, (i) => this.kernels[i]);
     return before(to) - before(from);
   }
 
-  /** Nanoseconds of [from, to) with a kernel or a copy. */
+  /**
+   * Nanoseconds of [from, to) with a kernel or a copy.
+   *
+   * @param {number} from
+   * @param {number} to
+   */
   busyWithin(from, to) {
     return this.busyUntil(to) - this.busyUntil(from);
   }
 
-  /** Nanoseconds before time `t` with a kernel or a copy. */
+  /**
+   * Nanoseconds before time `t` with a kernel or a copy.
+   *
+   * @param {number} t
+   */
   busyUntil(t) {
     return this.timeUntil(t, RUNNING, (i) => this.kernels[i] || this.copies[i]);
   }
 
+  /**
+   * @param {number} t
+   * @param {number} place
+   * @param {(i: number) => number} runs
+   */
   timeUntil(t, place, runs) {
     const i = upperBound(this.start, t) - 1;
     return i < 0 ? 0 : this.sumOf(0, i)[place] + (runs(i) ? Math.min(t, this.end[i]) - this.start[i] : 0);
   }
 
-  /** Names of the looks that occur. */
+  /**
+   * Names of the looks that occur.
+   *
+   * @param {Occupation[]} occupations
+   */
   looks(occupations) {
     const sum = this.sumOf(0, this.count);
+    /** @type {Set<Occupation | LookName>} */
     const found = new Set(occupations.filter((_, code) => code && sum[IDLE + code]));
     if (sum[COPIES]) found.add("copy");
     if (sum[KERNELS] > sum[KERNEL]) found.add("kernels");
@@ -101,14 +151,22 @@ export class Activity {
     return found;
   }
 
-  /** Whether the fullness of any kernel's stretch is known. */
+  /**
+   * Whether the fullness of any kernel's stretch is known.
+   *
+   * @param {number} unknown
+   */
   tellsFullness(unknown) {
     const { fullness, kernels, count } = this;
     for (let i = 0; i < count; i++) if (fullness[i] !== unknown && kernels[i]) return true;
     return false;
   }
 
-  /** The stretch at time `t`; -1 for none. */
+  /**
+   * The stretch at time `t`; -1 for none.
+   *
+   * @param {number} t
+   */
   at(t) {
     const i = upperBound(this.start, t) - 1;
     return i >= 0 && t < this.end[i] ? i : -1;
@@ -118,6 +176,10 @@ export class Activity {
    * Call `one(i)` for each stretch in view that is at least a pixel long, and `crowd(from, to)` for the others, a pixel at a time.
    *
    * Pixels are counted from time zero, not from the edge of the view, so that panning does not change what shares one.
+   *
+   * @param {Pick<Geometry, "t0" | "t1" | "pitch">} geometry
+   * @param {(i: number) => void} one
+   * @param {(from: number, to: number) => void} crowd
    */
   visit({ t0, t1, pitch }, one, crowd) {
     const { start, end, count } = this;

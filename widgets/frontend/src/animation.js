@@ -3,15 +3,23 @@
 import { between } from "./geometry.js";
 import { blendViews } from "./scale.js";
 
+/** @import { View } from "./scale.js" */
+
 const DURATION_MS = 130;
 
 export class Animation {
+  /** @param {(view: View) => void} apply */
   constructor(apply) {
     this.apply = apply;
+    /** @type {View | null} */
     this.target = null;
     this.frame = 0;
   }
 
+  /**
+   * @param {View} from
+   * @param {View} to
+   */
   run(from, to) {
     this.stop();
     if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) {
@@ -20,6 +28,7 @@ export class Animation {
     }
     this.target = to;
     const begin = performance.now();
+    /** @param {number} now */
     const step = (now) => {
       const share = between(0, (now - begin) / DURATION_MS, 1);
       this.apply(blendViews(from, to, 1 - (1 - share) ** 3));

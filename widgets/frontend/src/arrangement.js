@@ -1,10 +1,14 @@
 // Which engines are shown, in which order, and which of them are pinned to the top or collapsed to their header.
 
 export class Arrangement {
+  /** @param {number} count */
   constructor(count) {
     this.order = Array.from({ length: count }, (_, index) => index);
+    /** @type {Set<number>} */
     this.hidden = new Set();
+    /** @type {Set<number>} */
     this.pinned = new Set();
+    /** @type {Set<number>} */
     this.collapsed = new Set();
   }
 
@@ -14,22 +18,36 @@ export class Arrangement {
     return [...visible.filter((index) => this.pinned.has(index)), ...visible.filter((index) => !this.pinned.has(index))];
   }
 
-  /** Show these groups, in this order, and hide all others. */
+  /**
+   * Show these groups, in this order, and hide all others.
+   *
+   * @param {number[]} indices
+   */
   show(indices) {
     const rest = this.order.filter((index) => !indices.includes(index));
     this.hidden = new Set(rest);
     this.order = [...indices, ...rest];
   }
 
+  /** @param {number} index */
   hide(index) {
     if (this.shown.length > 1) this.hidden.add(index);
   }
 
+  /**
+   * @param {"pinned" | "collapsed"} what
+   * @param {number} index
+   */
   toggle(what, index) {
     if (!this[what].delete(index)) this[what].add(index);
   }
 
-  /** Put a shown group `step` places further down; up if negative. A group does not leave the pinned ones, nor get among them. */
+  /**
+   * Put a shown group `step` places further down; up if negative. A group does not leave the pinned ones, nor get among them.
+   *
+   * @param {number} index
+   * @param {number} step
+   */
   move(index, step) {
     const { shown } = this;
     const other = shown[shown.indexOf(index) + step];

@@ -3,11 +3,22 @@
 import { firstOnDevice } from "./join.js";
 import { lowerBound, upperBound } from "./search.js";
 
+/**
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
 const MOST_WITHOUT_ASKING = 40;
 // Where calls are narrower than this, their arrows would be a thicket.
 const LEAST_CALL = 5;
 
-/** The row that a span is drawn in, and its position in that row's track; null where its engine, or lane, is not shown. */
+/**
+ * The row that a span is drawn in, and its position in that row's track; null where its engine, or lane, is not shown.
+ *
+ * @param {Pick<Scene, "model" | "layout">} scene
+ * @param {number} groupIndex
+ * @param {number} span
+ */
 export function rowOf(scene, groupIndex, span) {
   const group = scene.model.groups[groupIndex];
   const box = scene.layout.boxes[groupIndex]?.boxOfLane.get(group.lane[span]);
@@ -20,7 +31,15 @@ export function rowOf(scene, groupIndex, span) {
   return null;
 }
 
-/** Draw one arrow from the start of a host call to the start of a device span. `scene` is the engine's own. */
+/**
+ * Draw one arrow from the start of a host call to the start of a device span. `scene` is the engine's own.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} groupIndex
+ * @param {number} launch
+ * @param {number} span
+ */
 export function drawArrow(ctx, scene, groupIndex, launch, span) {
   const { geometry: g, model } = scene;
   const from = rowOf(scene, groupIndex, launch);
@@ -40,7 +59,14 @@ export function drawArrow(ctx, scene, groupIndex, launch, span) {
   drawHead(ctx, x1, y1, head);
 }
 
-/** An arrow's head with its tip at a point; upwards where `head` is negative. */
+/**
+ * An arrow's head with its tip at a point; upwards where `head` is negative.
+ *
+ * @param {Context} ctx
+ * @param {number} x
+ * @param {number} y
+ * @param {number} head
+ */
 export function drawHead(ctx, x, y, head) {
   ctx.beginPath();
   ctx.moveTo(x - head * 0.8, y - head * 1.3);
@@ -49,7 +75,13 @@ export function drawHead(ctx, x, y, head) {
   ctx.fill();
 }
 
-/** Faint arrows for every launch in view, as long as there are few. */
+/**
+ * Faint arrows for every launch in view, as long as there are few.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} groupIndex
+ */
 export function drawAllArrows(ctx, scene, groupIndex) {
   const { geometry: g, model } = scene;
   const group = model.groups[groupIndex];

@@ -6,13 +6,30 @@ import { percent } from "./format.js";
 import { SHADES } from "./palette.js";
 import { stretch } from "./spans.js";
 
+/**
+ * @import { LookName } from "./header.js"
+ * @import { Box } from "./layout.js"
+ * @import { Looks } from "./looks.js"
+ * @import { Group, Model } from "./model.js"
+ * @import { Swatch } from "./palette.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
+/** @typedef {{ name: string, fill?: string, stretch?: [number, number], fullness?: string | null, note?: string | null }} AtOnce */
+
 const MOST_LEVELS = 6;
 const IDLE_HEIGHT = 3;
 const SHADE = 0.3;
 // Narrower, a line is a blot.
 const LEAST_LINE = 12;
 
-/** Height of one stream at once, in device pixels: the same under every engine, so that their heights compare. */
+/**
+ * Height of one stream at once, in device pixels: the same under every engine, so that their heights compare.
+ *
+ * @param {Scene} scene
+ * @param {number} height
+ */
 function levelHeight(scene, height) {
   const most = Math.max(2, ...scene.groups.map(({ group }) => group.activity?.most ?? 0));
   return height / Math.min(most, MOST_LEVELS);
@@ -20,12 +37,20 @@ function levelHeight(scene, height) {
 
 /** Fills rectangles of one row; those that touch and are alike are filled as one. */
 class Pen {
+  /** @param {Context} ctx */
   constructor(ctx) {
     this.ctx = ctx;
     this.x = this.end = this.y = this.height = 0;
     this.fill = "";
   }
 
+  /**
+   * @param {number} x
+   * @param {number} width
+   * @param {number} y
+   * @param {number} height
+   * @param {string} fill
+   */
   rectangle(x, width, y, height, fill) {
     if (x === this.end && y === this.y && height === this.height && fill === this.fill) {
       this.end = x + width;
@@ -43,13 +68,22 @@ class Pen {
   }
 }
 
-/** Draw the lane of one engine, and shade its streams where two or more of them run at once. */
+/**
+ * Draw the lane of one engine, and shade its streams where two or more of them run at once.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
 export function drawAtOnce(ctx, scene, box) {
   const { geometry: g, model } = scene;
   const { activity } = model.groups[box.index];
+  const { atOnce } = box;
+  if (!activity || !atOnce) return;
   const { looks } = scene.overlap;
-  const { occupations } = model;
-  const [top, bottom] = [g.px(box.atOnce.y), g.px(box.atOnce.y + box.atOnce.height)];
+  // The first, of what runs, is never that of idle time.
+  const occupations = /** @type {LookName[]} */ (model.occupations);
+  const [top, bottom] = [g.px(atOnce.y), g.px(atOnce.y + atOnce.height)];
   const foot = Math.max(1, g.px(IDLE_HEIGHT));
   const unit = levelHeight(scene, bottom - foot - top);
   const [kernelPen, copyPen, idlePen, shadePen] = [new Pen(ctx), new Pen(ctx), new Pen(ctx), new Pen(ctx)];
@@ -58,13 +92,28 @@ export function drawAtOnce(ctx, scene, box) {
   const shades = Array.from({ length: SHADES + 1 }, (_, level) => css(looks.kernels.rgb, (SHADE * level) / SHADES));
 
   // A bar of one stretch stands on the ground; in a crowd the foot is that of idle time.
+  /**
+   * @param {number} x
+   * @param {number} width
+   * @param {number} kernels
+   * @param {number} copies
+   * @param {Swatch} look
+   * @param {number} shade
+   * @param {number} ground
+   */
   const bar = (x, width, kernels, copies, look, shade, ground) => {
+    /** @param {number} streams */
     const upTo = (streams) => Math.max(top, Math.round(bottom - foot - unit * streams));
     const middle = kernels ? upTo(kernels) : ground;
     if (middle < ground) kernelPen.rectangle(x, width, middle, ground - middle, look.shades[shade]);
     const upper = upTo(kernels + copies);
     if (copies) copyPen.rectangle(x, width, upper, Math.max(1, middle - upper), looks.copy.shades[shade]);
   };
+  /**
+   * @param {number} x
+   * @param {number} width
+   * @param {number} level
+   */
   const overlapped = (x, width, level) => {
     if (level && shadeBottom) shadePen.rectangle(x, width, shadeTop, shadeBottom - shadeTop, shades[level]);
   };
@@ -86,6 +135,7 @@ export function drawAtOnce(ctx, scene, box) {
   }, (from, to) => {
     const sum = activity.sumOf(from, to);
     const x = Math.max(g.left, Math.floor(g.x(activity.start[from]) + 1e-6));
+    /** @param {number} time */
     const level = (time) => Math.min(SHADES, Math.ceil((time / g.pitch) * SHADES));
     const running = sum[RUNNING];
     let longest = 1;
@@ -103,15 +153,28 @@ export function drawAtOnce(ctx, scene, box) {
   for (const pen of [shadePen, idlePen, kernelPen, copyPen]) pen.flush();
 }
 
+/**
+ * @param {number} count
+ * @param {string} one
+ * @param {string} more
+ */
 const times = (count, one, more) => (count === 1 ? `one ${one}` : `${count} ${more}`);
 
-/** What a tooltip says of the lane at a time; null where it has nothing. */
+/**
+ * What a tooltip says of the lane at a time; null where it has nothing.
+ *
+ * @param {Model} model
+ * @param {Group} group
+ * @param {Looks} looks
+ * @param {number} t
+ * @returns {AtOnce | null}
+ */
 export function describeAtOnce(model, group, looks, t) {
   const { activity } = group;
-  const i = activity.at(t);
-  if (i < 0) return null;
+  const i = activity ? activity.at(t) : -1;
+  if (!activity || i < 0) return null;
   const [kernels, copies] = [activity.kernels[i], activity.copies[i]];
-  const occupation = model.occupations[activity.occupation[i]];
+  const occupation = /** @type {LookName} */ (model.occupations[activity.occupation[i]]);
   if (activity.crowd?.[i]) return { name: "many short stretches", fill: looks[occupation]?.fill, note: "Zoom in to see each." };
   const running = [
     ...(kernels ? [times(kernels, "kernel", "kernels")] : []), ...(copies ? [times(copies, "copy", "copies")] : []),
@@ -125,6 +188,7 @@ export function describeAtOnce(model, group, looks, t) {
   };
 }
 
+/** @type {Partial<Record<LookName, string>>} */
 const IDLE_NOTES = {
   host_function: "Nothing runs on the device while a host function of the program does.",
   host_wait: "Nothing runs: the host has not yet called what comes next.",
@@ -133,6 +197,10 @@ const IDLE_NOTES = {
   other: "Nothing runs: what comes next waits for an event, another stream or GPU, or the run is over and the host has yet to notice.",
 };
 
+/**
+ * @param {Model} model
+ * @param {number} full
+ */
 const fullnessWords = (model, full) => (
   full === model.fullness_unknown ? "unknown" : `at most ${percent(full / model.fullness_steps)}`
 );

@@ -6,9 +6,18 @@ import { tickStep, tickWords } from "./scale.js";
 import { sceneOf } from "./scene.js";
 import { fitted, font } from "./text.js";
 
+/**
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
 const TICK_GAP = 84;
 const LABEL_GAP = 8;
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ */
 export function drawAxes(ctx, scene) {
   const { layout, mode } = scene;
   if (mode === "scale") {
@@ -21,7 +30,14 @@ export function drawAxes(ctx, scene) {
   drawAxisKind(ctx, scene);
 }
 
-/** Ticks with their labels, as many as have room, above `axis`, and lines from there to `bottom`. */
+/**
+ * Ticks with their labels, as many as have room, above `axis`, and lines from there to `bottom`.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} axis
+ * @param {number} bottom
+ */
 function drawTicks(ctx, scene, axis, bottom) {
   const { geometry: g, theme, layout, view } = scene;
   const step = tickStep(view, layout.plot.right - layout.plot.left, TICK_GAP);
@@ -31,6 +47,11 @@ function drawTicks(ctx, scene, axis, bottom) {
   ctx.font = font(scene, 11);
   ctx.textAlign = "center";
   let free = -Infinity;
+  /**
+   * @param {string} label
+   * @param {number} x
+   * @param {number} indent
+   */
   const write = (label, x, indent) => {
     const half = ctx.measureText(label).width / 2;
     const centre = between(g.left + indent * half, x, ctx.canvas.width - half);
@@ -49,7 +70,12 @@ function drawTicks(ctx, scene, axis, bottom) {
   ctx.textAlign = "left";
 }
 
-/** What the axis shows, where that is not the time of the run; and a time that was not measured is labelled as such, always. */
+/**
+ * What the axis shows, where that is not the time of the run; and a time that was not measured is labelled as such, always.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ */
 function drawAxisKind(ctx, scene) {
   const { geometry: g, theme, layout, model, mode } = scene;
   const middle = g.px(layout.axis - 16);

@@ -5,7 +5,36 @@ import { ofOperation } from "./grouping.js";
 import { firstOnDevice, highlightExtent, highlightOf, launchOf } from "./join.js";
 import { waitsOf } from "./waits.js";
 
+/**
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Group, Model } from "./model.js"
+ * @import { Panel } from "./panel.js"
+ * @import { Tiles } from "./tiles.js"
+ * @import { Area } from "./totals.js"
+ * @import { Trait } from "./traits.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/**
+ * The timeline as the selection knows it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Pick<Viewer, "view" | "alignments" | "fit" | "reveal">} viewer
+ * @property {Pick<Arrangement, "shown">} arrangement
+ * @property {Pick<Tiles, "hold" | "go"> | null} tiles
+ * @property {Pick<Panel, "showOperation" | "hide">} panel
+ * @property {Highlight | null} selected
+ * @property {Area | null} measure
+ * @property {Area | null} rubber
+ * @property {(from: number, to: number) => void} measureStretch
+ * @property {() => void} redraw
+ * @property {(what: Trait) => void} tell
+ */
+
 export class Choosing {
+  /** @param {Owner} timeline */
   constructor(timeline) {
     this.timeline = timeline;
   }
@@ -16,21 +45,30 @@ export class Choosing {
     return selected && selected.operation >= 0 ? selected.operation : null;
   }
 
+  /**
+   * @param {number} group
+   * @param {number} span
+   */
   select(group, span) {
     const { timeline } = this;
     const { start, end, merged, span: rows } = timeline.model.groups[group];
-    if (merged?.[span] > 1) {
-      timeline.viewer.fit(...[start, end].map((times) => onAxis(timeline.viewer.alignments[group], times[span])), 0.2);
+    if (merged && merged[span] > 1) {
+      const [from, to] = [start, end].map((times) => onAxis(timeline.viewer.alignments[group], times[span]));
+      timeline.viewer.fit(from, to, 0.2);
       return;
     }
     timeline.measure = null;
     timeline.selected = highlightOf(timeline.model, group, span);
-    if (timeline.tiles) timeline.tiles.hold({ group, row: timeline.selected.row = rows[span] });
+    if (timeline.tiles) timeline.tiles.hold({ group, row: timeline.selected.row = rows?.[span] ?? -1 });
     timeline.panel.showOperation(timeline.selected);
     timeline.redraw();
     timeline.tell("selection");
   }
 
+  /**
+   * @param {number} group
+   * @param {number} span
+   */
   selectAndReveal(group, span) {
     this.select(group, span);
     this.timeline.viewer.reveal(group, span);
@@ -46,7 +84,11 @@ export class Choosing {
     if (chosen) timeline.tell("selection");
   }
 
-  /** The next or previous operation of the program, in the engine where the selection was made; of other traces the next kernel or copy. */
+  /**
+   * The next or previous operation of the program, in the engine where the selection was made; of other traces the next kernel or copy.
+   *
+   * @param {number} step
+   */
   neighbour(step) {
     const { model, selected, arrangement, tiles } = this.timeline;
     if (tiles) return tiles.go({ how: step > 0 ? "next" : "previous" });
@@ -62,7 +104,11 @@ export class Choosing {
     else if (this.operation === null && model.groups[index].count) this.selectAndReveal(index, 0);
   }
 
-  /** The same operation under the next or previous engine that is shown. */
+  /**
+   * The same operation under the next or previous engine that is shown.
+   *
+   * @param {number} step
+   */
   acrossEngines(step) {
     const { arrangement, selected, model } = this.timeline;
     if (!selected) return;
@@ -104,14 +150,23 @@ export class Choosing {
     });
   }
 
+  /**
+   * @param {"wait" | "dependent"} how
+   * @param {(group: Group, span: number) => number} other
+   */
   follow(how, other) {
     const { model, selected, tiles } = this.timeline;
     if (tiles && selected) return tiles.go({ how });
     const span = selected ? other(model.groups[selected.group], selected.span) : -1;
-    if (span >= 0) this.selectAndReveal(selected.group, span);
+    if (selected && span >= 0) this.selectAndReveal(selected.group, span);
   }
 
-  /** First device span of an operation under an engine; -1 for none. */
+  /**
+   * First device span of an operation under an engine; -1 for none.
+   *
+   * @param {number} index
+   * @param {number} operation
+   */
   onDevice(index, operation) {
     const { model } = this.timeline;
     const { kind } = model.groups[index];
@@ -130,26 +185,42 @@ export class Choosing {
   measure() {
     const { model, selected, viewer } = this.timeline;
     const { t0, t1 } = viewer.view;
-    this.timeline.measureStretch(...(selected?.members.length ? highlightExtent(model, selected, viewer.alignments, selected.group) : [t0, t1]));
+    this.timeline.measureStretch(...(selected?.members.length ? highlightExtent(model, selected, viewer.alignments, selected.group) : /** @type {[number, number]} */ ([t0, t1])));
   }
 
   fitAll() {
     const { model, selected, viewer, tiles } = this.timeline;
     // Of a long trace, the selection may not be loaded.
-    if (selected && !selected.members.length) tiles.go({ how: "span" });
+    if (selected && !selected.members.length) tiles?.go({ how: "span" });
     else if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
   }
 }
 
-/** Whether a trace says which operation of a program its spans belong to. */
+/**
+ * Whether a trace says which operation of a program its spans belong to.
+ *
+ * @param {Group} group
+ */
 export const hasOperations = (group) => (group.hasOperations ??= group.operation.some((operation) => operation >= 0));
 
-/** The next kernel, copy or memory set after a span, or before it; -1 for none. */
+/**
+ * The next kernel, copy or memory set after a span, or before it; -1 for none.
+ *
+ * @param {Model} model
+ * @param {Group} group
+ * @param {number} span
+ * @param {number} step
+ */
 function nextOnDevice({ kinds }, { kind, count }, span, step) {
   for (let i = span + step; i >= 0 && i < count; i += step) if (kinds.isNode(kind[i])) return i;
   return -1;
 }
 
+/**
+ * @param {Group} group
+ * @param {number} span
+ * @param {number} step
+ */
 function neighbourInLane({ lane, count }, span, step) {
   for (let i = span + step; i >= 0 && i < count; i += step) if (lane[i] === lane[span]) return i;
   return -1;

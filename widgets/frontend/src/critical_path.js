@@ -3,9 +3,26 @@
 import { decodeColumn } from "./decode_column.js";
 import { upperBound } from "./search.js";
 
+/**
+ * @import { Column } from "./decode_column.js"
+ * @import { PathHeader } from "./header.js"
+ * @import { Box } from "./layout.js"
+ * @import { Answers, Block } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
+/** @typedef {{ count: number, words: string, start: Column, end: Float64Array, bound: Column, lane: Column }} Path in stretches */
+
 // Between spans, and not in one: the line then leads from the row of the stretch before.
 const BETWEEN = new Set(["launches", "gaps"]);
 
+/**
+ * @param {PathHeader} header
+ * @param {Block} block
+ * @returns {Path}
+ */
 export function decodePath({ count, words, start, duration, bound, lane }, block) {
   const path = {
     count, words, start: decodeColumn(start, block, count), bound: decodeColumn(bound, block, count), lane: decodeColumn(lane, block, count),
@@ -15,12 +32,24 @@ export function decodePath({ count, words, start, duration, bound, lane }, block
   return path;
 }
 
-/** Take the paths of all groups from a header with `paths`. */
+/**
+ * Take the paths of all groups from a header with `paths`.
+ *
+ * @param {Model} model
+ * @param {Answers["paths"]} header
+ * @param {Block} block
+ */
 export function attachPaths(model, header, block) {
   header.paths.forEach((path, index) => (model.groups[index].path = path && decodePath(path, block)));
 }
 
-/** Height of each lane of a group, by its index, at which the line runs: low in its first row, so that names stay legible; NaN for none. */
+/**
+ * Height of each lane of a group, by its index, at which the line runs: low in its first row, so that names stay legible; NaN for none.
+ *
+ * @param {Scene} scene
+ * @param {Box} box
+ * @param {number} count
+ */
 function heights(scene, box, count) {
   const found = new Float64Array(count).fill(NaN);
   for (const { lane, rows } of box.lanes) {
@@ -29,6 +58,11 @@ function heights(scene, box, count) {
   return found;
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
 export function drawPath(ctx, scene, box) {
   const { geometry: g, model, theme } = scene;
   const group = model.groups[box.index];
@@ -65,7 +99,7 @@ export function drawPath(ctx, scene, box) {
   }
   ctx.lineTo(x, y);
   ctx.lineJoin = "round";
-  for (const [ink, width] of [[theme.ground, 4.5], [theme.path, 2]]) {
+  for (const [ink, width] of /** @type {[string, number][]} */ ([[theme.ground, 4.5], [theme.path, 2]])) {
     ctx.strokeStyle = ink;
     ctx.lineWidth = width * g.dpr;
     ctx.stroke();

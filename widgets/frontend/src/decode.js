@@ -6,66 +6,123 @@ import { decodeColumn } from "./decode_column.js";
 import { natureOfAxis } from "./nature.js";
 import { decodeWaits } from "./waits.js";
 
-const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis", "row"];
-// What the first picture can do without is decoded when it is first asked for.
-const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
-// Of a long trace: how many spans each stands for, how long these run, and the row in the trace of the one that it is drawn as;
-// which of them a search finds, and whether it is the first that its call put on the device.
-const OF_MARKS = ["merged", "busy", "span", "hits", "first"];
+/**
+ * @import { Column } from "./decode_column.js"
+ * @import { ColumnName, Header, KindName, Occupation, OriginsHeader, PartHeader } from "./header.js"
+ * @import { Block } from "./messages.js"
+ * @import { Described, Group, Kinds, Launches, Model, Origins } from "./model.js"
+ */
 
-/** Give an object a property that is worked out when it is first read. */
-function later(object, name, make) {
-  const define = (more) => Object.defineProperty(object, name, { configurable: true, enumerable: true, ...more });
-  define({ get: () => {
-    const value = make();
-    define({ value, writable: true });
-    return value;
-  } });
+const COLUMNS = /** @type {const} */ (["kind", "name", "lane", "start", "duration", "basis", "row"]);
+// What the first picture can do without is decoded when it is first asked for.
+const LATER = /** @type {const} */ (["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"]);
+const OF_MARKS = /** @type {const} */ (["merged", "busy", "span", "hits", "first"]);
+
+/**
+ * Give an object properties that are worked out when they are first read.
+ *
+ * @template {object} T
+ * @template {Record<string, () => unknown>} M
+ * @param {T} object
+ * @param {M} makers
+ * @returns {T & { [K in keyof M]: ReturnType<M[K]> }}
+ */
+function later(object, makers) {
+  for (const [name, make] of Object.entries(makers)) {
+    /** @param {PropertyDescriptor} more */
+    const define = (more) => Object.defineProperty(object, name, { configurable: true, enumerable: true, ...more });
+    define({ get: () => {
+      const value = make();
+      define({ value, writable: true });
+      return value;
+    } });
+  }
+  return /** @type {T & { [K in keyof M]: ReturnType<M[K]> }} */ (object);
 }
 
+/**
+ * @template {string} N
+ * @template T
+ * @param {readonly N[]} names
+ * @param {(name: N) => T} make
+ */
+const each = (names, make) => /** @type {Record<N, T>} */ (Object.fromEntries(names.map((name) => [name, make(name)])));
+
+/**
+ * @param {Described & PartHeader & { origins?: OriginsHeader }} header
+ * @param {number} index
+ * @param {Block} block
+ * @param {Kinds} kinds
+ * @param {Occupation[]} occupations
+ * @returns {Group}
+ */
 function decodeGroup(header, index, block, kinds, occupations) {
   const { columns, activity, waits, path, origins, ...described } = header;
-  const group = { ...described, described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
-  for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
-  for (const column of LATER) later(group, column, () => decodeColumn(columns[column], block, header.count));
-  for (const column of OF_MARKS) if (columns[column]) group[column] = decodeColumn(columns[column], block, header.count);
-  group.end = endsOf(group);
-  group.kindCounts = header.kind_counts ?? countKinds(group, kinds);
-  group.activity = activity ? new Activity(activity, block, occupations) : null;
-  group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
-  group.path = path ? decodePath(path, block) : null;
-  group.origins = decodeOrigins(origins ?? { count: 0 }, block);
-  later(group, "launches", () => survey(group, kinds));
+  const { count } = header;
+  /** @param {ColumnName} name */
+  const column = (name) => decodeColumn(columns[name], block, count);
+  const now = each(COLUMNS, column);
+  const end = endsOf(now, count);
+  /** @type {Group} */
+  const group = later({
+    ...described, ...now, ...each(OF_MARKS, (name) => columns[name] && decodeColumn(columns[name], block, count)),
+    described, index, end, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })),
+    kindCounts: header.kind_counts ?? countKinds(now.kind, kinds),
+    activity: activity ? new Activity(activity, block, occupations) : null,
+    waits: decodeWaits(waits, block),
+    path: path ? decodePath(path, block) : null,
+    origins: decodeOrigins(origins ?? { count: 0 }, block),
+  }, { ...each(LATER, (name) => () => column(name)), launches: () => survey(group, kinds) });
   return group;
 }
 
-function endsOf({ start, duration, count }) {
+/**
+ * @param {{ start: Column, duration: Column }} spans
+ * @param {number} count
+ */
+function endsOf({ start, duration }, count) {
   const end = new Float64Array(count);
   for (let i = 0; i < count; i++) end[i] = start[i] + duration[i];
   return end;
 }
 
-function countKinds({ kind, count }, kinds) {
+/**
+ * @param {Column} kind
+ * @param {Kinds} kinds
+ */
+function countKinds(kind, kinds) {
   const counts = new Uint32Array(kinds.names.length);
-  for (let i = 0; i < count; i++) counts[kind[i]]++;
+  for (let i = 0; i < kind.length; i++) counts[kind[i]]++;
   return counts;
 }
 
-/** Codes of the texts that say where each operation comes from, by its id; -1 for none. */
+/**
+ * Codes of the texts that say where each operation comes from, by its id; -1 for none.
+ *
+ * @param {OriginsHeader} header
+ * @param {Block} block
+ * @returns {Origins}
+ */
 function decodeOrigins({ count, ...columns }, block) {
   const decoded = Object.entries(columns).map(([name, spec]) => [name, decodeColumn(spec, block, count)]);
   return { count, ...Object.fromEntries(decoded) };
 }
 
-/** Codes of the kinds by name ("kernel" → 8) and what follows from them. */
+/**
+ * Codes of the kinds by name ("kernel" → 8) and what follows from them.
+ *
+ * @param {KindName[]} names
+ * @returns {Kinds}
+ */
 function decodeKinds(names) {
-  const kinds = Object.fromEntries(names.map((name, code) => [name, code]));
+  const kinds = /** @type {Record<KindName, number>} */ (Object.fromEntries(names.map((name, code) => [name, code])));
   return { ...kinds, names, isDevice: (kind) => kind >= kinds.kernel, isNode: (kind) => kind >= kinds.kernel && kind !== kinds.graph };
 }
 
 /**
- * @param {object} header what `payload.py` calls the header
- * @param {Uint8Array | DataView} block the bytes that the columns lie in
+ * @param {Header} header what `payload.py` calls the header
+ * @param {Block} block the bytes that the columns lie in
+ * @returns {Model}
  */
 export function decode(header, block) {
   const kinds = decodeKinds(header.kinds);
@@ -89,7 +146,14 @@ export function decode(header, block) {
   };
 }
 
-/** Another part of a long trace's group, in place of the one that a model has. */
+/**
+ * Another part of a long trace's group, in place of the one that a model has.
+ *
+ * @param {Model} model
+ * @param {number} index
+ * @param {PartHeader} header
+ * @param {Block} block
+ */
 export function decodePart(model, index, header, block) {
   const known = model.groups[index];
   const decoded = decodeGroup({ ...known.described, ...header, kind_counts: known.kindCounts }, index, block, model.kinds, model.occupations);
@@ -104,6 +168,10 @@ const PARTS = 1 << 16;
  * What one pass over a group's spans tells; another group's operations may be those of another program. `operationName`: name codes of
  * what operations put on the device, so that host calls can wear its colour, for each operation id that of its first part, -1 for none;
  * `partName`: those of further parts, which may be other kernels.
+ *
+ * @param {Pick<Group, "operation" | "part" | "kind" | "name">} group
+ * @param {Kinds} kinds
+ * @returns {Launches}
  */
 function survey({ operation, part, kind, name }, kinds) {
   let largest = -1;
@@ -120,7 +188,20 @@ function survey({ operation, part, kind, name }, kinds) {
   return { operationName, partName };
 }
 
-/** Name code of what a host call put on the device, or of what a device span itself is; -1 for none. */
+/**
+ * Whether a span of a long trace stands for many.
+ *
+ * @param {Group} group
+ * @param {number} span
+ */
+export const isCrowd = ({ merged }, span) => merged !== undefined && merged[span] > 1;
+
+/**
+ * Name code of what a host call put on the device, or of what a device span itself is; -1 for none.
+ *
+ * @param {Group} group
+ * @param {number} span
+ */
 export function launchedName(group, span) {
   const [operation, part] = [group.operation[span], group.part[span]];
   if (operation < 0) return -1;
@@ -128,7 +209,11 @@ export function launchedName(group, span) {
   return (part ? partName.get(operation * PARTS + part) : operationName[operation]) ?? -1;
 }
 
-/** The same of all spans of a group, worked out once. */
+/**
+ * The same of all spans of a group, worked out once.
+ *
+ * @param {Group} group
+ */
 export function launchedNames(group) {
   if (group.launched) return group.launched;
   const { operation, part } = group;

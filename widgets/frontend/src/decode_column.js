@@ -1,8 +1,22 @@
 // One column of numbers, from its description and the block of bytes that Python wrote (columns.py).
 
+/**
+ * @import { ColumnHeader } from "./header.js"
+ * @import { Block } from "./messages.js"
+ */
+
+/** @typedef {Uint8Array | Uint16Array | Uint32Array | Int32Array | Float64Array} Column */
+
 const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
 
-/** One column as a typed array of `count` numbers. */
+/**
+ * One column as a typed array of `count` numbers.
+ *
+ * @param {ColumnHeader} spec
+ * @param {Block} block
+ * @param {number} count
+ * @returns {Column}
+ */
 export function decodeColumn(spec, block, count) {
   const Array = ARRAYS[spec.dtype];
   let values;
@@ -18,10 +32,14 @@ export function decodeColumn(spec, block, count) {
       ? new Array(block.buffer, from, count)
       : new Array(block.buffer.slice(from, from + bytes));
   }
-  if (spec.delta) return accumulated(values, spec.first);
+  if (spec.delta) return accumulated(values, spec.first ?? 0);
   return spec.shift ? shifted(values, spec.shift, spec.wide ? Float64Array : Int32Array) : values;
 }
 
+/**
+ * @param {Column} deltas
+ * @param {number} first
+ */
 function accumulated(deltas, first) {
   const values = new Float64Array(deltas.length);
   let value = first;
@@ -32,6 +50,11 @@ function accumulated(deltas, first) {
   return values;
 }
 
+/**
+ * @param {Column} values
+ * @param {number} shift
+ * @param {Int32ArrayConstructor | Float64ArrayConstructor} Array
+ */
 function shifted(values, shift, Array) {
   const result = new Array(values.length);
   for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;

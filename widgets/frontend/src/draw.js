@@ -10,6 +10,15 @@ import { sceneOf } from "./scene.js";
 import { drawRow, stretch } from "./spans.js";
 import { fitted, font } from "./text.js";
 
+/**
+ * @import { Geometry } from "./geometry.js"
+ * @import { Box } from "./layout.js"
+ * @import { Group, NamedLane } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ * @import { Lane } from "./tracks.js"
+ */
+
 // Room for the button that collapses the engine.
 const HEADER_INDENT = 17;
 // How much of their colour is left of bars while something else is selected.
@@ -17,6 +26,10 @@ export const DIMMED = 0.28;
 // Lanes that are lower than their names leave some of them out.
 const LEAST_LABEL = 13;
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ */
 export function drawBase(ctx, scene) {
   const { theme, layout } = scene;
   const { width, height } = ctx.canvas;
@@ -39,6 +52,10 @@ export function drawBase(ctx, scene) {
 /**
  * Lanes are tinted as long as their engine ran, so that the lengths of the runs can be compared at a glance. Ranges of a profiler's file may
  * begin before the first call, at time 0.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
  */
 export function drawLaneGrounds(ctx, scene, box) {
   const { geometry: g, theme, model } = scene;
@@ -52,24 +69,46 @@ export function drawLaneGrounds(ctx, scene, box) {
   }
 }
 
-/** A lane's name, of the ranges below their thread's lane only what is new; and how many ranges are nested deeper than it has rows. */
+/**
+ * A lane's name, of the ranges below their thread's lane only what is new; and how many ranges are nested deeper than it has rows.
+ *
+ * @param {NamedLane[]} lanes
+ * @param {Pick<Lane, "index" | "name" | "deeper">} lane
+ */
 function laneLabel(lanes, { index, name, deeper }) {
   const label = name === `${lanes[index - 1]?.name} ranges` ? "ranges" : name;
   return deeper ? `${label} + ${grouped(deeper)} deeper` : label;
 }
 
-/** Draw faintly where something is selected, which is drawn again above (overlay.js). */
+/**
+ * Draw faintly where something is selected, which is drawn again above (overlay.js).
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {() => void} draw
+ */
 function dimmed(ctx, { dim }, draw) {
   ctx.globalAlpha = dim ? DIMMED : 1;
   draw();
   ctx.globalAlpha = 1;
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {string} name
+ * @param {{ y: number, height: number }} place
+ */
 function writeLane(ctx, { geometry: g, theme, layout }, name, { y, height }) {
   ctx.fillStyle = theme.soft;
   ctx.fillText(fitted(ctx, name, g.px(layout.plot.left - 14)), g.px(6), g.px(y + height / 2));
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
 function writeLanes(ctx, scene, { index, lanes }) {
   let labelled = -Infinity;
   for (const { rows, band, lane } of lanes) {
@@ -80,6 +119,11 @@ function writeLanes(ctx, scene, { index, lanes }) {
   }
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
 function drawLanes(ctx, scene, box) {
   const { geometry: g, model } = scene;
   const group = model.groups[box.index];
@@ -95,7 +139,13 @@ function drawLanes(ctx, scene, box) {
   });
 }
 
-/** Draw between the edges of the plot alone. */
+/**
+ * Draw between the edges of the plot alone.
+ *
+ * @param {Context} ctx
+ * @param {Geometry} g
+ * @param {() => void} draw
+ */
 function within(ctx, g, draw) {
   ctx.save();
   ctx.beginPath();
@@ -105,7 +155,14 @@ function within(ctx, g, draw) {
   ctx.restore();
 }
 
-/** The end of a run; and, in a report that had to leave spans out, the stretch that it does not hold. */
+/**
+ * The end of a run; and, in a report that had to leave spans out, the stretch that it does not hold.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ * @param {Group} group
+ */
 function drawEnds(ctx, scene, box, group) {
   const { geometry: g, theme } = scene;
   if (!box.lanes.length) return;
@@ -119,11 +176,24 @@ function drawEnds(ctx, scene, box, group) {
   ctx.fillRect(Math.round(g.x(group.extent_ns)), g.px(box.body - 3), Math.max(1, Math.round(g.dpr)), bottom - g.px(box.body - 3));
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Box} box
+ */
 function drawHeader(ctx, scene, box) {
   const { geometry: g, theme, layout, model } = scene;
   const group = model.groups[box.index];
   const middle = g.px(box.top + layout.header / 2);
   let x = g.px(HEADER_INDENT);
+  /**
+   * @param {string} text
+   * @param {number} size
+   * @param {string} weight
+   * @param {string} ink
+   * @param {number} gap
+   * @param {number} height
+   */
   const write = (text, size, weight, ink, gap, height = middle) => {
     ctx.font = font(scene, size, weight);
     const shown = fitted(ctx, text, g.right - x);

@@ -2,26 +2,63 @@
 
 import { filterSpans } from "./filter.js";
 
+/**
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Choosing } from "./choosing.js"
+ * @import { Found } from "./filter.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Filter, HitCounts } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Tile, Tiles } from "./tiles.js"
+ * @import { Part } from "./tracks.js"
+ */
+
+/**
+ * The timeline as the search knows it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Part[]} parts
+ * @property {Tiles | null} tiles
+ * @property {Tile | undefined} tile
+ * @property {Pick<Arrangement, "shown">} arrangement
+ * @property {Highlight | null} selected
+ * @property {Pick<Choosing, "selectAndReveal">} choosing
+ * @property {{ search: { tell(): void } }} toolbar
+ * @property {() => void} redraw
+ */
+
+/** @typedef {Partial<Found> & Partial<HitCounts> & { onDevice: number, onHost: number, hits?: Uint32Array }} Hits of one group; of a long trace Python counts them */
+
 const REST_MS = 250;
 
 export class Finding {
+  /** @param {Owner} timeline */
   constructor(timeline) {
     this.timeline = timeline;
+    /** @type {Filter} */
     this.filter = { code: null, text: "" };
+    /** @type {Hits[] | null} */
     this.groups = null;
+    /** @type {Uint8Array[] | null} */
     this.found = null;
     /** Of a long trace: at which hit the last step ended. */
     this.at = 0;
   }
 
-  /** Show what a filter lets through. */
+  /**
+   * Show what a filter lets through.
+   *
+   * @param {Filter} filter
+   */
   find(filter) {
     const { model, parts, tiles } = this.timeline;
     this.filter = filter;
     this.timeline.redraw();
     if (tiles) return this.ask(tiles);
-    this.groups = filterSpans(model, filter);
-    this.found = this.groups && this.groups.map(({ shown }) => shown);
+    const found = filterSpans(model, filter);
+    this.groups = found;
+    this.found = found && found.map(({ shown }) => shown);
     for (const { group, lanes } of parts) {
       for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.found?.[group.index] ?? null);
     }
@@ -30,7 +67,7 @@ export class Finding {
   /** What is drawn of the spans that are found: for each group a 1 for each of them; null where everything is. */
   get shown() {
     const { tiles, tile } = this.timeline;
-    return tiles ? tile.shown : this.found;
+    return tiles && tile ? tile.shown : this.found;
   }
 
   /** What is searched, null for nothing. */
@@ -39,7 +76,11 @@ export class Finding {
     return code === null && text === "" ? null : this.filter;
   }
 
-  /** Have Python count the hits of a long trace. */
+  /**
+   * Have Python count the hits of a long trace.
+   *
+   * @param {Tiles} tiles
+   */
   async ask(tiles) {
     const find = this.sought;
     this.groups = null;
@@ -59,29 +100,51 @@ export class Finding {
     return this.timeline.arrangement.shown.reduce((sum, index) => sum + this.countOf(index), 0);
   }
 
-  /** How many hits a group has. */
-  countOf(index) {
-    return this.groups[index].onDevice || this.groups[index].onHost;
+  /**
+   * What is found in a group, where something is sought.
+   *
+   * @param {number} index
+   */
+  of(index) {
+    return /** @type {Hits[]} */ (this.groups)[index];
   }
 
-  /** Where a group's hits start. */
+  /**
+   * How many hits a group has.
+   *
+   * @param {number} index
+   */
+  countOf(index) {
+    const { onDevice, onHost } = this.of(index);
+    return onDevice || onHost;
+  }
+
+  /**
+   * Where a group's hits start.
+   *
+   * @param {number} index
+   */
   startsOf(index) {
     const { model, tiles } = this.timeline;
-    return tiles ? this.groups[index].starts : Array.from(this.hitsOf(index), (span) => model.groups[index].start[span]);
+    return tiles ? this.of(index).starts ?? [] : Array.from(this.hitsOf(index), (span) => model.groups[index].start[span]);
   }
 
-  /** Positions of a group's hits; listed when first asked for. */
+  /**
+   * Positions of a group's hits; listed when first asked for.
+   *
+   * @param {number} index
+   */
   hitsOf(index) {
     const { model } = this.timeline;
-    const found = this.groups[index];
+    const found = this.of(index);
     if (found.hits) return found.hits;
-    const { shown, onDevice, onHost } = found;
-    found.hits = new Uint32Array(onDevice || onHost);
+    const { shown = new Uint8Array(0), onDevice, onHost } = found;
+    const hits = (found.hits = new Uint32Array(onDevice || onHost));
     const { kind } = model.groups[index];
     for (let i = 0, count = 0; i < shown.length; i++) {
-      if (shown[i] && kind[i] >= model.kinds.kernel === onDevice > 0) found.hits[count++] = i;
+      if (shown[i] && kind[i] >= model.kinds.kernel === onDevice > 0) hits[count++] = i;
     }
-    return found.hits;
+    return hits;
   }
 
   /** Where the selection stands among the hits of the shown engines, from 1 on; 0 if it is none of them. */
@@ -101,13 +164,17 @@ export class Finding {
     return 0;
   }
 
-  /** Select the next hit (or, with -1, the previous one) in the shown engines from top to bottom; after the last comes the first. */
+  /**
+   * Select the next hit (or, with -1, the previous one) in the shown engines from top to bottom; after the last comes the first.
+   *
+   * @param {number} direction
+   */
   step(direction) {
     const { selected, arrangement, choosing, tiles } = this.timeline;
     if (tiles) return tiles.go({ how: "hit", step: direction });
     const all = this.shown ? arrangement.shown.filter((index) => this.hitsOf(index).length) : [];
     if (!all.length) return;
-    let place = Math.max(0, all.indexOf(selected?.group));
+    let place = Math.max(0, all.indexOf(selected?.group ?? -1));
     const hits = this.hitsOf(all[place]);
     const here = selected?.group === all[place] ? selected.span : direction > 0 ? -1 : Infinity;
     let at = direction > 0 ? hits.findIndex((span) => span > here) : hits.findLastIndex((span) => span < here);

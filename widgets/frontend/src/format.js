@@ -1,11 +1,23 @@
 // Numbers as text. Times come in nanoseconds.
 
+/** @typedef {{ name: string, ns: number }} Unit */
+
+/** @type {[number, Unit][]} */
 const UNITS = [[1e6, { name: "µs", ns: 1e3 }], [1e9, { name: "ms", ns: 1e6 }], [Infinity, { name: "s", ns: 1e9 }]];
 
-/** The unit of a time, and of an axis up to it: that of `time_unit` in Python. */
-export const unitOf = (ns) => UNITS.find(([end]) => Math.abs(ns) < end)[1];
+/**
+ * The unit of a time, and of an axis up to it: that of `time_unit` in Python.
+ *
+ * @param {number} ns
+ */
+export const unitOf = (ns) => (UNITS.find(([end]) => Math.abs(ns) < end) ?? UNITS[2])[1];
 
-/** Digits grouped in threes by a comma: 12345.6 → "12,345.6". */
+/**
+ * Digits grouped in threes by a comma: 12345.6 → "12,345.6".
+ *
+ * @param {number} value
+ * @param {number} decimals
+ */
 export function grouped(value, decimals = 0) {
   const [whole, fraction] = Math.abs(value).toFixed(decimals).split(".");
   const digits = whole.replace(/\B(?=(\d{3})+$)/g, ",");
@@ -13,28 +25,49 @@ export function grouped(value, decimals = 0) {
   return sign + digits + (fraction ? `.${fraction}` : "");
 }
 
-/** In a unit {name, ns}; without `decimals` exact to the nanosecond. */
+/**
+ * In a unit {name, ns}; without `decimals` exact to the nanosecond.
+ *
+ * @param {number} ns
+ * @param {Unit} unit
+ * @param {number} decimals
+ */
 export const inUnit = (ns, unit, decimals = Math.log10(unit.ns)) => `${grouped(ns / unit.ns, decimals)} ${unit.name}`;
 
-/** Exact to the nanosecond: "234.567 µs", "1.234567 ms". As `exact_time_text` in Python. */
+/**
+ * Exact to the nanosecond: "234.567 µs", "1.234567 ms". As `exact_time_text` in Python.
+ *
+ * @param {number} ns
+ */
 export function exactTime(ns) {
   const whole = Math.round(ns);
   return inUnit(whole, unitOf(whole));
 }
 
-/** At least three significant digits, without an exponent. */
+/**
+ * At least three significant digits, without an exponent.
+ *
+ * @param {number} value
+ */
 export function significant(value) {
   if (value === 0) return "0";
   const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value) * 1.0005)));
   return grouped(value, Math.min(decimals, 6));
 }
 
+/** @type {[number, string][]} */
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 
-/** With a decimal prefix: (1.5e6, "B") → "1.50 MB". */
+/**
+ * With a decimal prefix: (1.5e6, "B") → "1.50 MB".
+ *
+ * @param {number} value
+ * @param {string} unit
+ */
 export function prefixed(value, unit) {
   const [scale, prefix] = PREFIXES.find(([size]) => value >= size) ?? [1, ""];
   return `${scale === 1 && Number.isInteger(value) ? value : significant(value / scale)} ${prefix}${unit}`;
 }
 
+/** @param {number} share */
 export const percent = (share) => `${(share * 100).toFixed(1)} %`;

@@ -1,6 +1,18 @@
 // From time to device pixels.
 
-/** Geometry of one frame. All lengths are in device pixels; `pitch` is nanoseconds a pixel. */
+/** @import { View } from "./scale.js" */
+
+/** @typedef {{ left: number, right: number }} Plot */
+
+/** @typedef {ReturnType<typeof frameGeometry>} Geometry */
+
+/**
+ * Geometry of one frame. All lengths are in device pixels; `pitch` is nanoseconds a pixel.
+ *
+ * @param {View} view
+ * @param {{ plot: Plot }} layout
+ * @param {number} dpr
+ */
 export function frameGeometry(view, layout, dpr) {
   const left = Math.round(layout.plot.left * dpr);
   const right = Math.round(layout.plot.right * dpr);
@@ -14,17 +26,41 @@ export function frameGeometry(view, layout, dpr) {
     pitch,
     t0,
     t1: t0 + (right - left) * pitch,
+    /** @param {number} t */
     x: (t) => left + (t - t0) / pitch,
+    /** @param {number} length */
     px: (length) => Math.round(length * dpr),
   };
 }
 
-/** The value, or the end of [least, most] that is nearest to it; `most` where they cross. */
+/**
+ * The value, or the end of [least, most] that is nearest to it; `most` where they cross.
+ *
+ * @param {number} least
+ * @param {number} value
+ * @param {number} most
+ */
 export const between = (least, value, most) => Math.min(Math.max(least, value), most);
 
+/**
+ * @param {View} view
+ * @param {Plot} plot
+ * @param {number} x
+ */
 export const timeAt = (view, plot, x) => view.t0 + ((x - plot.left) / (plot.right - plot.left)) * (view.t1 - view.t0);
 
-/** The same, of places beside the plot the time at its edge. */
+/**
+ * The same, of places beside the plot the time at its edge.
+ *
+ * @param {View} view
+ * @param {Plot} plot
+ * @param {number} x
+ */
 export const timeWithin = (view, plot, x) => timeAt(view, plot, between(plot.left, x, plot.right));
 
+/**
+ * @param {View} view
+ * @param {Plot} plot
+ * @param {number} t
+ */
 export const positionOf = (view, plot, t) => plot.left + ((t - view.t0) / (view.t1 - view.t0)) * (plot.right - plot.left);

@@ -2,7 +2,28 @@
 
 import { aria, make, makeButton, rove } from "./dom.js";
 
+/**
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Layout } from "./layout.js"
+ * @import { Model } from "./model.js"
+ */
+
+/**
+ * The timeline as the buttons at its headers know it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Pick<Layout, "groups" | "header">} layout
+ * @property {Arrangement} arrangement
+ * @property {{ overlay: HTMLElement }} stage
+ * @property {(change: () => void) => void} arrange
+ */
+
 export class Heads {
+  /**
+   * @param {HTMLElement} stage
+   * @param {Owner} timeline
+   */
   constructor(stage, timeline) {
     this.timeline = timeline;
     this.box = make("div", "ss-heads");
@@ -12,7 +33,8 @@ export class Heads {
   /** One row of buttons for each shown engine, where its header lies; the focus stays where it was. */
   place() {
     const { layout, model } = this.timeline;
-    const focused = this.box.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const focused = this.box.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+    /** @type {HTMLElement[]} */
     this.rows = layout.groups.map((box) => {
       const row = this.row(box.index, model.groups[box.index].label);
       row.style.top = `${box.top}px`;
@@ -20,14 +42,23 @@ export class Heads {
       return row;
     });
     this.box.replaceChildren(...this.rows);
-    if (focused === null) return;
+    if (!focused) return;
     const again = [...this.box.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused);
     (again ?? this.timeline.stage.overlay).focus({ preventScroll: true });
   }
 
+  /**
+   * @param {number} index
+   * @param {string} label
+   */
   row(index, label) {
     const { timeline } = this;
     const { arrangement } = timeline;
+    /**
+     * @param {string} text
+     * @param {string} words
+     * @param {() => void} change
+     */
     const button = (text, words, change) => makeButton(text, `${words} ${label}`, () => timeline.arrange(change));
     const collapsed = arrangement.collapsed.has(index);
     const collapse = button(collapsed ? "▸" : "▾", "Lanes of", () => arrangement.toggle("collapsed", index));
@@ -45,7 +76,11 @@ export class Heads {
     return row;
   }
 
-  /** The buttons of the engine that the pointer is over are seen. */
+  /**
+   * The buttons of the engine that the pointer is over are seen.
+   *
+   * @param {number | null} index
+   */
   hover(index) {
     this.timeline.layout.groups.forEach((box, place) => this.rows[place].classList.toggle("ss-hot", box.index === index));
   }

@@ -2,7 +2,13 @@
 
 import { aria, make, makeButton, withKeys } from "./dom.js";
 
-/** [what it does, with which keys or gestures]; what stands between bars is a key. */
+/**
+ * The timeline as the help knows it.
+ *
+ * @typedef {{ root: HTMLElement, stage: { overlay: HTMLElement }, pointing: { leave(): void } }} Helped
+ */
+
+/** @type {[string, string][]} [what it does, with which keys or gestures]; what stands between bars is a key. */
 const KEY_WORDS = [
   ["zoom", "|W| and |S|, |+| and |−|; |Ctrl| and the wheel; after a click the wheel alone; two fingers"],
   ["move", "|A| and |D|, |←| and |→|; drag; |Shift| and the wheel"],
@@ -22,6 +28,7 @@ const KEY_WORDS = [
   ["clear the selection", "|Escape|"],
 ];
 
+/** @param {Helped} timeline */
 export function showHelp(timeline) {
   const rows = KEY_WORDS.flatMap(([what, how]) => [
     make("dt", "", what),

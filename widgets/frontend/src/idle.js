@@ -3,7 +3,11 @@
 const soon = globalThis.requestIdleCallback ?? ((run) => setTimeout(run, 1));
 const never = globalThis.cancelIdleCallback ?? clearTimeout;
 
-/** Run each task when the page is idle. Returns a function that forgets those not yet begun. */
+/**
+ * Run each task when the page is idle. Returns a function that forgets those not yet begun.
+ *
+ * @param {(() => void)[]} tasks
+ */
 export function whenIdle(tasks) {
   let next = 0;
   const step = () => {

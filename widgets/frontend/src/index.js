@@ -8,16 +8,49 @@ import style from "./timeline.css";
 import { Tiles } from "./tiles.js";
 import { linkTraits } from "./traits.js";
 
+/**
+ * @import { Header } from "./header.js"
+ * @import { Ask, Block, ToBrowser, ToPython } from "./messages.js"
+ * @import { Timeline } from "./timeline.js"
+ * @import { WidgetModel } from "./traits.js"
+ */
+
 export { decode };
 
+/**
+ * Draw a timeline into an element (mount.js).
+ *
+ * @param {HTMLElement} element
+ * @param {Header} header
+ * @param {Block} block
+ * @param {Ask} [ask]
+ */
 export const mount = (element, header, block, ask) => mountWith(element, header, block, ask, Tiles);
+
+/**
+ * @template {keyof ToBrowser} T
+ * @typedef {{ type: T } & ToBrowser[T]} Message
+ */
+
+/** @typedef {{ [T in keyof ToBrowser]: (message: Message<T>, block: Block) => void }} Receivers */
+
+/**
+ * The model, and how messages go to Python and come from there.
+ *
+ * @typedef {object} Comm
+ * @property {(message: { [T in keyof ToPython]: { type: T } & ToPython[T] }[keyof ToPython]) => void} send
+ * @property {<T extends keyof ToBrowser>(name: "msg:custom", receive: (message: Message<T>, blocks: Block[]) => void) => void} on
+ * @property {<T extends keyof ToBrowser>(name: "msg:custom", receive: (message: Message<T>, blocks: Block[]) => void) => void} off
+ */
 
 const PATIENCE_MS = 4000;
 
 /** Follows https://anywidget.dev/en/afm/. Asks the kernel for the spans, which are no part of the saved notebook. */
 export const widget = {
+  /** @param {{ model: WidgetModel & Comm, el: HTMLElement }} view */
   render({ model, el }) {
     const view = `${Date.now()}-${Math.random()}`;
+    /** @type {Timeline | null} */
     let timeline = null;
     let unlink = () => {};
     const message = make("div", "ss-message", "Waiting for the kernel to send the timeline …");
@@ -28,18 +61,26 @@ export const widget = {
         + "if this notebook was reopened, run the cell again.";
     }, PATIENCE_MS);
     const { ask, answered } = questionsBy((question) => model.send({ ...question, view }));
-    const receive = (content, buffers) => {
+    /** @type {Receivers} */
+    const receivers = {
+      answer: answered,
+      spans({ header }, block) {
+        clearTimeout(timer);
+        if (timeline) timeline.replace(decode(header, block));
+        else {
+          timeline = mount(el, header, block, ask);
+          unlink = linkTraits(model, timeline);
+        }
+      },
+    };
+    /**
+     * @template {keyof ToBrowser} T
+     * @param {Message<T>} content
+     * @param {Block[]} blocks
+     */
+    const receive = (content, blocks) => {
       // Without a view, they are new spans for all views.
-      if ((content.view ?? view) !== view) return;
-      if (content.type === "answer") answered(content, buffers[0]);
-      if (content.type !== "spans") return;
-      clearTimeout(timer);
-      if (timeline) {
-        timeline.replace(decode(content.header, buffers[0]));
-        return;
-      }
-      timeline = mount(el, content.header, buffers[0], ask);
-      unlink = linkTraits(model, timeline);
+      if ((content.view ?? view) === view) receivers[content.type]?.(content, blocks[0]);
     };
     model.on("msg:custom", receive);
     model.send({ type: "ready", view });

@@ -2,18 +2,54 @@
 
 import { isCombined, KEYS } from "./keys.js";
 
+/**
+ * @import { Keyed } from "./keys.js"
+ * @import { Layout } from "./layout.js"
+ * @import { Dragging, Pointer, Pointing } from "./pointing.js"
+ * @import { Stage } from "./stage.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/**
+ * The timeline as pointer and wheel know it.
+ *
+ * @typedef {Keyed & { layout: Pick<Layout, "axis">, stage: Pick<Stage, "axisTop" | "nudge">, pointing: Pointing, viewer: Viewer }} Owner
+ */
+
+/** @typedef {"overview" | "reorder" | Dragging} DragMode */
+
+/** @typedef {{ start: Pointer, last: Pointer, moved: boolean, mode: DragMode, engine: number | null }} Drag */
+
 const CLICK_SLACK = 4;
 const LINE = 16;
 const WHEEL_RATE = 0.0016;
+/** @type {Partial<Record<DragMode, string>>} */
 const CURSORS = { pan: "ss-grabbing", reorder: "ss-grabbing", measure: "ss-resizing", area: "ss-resizing", zoom: "ss-resizing" };
 
-/** Listen on the canvas. Returns a function that stops listening. */
+/**
+ * Listen on the canvas. Returns a function that stops listening.
+ *
+ * @param {HTMLCanvasElement} canvas
+ * @param {Owner} timeline
+ */
 export function attach(canvas, timeline) {
   const stop = new AbortController();
+  /**
+   * @template {keyof HTMLElementEventMap} T
+   * @param {T} type
+   * @param {(event: HTMLElementEventMap[T]) => void} handler
+   * @param {AddEventListenerOptions} [options]
+   */
   const on = (type, handler, options = {}) => canvas.addEventListener(type, handler, { signal: stop.signal, ...options });
+  /** @type {Map<number, Pointer>} */
   const fingers = new Map();
+  /** @type {Drag | null} */
   let drag = null;
 
+  /**
+   * @param {MouseEvent} event
+   * @returns {Pointer}
+   */
   const point = (event) => {
     const { left, top } = canvas.getBoundingClientRect();
     const { clientX, clientY } = event;
@@ -46,12 +82,14 @@ export function attach(canvas, timeline) {
     else if (drag.moved || Math.hypot(at.x - drag.start.x, at.y - drag.start.y) >= CLICK_SLACK) {
       if (!drag.moved) timeline.pointing.leave();
       drag.moved = true;
-      if (CURSORS[drag.mode]) canvas.classList.add(CURSORS[drag.mode]);
+      const cursor = CURSORS[drag.mode];
+      if (cursor) canvas.classList.add(cursor);
       DRAGS[drag.mode](timeline, drag, at);
       drag.last = at;
     }
   });
 
+  /** @param {PointerEvent} event */
   const release = (event) => {
     canvas.classList.remove("ss-grabbing", "ss-resizing");
     fingers.delete(event.pointerId);
@@ -93,6 +131,7 @@ export function attach(canvas, timeline) {
   return () => stop.abort();
 }
 
+/** @type {Record<DragMode, (timeline: Owner, drag: Drag, at: Pointer) => void>} */
 const DRAGS = {
   overview: (timeline, _, at) => timeline.viewer.centreOverview(at.x),
   pan: (timeline, drag, at) => timeline.viewer.panPixels(drag.last.x - at.x),
@@ -102,7 +141,14 @@ const DRAGS = {
   zoom: (timeline, drag, at) => timeline.viewer.stretchRubber(drag.start.x, at.x),
 };
 
-/** Two fingers: what lay under each of them stays there. */
+/**
+ * Two fingers: what lay under each of them stays there.
+ *
+ * @param {Owner} timeline
+ * @param {Map<number, Pointer>} fingers
+ * @param {number} pointer
+ * @param {Pointer} at
+ */
 function pinch(timeline, fingers, pointer, at) {
   const [other] = [...fingers].filter(([id]) => id !== pointer).map(([, finger]) => finger);
   const before = fingers.get(pointer);

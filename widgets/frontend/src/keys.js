@@ -2,23 +2,60 @@
 
 import { showHelp } from "./help.js";
 
-/** Whether a key belongs to the page, as Ctrl S does; AltGr only makes a sign, as [ on many keyboards. */
+/**
+ * @import { AlignMode } from "./align.js"
+ * @import { Choosing } from "./choosing.js"
+ * @import { Finding } from "./finding.js"
+ * @import { Helped } from "./help.js"
+ * @import { OverlapSwitches } from "./switches.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/**
+ * The timeline as the keys know it.
+ *
+ * @typedef {Helped & {
+ *   viewer: Pick<Viewer, "mode" | "zoomBy" | "panShare">,
+ *   choosing: Pick<Choosing, "fit" | "neighbour" | "acrossEngines" | "followLaunch" | "followWait" | "followDependent" | "measure">,
+ *   finding: Pick<Finding, "step">, overlap: Pick<OverlapSwitches, "toggle">, toolbar: { search: { input: HTMLElement } },
+ *   align(mode: AlignMode): void, reset(): void, clear(): void,
+ * }} Keyed
+ */
+
+/**
+ * Whether a key belongs to the page, as Ctrl S does; AltGr only makes a sign, as [ on many keyboards.
+ *
+ * @param {KeyboardEvent} event
+ */
 export const isCombined = (event) => (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
 
-/** Keep keys pressed in an element from the page, but for those that are the page's. Returns a function that lets all through. */
+/**
+ * Keep keys pressed in an element from the page, but for those that are the page's. Returns a function that lets all through.
+ *
+ * @param {HTMLElement} root
+ */
 export function keepKeys(root) {
   // Before JupyterLab looks at the element (dom.js).
-  const mark = (event) => root.contains(event.target) && event.target.toggleAttribute("data-lm-suppress-shortcuts", !isCombined(event));
+  /** @param {KeyboardEvent} event */
+  const mark = (event) => {
+    const { target } = event;
+    if (target instanceof Element && root.contains(target)) target.toggleAttribute("data-lm-suppress-shortcuts", !isCombined(event));
+  };
   window.addEventListener("keydown", mark, true);
   root.addEventListener("keydown", (event) => isCombined(event) || event.stopPropagation());
   return () => window.removeEventListener("keydown", mark, true);
 }
 
+/** @param {Keyed} timeline */
 const zoomIn = (timeline) => timeline.viewer.zoomBy(1 / 1.5);
+/** @param {Keyed} timeline */
 const zoomOut = (timeline) => timeline.viewer.zoomBy(1.5);
+/** @param {Keyed} timeline */
 const left = (timeline) => timeline.viewer.panShare(-0.2);
+/** @param {Keyed} timeline */
 const right = (timeline) => timeline.viewer.panShare(0.2);
 
+/** @type {Record<string, (timeline: Keyed, event: KeyboardEvent) => void>} */
 export const KEYS = {
   w: zoomIn, "+": zoomIn, "=": zoomIn, s: zoomOut, "-": zoomOut, a: left, ArrowLeft: left, d: right, ArrowRight: right,
   0: (timeline) => timeline.reset(),

@@ -1,5 +1,40 @@
 // Where everything lies on the canvas, in CSS pixels.
 
+/**
+ * @import { Group } from "./model.js"
+ * @import { Lane, Track } from "./tracks.js"
+ */
+
+/** @typedef {{ track: Track, y: number, height: number, lane: Lane }} Row */
+
+/** @typedef {{ lane: Lane, y: number, height: number, rows: Row[], band: Row | null }} LaneBox */
+
+/**
+ * An engine: `remarks` are the heights of the lines of its remarks where each has its own, `body` is where its lanes begin, `axis` where its
+ * times are written.
+ *
+ * @typedef {object} Box
+ * @property {number} index
+ * @property {number} top
+ * @property {number[]} remarks
+ * @property {number} body
+ * @property {number} axis
+ * @property {number} bottom
+ * @property {LaneBox[]} lanes
+ * @property {{ y: number, height: number } | null} atOnce
+ * @property {Map<number, LaneBox>} boxOfLane
+ */
+
+/** @typedef {ReturnType<typeof buildLayout>} Layout */
+
+/**
+ * What lies at a height.
+ *
+ * @typedef {{ area: "axis" | "overview" | "none", group?: Box, lane?: undefined, row?: undefined }
+ *   | { area: "header" | "at once", group: Box, lane?: undefined, row?: undefined }
+ *   | { area: "lane", group: Box, lane: LaneBox, row: Row }} Hit
+ */
+
 const AXIS = 30;
 const GROUP_GAP = 12;
 const HEADER = 26;
@@ -25,14 +60,18 @@ const RIGHT_MARGIN = 12;
 const THIN = [4, 4, 6, 6];
 const THIN_GAP = 1;
 
-/** Width of the column of lane names: smaller where the page is narrow. */
+/**
+ * Width of the column of lane names: smaller where the page is narrow.
+ *
+ * @param {number} width
+ */
 export const gutterWidth = (width) => (width < NARROW_PAGE ? 88 : 112);
 
 /**
- * @param {Array<{lanes: Array}>} parts lanes of each group, as `buildLanes` gives them
+ * @param {{ lanes: Lane[], group?: Pick<Group, "remarks" | "thin"> }[]} parts lanes of each group, as `buildLanes` gives them
  * @param {number} width of the canvas
- * @param {number[]} shown indices of the groups from top to bottom
- * @param {{collapsed?: Set<number>, ownAxes?: boolean, atOnceOf?: (index: number) => boolean}} more groups that show their header only;
+ * @param {number[]} [shown] indices of the groups from top to bottom
+ * @param {{ collapsed?: Set<number>, ownAxes?: boolean, atOnceOf?: (index: number) => boolean }} [more] groups that show their header only;
  * whether each has an axis of its own; whether a group has a lane "at once"
  */
 export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed = new Set(), ownAxes = false, atOnceOf = () => false } = {}) {
@@ -64,6 +103,11 @@ export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed
   return { width, height: overview.top + overview.height + 4, axis: AXIS, foot: overview.top - 8, header: HEADER, plot, groups, boxes, overview };
 }
 
+/**
+ * @param {Lane} lane
+ * @param {number} top
+ * @returns {LaneBox}
+ */
 function placeLane(lane, top) {
   const row = lane.rows.length > 2 ? NARROW_ROW : lane.host ? HOST_ROW : STREAM_ROW;
   const first = top + (lane.band ? BAND : 0);
@@ -73,13 +117,26 @@ function placeLane(lane, top) {
   return { lane, y: top, height, rows, band };
 }
 
-/** A multiprocessor: its rows share one height. */
+/**
+ * A multiprocessor: its rows share one height.
+ *
+ * @param {Lane} lane
+ * @param {number} top
+ * @param {number} height
+ * @returns {LaneBox}
+ */
 function placeThin(lane, top, height) {
   const row = height / lane.rows.length;
   return { lane, y: top, height, band: null, rows: lane.rows.map((track, index) => ({ track, y: top + index * row, height: row, lane })) };
 }
 
-/** What lies at a point: {area: "axis" | "header" | "lane" | "at once" | "overview" | "none", group?, lane?, row?}. */
+/**
+ * What lies at a point: {area: "axis" | "header" | "lane" | "at once" | "overview" | "none", group?, lane?, row?}.
+ *
+ * @param {Layout} layout
+ * @param {number} y
+ * @returns {Hit}
+ */
 export function hitTest(layout, y) {
   if (y < layout.axis) return { area: "axis" };
   if (y >= layout.overview.top - 4) return { area: "overview" };
@@ -89,6 +146,6 @@ export function hitTest(layout, y) {
   if (group.atOnce && y >= group.atOnce.y - 1) return { area: "at once", group };
   const lane = group.lanes.find((box) => y >= box.y - 1 && y < box.y + box.height + 1);
   if (!lane) return { area: "none", group };
-  const row = lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height) ?? lane.rows.at(-1);
-  return { area: "lane", group, lane, row: row ?? lane.band };
+  const row = (lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height)) ?? lane.rows.at(-1) ?? lane.band;
+  return row ? { area: "lane", group, lane, row } : { area: "none", group };
 }

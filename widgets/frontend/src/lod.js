@@ -4,9 +4,15 @@
 
 import { gallop, lowerBound, upperBound } from "./search.js";
 
+/** @import { Track } from "./tracks.js" */
+
 const MOST_OVER = 1000;
 
-/** Entries that `visible` can give for `pixels` pixels. */
+/**
+ * Entries that `visible` can give for `pixels` pixels.
+ *
+ * @param {number} pixels
+ */
 export const entryCapacity = (pixels) => 4 * pixels + 64;
 
 /**
@@ -17,6 +23,9 @@ export const entryCapacity = (pixels) => 4 * pixels + 64;
  *
  * @param {number} pitch nanoseconds a pixel
  * @param {Int32Array} out of length 2 * entryCapacity(pixels)
+ * @param {Track} track
+ * @param {number} t0
+ * @param {number} t1
  */
 export function visible(track, t0, t1, pitch, out) {
   const { start, end, length } = track;
@@ -38,14 +47,26 @@ export function visible(track, t0, t1, pitch, out) {
   return count;
 }
 
-/** Share of `pitch` that the spans [from, to) cover, at most 1. */
+/**
+ * Share of `pitch` that the spans [from, to) cover, at most 1.
+ *
+ * @param {Track} track
+ * @param {number} from
+ * @param {number} to
+ * @param {number} pitch
+ */
 export const coverage = (track, from, to, pitch) => Math.min(1, (track.before[to] - track.before[from]) / pitch);
 
 /**
  * Position of the span that holds time `t`; else of the nearest within three pixels of `pitch`, by its edges; -1 for none. Where a filter
  * hides a span that is narrower than a pixel, a match as near wins.
+ *
+ * @param {Track} track
+ * @param {number} t
+ * @param {number} pitch
  */
 export function spanAt({ start, end, reach, spans, longest }, t, pitch) {
+  /** @param {number} slack */
   const within = (slack) => [upperBound(reach, t - slack), lowerBound(start, t + slack)];
   const [from, to] = within(3 * pitch);
   if (from >= to) return -1;

@@ -1,33 +1,47 @@
 // The longest span among any run of neighbours, in logarithmic time: it gives a crowded pixel its colour.
 
+/** @import { Track } from "./tracks.js" */
+
 const FANOUT = 16;
 // Spans that a filter hides count for next to nothing, so that a match is never covered by them.
 const HIDDEN_WEIGHT = 1e-9;
 
 export class LongestTree {
+  /** @param {Pick<Track, "start" | "end" | "spans" | "length">} track */
   constructor(track) {
     this.track = track;
+    /** @type {Uint8Array | null} */
     this.shown = null;
     this.whole = this.build();
     this.levels = this.whole;
   }
 
-  /** Weigh every span anew. `shown` tells with a 1 which of the group's spans a filter shows; null shows all. */
+  /**
+   * Weigh every span anew. `shown` tells with a 1 which of the group's spans a filter shows; null shows all.
+   *
+   * @param {Uint8Array | null} shown
+   */
   rebuild(shown) {
     this.shown = shown;
     this.levels = shown ? this.build() : this.whole;
   }
 
   build() {
+    /** @type {Uint32Array[]} */
     const levels = [];
     for (let length = this.track.length; length > FANOUT; ) {
       length = Math.ceil(length / FANOUT);
-      levels.push(new Uint32Array(length));
-      this.fill(levels.at(-1), levels.at(-2) ?? null);
+      const level = new Uint32Array(length);
+      this.fill(level, levels.at(-1) ?? null);
+      levels.push(level);
     }
     return levels;
   }
 
+  /**
+   * @param {Uint32Array} level
+   * @param {Uint32Array | null} below
+   */
   fill(level, below) {
     const { length } = this.track;
     const last = below ? below.length : length;
@@ -47,18 +61,26 @@ export class LongestTree {
     }
   }
 
+  /** @param {number} k */
   weight(k) {
     const { start, end, spans } = this.track;
     const duration = end[k] - start[k] + 1e-3;
     return this.shown === null || this.shown[spans[k]] ? duration : duration * HIDDEN_WEIGHT;
   }
 
-  /** Position in the track of the longest span in [from, to). */
+  /**
+   * Position in the track of the longest span in [from, to).
+   *
+   * @param {number} from
+   * @param {number} to
+   */
   find(from, to) {
     const { levels } = this;
     let best = from;
     let most = -1;
+    /** @type {Uint32Array | null} */
     let level = null;
+    /** @param {number} node */
     const weigh = (node) => {
       const k = level ? level[node] : node;
       const weight = this.weight(k);

@@ -7,13 +7,19 @@ import style from "./timeline.css";
 import { Timeline } from "./timeline.js";
 
 /**
+ * @import { Header } from "./header.js"
+ * @import { Ask, Block } from "./messages.js"
+ * @import { TilesClass } from "./tiles.js"
+ */
+
+/**
  * Draw a timeline into an element, in place of what is in it.
  *
- * @param {HTMLElement} element
- * @param {object} header and
- * @param {Uint8Array | DataView} block as `payload.py` writes them
- * @param {(question: object) => Promise<{header, block}>} ask has Python say what the header leaves out: critical paths, and parts of long traces
- * @param Tiles draws long traces (tiles.js)
+ * @param {HTMLElement & { timeline?: Timeline }} element
+ * @param {Header} header and
+ * @param {Block} block as `payload.py` writes them
+ * @param {Ask | null} ask has Python say what the header leaves out: critical paths, and parts of long traces
+ * @param {TilesClass | null} Tiles draws long traces (tiles.js)
  * @returns {Timeline} also reachable as `element.timeline`; its `replace(decode(header, block))` shows other spans in the same view
  */
 export function mount(element, header, block, ask = null, Tiles = null) {

@@ -10,9 +10,34 @@ import { sceneOf } from "./scene.js";
 import { drawSpan, stretch } from "./spans.js";
 import { font } from "./text.js";
 
+/**
+ * @import { Highlight } from "./join.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ * @import { Area } from "./totals.js"
+ */
+
+/**
+ * What is pointed at, selected and measured.
+ *
+ * @typedef {object} Marks
+ * @property {Highlight | null} selected
+ * @property {Highlight | null} hovered
+ * @property {Area | null} rubber the stretch that zooming will show
+ * @property {Area | null} measure
+ * @property {number | null} cursor where the pointer is on the axis
+ */
+
 const LEAST_HIGHLIGHT = 3;
 
-/** `alone` on a canvas of its own, which is cleared first. */
+/**
+ * `alone` on a canvas of its own, which is cleared first.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Marks} state
+ * @param {boolean} alone
+ */
 export function drawOverlay(ctx, scene, state, alone = true) {
   const { geometry: g, layout } = scene;
   if (alone) ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
@@ -30,7 +55,14 @@ export function drawOverlay(ctx, scene, state, alone = true) {
   else if (state.cursor !== null) drawCursor(ctx, scene, state.cursor);
 }
 
-/** Outline every member of a highlight; a selected one is drawn again, while all others are dimmed. */
+/**
+ * Outline every member of a highlight; a selected one is drawn again, while all others are dimmed.
+ *
+ * @param {Context} ctx
+ * @param {Scene} frame
+ * @param {Highlight} highlight
+ * @param {boolean} selected
+ */
 function drawHighlight(ctx, frame, highlight, selected) {
   const { theme, model } = frame;
   for (const { group: index, spans, links } of highlight.members) {
@@ -62,7 +94,15 @@ function drawHighlight(ctx, frame, highlight, selected) {
   }
 }
 
-/** A small triangle at the edge of the plot: what was selected lies further that way. */
+/**
+ * A small triangle at the edge of the plot: what was selected lies further that way.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {boolean} toRight
+ * @param {number} y
+ * @param {number} height
+ */
 function drawPointer(ctx, scene, toRight, y, height) {
   const { geometry: g, theme } = scene;
   const size = 5 * g.dpr;
@@ -76,7 +116,13 @@ function drawPointer(ctx, scene, toRight, y, height) {
   ctx.fill();
 }
 
-/** A hairline through all engines at the pointer, with its time on the axis. */
+/**
+ * A hairline through all engines at the pointer, with its time on the axis.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} time
+ */
 function drawCursor(ctx, scene, time) {
   const { geometry: g, theme, layout } = scene;
   if (time < g.t0 || time > g.t1) return;
@@ -86,7 +132,13 @@ function drawCursor(ctx, scene, time) {
   for (const { axis, of } of axes(scene)) drawPill(ctx, scene, inUnit(of(time), axisUnit(scene.view)), x, axis, theme.ink);
 }
 
-/** A stretch of the axis; `rows` says from which height to which, if not all. */
+/**
+ * A stretch of the axis; `rows` says from which height to which, if not all.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Area} area
+ */
 function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   const { geometry: g, theme, layout } = scene;
   const [x, width] = stretch(g, Math.min(from, to), Math.max(from, to), 1);
@@ -100,13 +152,26 @@ function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   for (const { axis, of } of axes(scene)) drawPill(ctx, scene, exactTime(Math.abs(of(to) - of(from))), x + width / 2, axis, theme.accent);
 }
 
-/** Where times are written, and which: the common axis, or that of each engine at its own scale. */
+/**
+ * Where times are written, and which: the common axis, or that of each engine at its own scale.
+ *
+ * @param {Scene} scene
+ * @returns {{ axis: number, of: (time: number) => number }[]}
+ */
 function axes({ layout, mode, alignments }) {
   if (mode !== "scale") return [{ axis: layout.axis - 16, of: (time) => time }];
   return layout.groups.filter(({ lanes }) => lanes.length)
     .map(({ axis, index }) => ({ axis: axis - 9, of: (time) => offAxis(alignments[index], time) }));
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {string} text
+ * @param {number} centre
+ * @param {number} axis
+ * @param {string} fill
+ */
 function drawPill(ctx, scene, text, centre, axis, fill) {
   const { geometry: g, theme } = scene;
   const width = ctx.measureText(text).width + g.px(12);

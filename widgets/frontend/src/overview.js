@@ -3,6 +3,12 @@
 import { onAxis } from "./align.js";
 import { between } from "./geometry.js";
 
+/**
+ * @import { Group } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
 const BUSY_SHADES = 12;
 // More hits than this are everywhere.
 const MOST_MARKS = 500;
@@ -11,6 +17,9 @@ const EARLIER = "‹ earlier";
 /**
  * The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. What the host did long
  * before the first call, as the ranges of a framework, has no room in it, only a mark.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
  */
 export function drawOverview(ctx, scene) {
   const { geometry: g, theme, layout, view, home, bounds } = scene;
@@ -18,6 +27,7 @@ export function drawOverview(ctx, scene) {
   const width = g.right - g.left;
   const pitch = (home.t1 - home.t0) / width;
   const grain = g.px(3);
+  /** @param {number} t */
   const x = (t) => g.left + Math.round((t - home.t0) / pitch);
   layout.groups.forEach(({ index }, position) => {
     const part = scene.groups[index];
@@ -28,12 +38,12 @@ export function drawOverview(ctx, scene) {
     ctx.fillStyle = theme.grid;
     ctx.fillRect(from, y, Math.max(1, to - from), height);
     const columns = Math.max(1, Math.ceil((to - from) / grain));
-    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part.group, columns);
+    const shares = part.busyShare?.length === columns ? part.busyShare : (part.busyShare = busyShare(part.group, columns));
     ctx.fillStyle = theme.faint;
     // Neighbours of one shade are one rectangle.
     for (let column = 0, next; column < columns; column = next) {
-      const shade = part.busyShare[column];
-      for (next = column + 1; next < columns && part.busyShare[next] === shade; ) next++;
+      const shade = shares[column];
+      for (next = column + 1; next < columns && shares[next] === shade; ) next++;
       if (!shade) continue;
       ctx.globalAlpha = shade / BUSY_SHADES;
       ctx.fillRect(from + column * grain, y, Math.min((next - column) * grain, to - from - column * grain), height);
@@ -55,7 +65,12 @@ export function drawOverview(ctx, scene) {
   ctx.strokeRect(x0 + 0.5, g.px(top) + 0.5, x1 - x0 - 1, g.px(layout.overview.height) - 1);
 }
 
-/** How busy the device is in each of `length` equal parts of the run, from 0 to BUSY_SHADES. */
+/**
+ * How busy the device is in each of `length` equal parts of the run, from 0 to BUSY_SHADES.
+ *
+ * @param {Pick<Group, "activity" | "extent_ns">} group
+ * @param {number} length
+ */
 function busyShare({ activity, extent_ns }, length) {
   const columns = new Uint8Array(length);
   if (!activity) return columns;
@@ -68,7 +83,15 @@ function busyShare({ activity, extent_ns }, length) {
   return columns;
 }
 
-/** A mark for each hit of the search. */
+/**
+ * A mark for each hit of the search.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} index
+ * @param {(t: number) => number} x
+ * @param {number} y
+ */
 function drawHits(ctx, { geometry: g, theme, alignments, finding }, index, x, y) {
   if (!finding.groups || finding.countOf(index) > MOST_MARKS) return;
   ctx.fillStyle = theme.accent;

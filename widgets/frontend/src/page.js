@@ -1,5 +1,11 @@
 // Reading what a report carries: the header as JSON, the block of columns as base64, perhaps packed with gzip.
 
+/**
+ * @import { Header } from "./header.js"
+ * @import { Block } from "./messages.js"
+ */
+
+/** @param {string} text */
 export function fromBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const binary = atob(text);
@@ -8,15 +14,27 @@ export function fromBase64(text) {
   return bytes;
 }
 
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {string | undefined} packing
+ */
 export async function unpacked(bytes, packing) {
   if (packing !== "gzip") return bytes;
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** The header and the block that the page's script elements hold. */
+/**
+ * The header and the block that the page's script elements hold.
+ *
+ * @param {Document} page
+ * @returns {Promise<{ header: Header, block: Block }>}
+ */
 export async function readPage(page) {
-  const header = JSON.parse(page.getElementById("timeline-header").textContent);
-  const source = page.getElementById("timeline-block");
+  /** @param {string} id */
+  const script = (id) => /** @type {HTMLElement} */ (page.getElementById(id));
+  /** @type {Header} */
+  const header = JSON.parse(script("timeline-header").textContent);
+  const source = script("timeline-block");
   return { header, block: await unpacked(fromBase64(source.textContent), source.dataset.packing) };
 }

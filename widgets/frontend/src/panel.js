@@ -11,7 +11,45 @@ import { lowerBound } from "./search.js";
 import { shortened } from "./text.js";
 import { rowsWithin, totalsByName } from "./totals.js";
 
-/** The spans of a highlight that the table has rows for, of each group the first ones: {group, spans, left}, where `left` are not told. */
+/**
+ * @import { AlignMode, Alignment } from "./align.js"
+ * @import { Choosing } from "./choosing.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Layout } from "./layout.js"
+ * @import { AreaOfGroup, Sums } from "./messages.js"
+ * @import { Group, Model } from "./model.js"
+ * @import { Ranking } from "./palette.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Tiles } from "./tiles.js"
+ * @import { Area, Total } from "./totals.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/** @typedef {string[]} Cells */
+
+/**
+ * The timeline as the table knows it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Theme} theme
+ * @property {Ranking} ranking
+ * @property {Pick<Layout, "groups">} layout
+ * @property {Pick<Choosing, "followLaunch" | "followWait" | "followDependent" | "fit" | "fitAll">} choosing
+ * @property {Pick<Viewer, "alignments" | "mode">} viewer
+ * @property {Pick<Tiles, "tell"> | null} tiles
+ * @property {Area | null} measure
+ * @property {{ overlay: HTMLElement }} stage
+ * @property {(mode: AlignMode) => void} align
+ * @property {() => void} clear
+ */
+
+/**
+ * The spans of a highlight that the table has rows for, of each group the first ones: {group, spans, left}, where `left` are not told.
+ *
+ * @param {Model} model
+ * @param {Highlight} highlight
+ */
 function told(model, { members }) {
   return members.filter(({ group }) => !model.groups[group].thin).map(({ group: index, spans }) => {
     const group = model.groups[index];
@@ -21,13 +59,25 @@ function told(model, { members }) {
   });
 }
 
-/** The kernels' own names in the rows of a highlight, a column [heading, cells…] of its own where they tell more than the title. */
+/**
+ * The kernels' own names in the rows of a highlight, a column [heading, cells…] of its own where they tell more than the title.
+ *
+ * @param {Model} model
+ * @param {Highlight} highlight
+ * @returns {[string, ...string[]] | null}
+ */
 export function kernelColumn(model, highlight) {
   const names = told(model, highlight).flatMap(({ group, spans }) => spans.map((i) => symbolOf(model, group, i) || model.names[group.name[i]]));
   return names.every((name) => name === highlight.name) ? null : ["kernel", ...names.map((name) => shortened(name, LONGEST_NAME))];
 }
 
-/** Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation. */
+/**
+ * Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation.
+ *
+ * @param {Model} model
+ * @param {Highlight} highlight
+ * @returns {Cells[]}
+ */
 export function operationRows(model, highlight) {
   const { kinds } = model;
   return told(model, highlight).flatMap(({ group, spans }) => {
@@ -41,7 +91,17 @@ export function operationRows(model, highlight) {
   });
 }
 
-/** Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis. */
+/**
+ * Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis.
+ *
+ * @param {Model} model
+ * @param {Group[]} groups
+ * @param {number} from
+ * @param {number} to
+ * @param {Alignment[] | null} alignments
+ * @param {Sums[] | null} known
+ * @returns {Cells[]}
+ */
 export function measureRows(model, groups, from, to, alignments = null, known = null) {
   return groups.map((group, at) => {
     const ends = alignments ? [from, to].map((position) => offAxis(alignments[group.index], position)) : [from, to];
@@ -57,7 +117,14 @@ export function measureRows(model, groups, from, to, alignments = null, known = 
   });
 }
 
-/** Kernels that start in [from, to). */
+/**
+ * Kernels that start in [from, to).
+ *
+ * @param {Group} group
+ * @param {number} kernel
+ * @param {number} from
+ * @param {number} to
+ */
 function kernelsWithin({ kind, start }, kernel, from, to) {
   const last = lowerBound(start, to);
   let count = 0;
@@ -68,11 +135,20 @@ function kernelsWithin({ kind, start }, kernel, from, to) {
 /**
  * Rows [name, a cell an engine] of totals: what TOTALS_WORDS says. Calls are never added to what ran on the device, and ranges, which hold
  * calls and each other, have no share.
+ *
+ * @param {Total[]} totals
+ * @param {number} columns
+ * @returns {Cells[]}
  */
 export function totalRows(totals, columns) {
   const wholes = [false, true].map((calls) => Array.from({ length: columns }, (_, column) => (
     totals.reduce((sum, { call, range, cells }) => sum + (!range && call === calls ? cells[column].time : 0), 0)
   )));
+  /**
+   * @param {boolean} call
+   * @param {number} time
+   * @param {number} column
+   */
   const share = (call, time, column) => ` · ${percent(time / (wholes[Number(call)][column] || 1))}`;
   return totals.map(({ name, call, range, cells }) => [name, ...cells.map(({ count, time }, column) => (
     count ? `${grouped(count)} × · ${exactTime(time)}${range ? "" : share(call, time, column)}` : "–"
@@ -89,6 +165,10 @@ const LONGEST_NAME = 64;
 const LONGEST_TITLE = 160;
 
 export class Panel {
+  /**
+   * @param {HTMLElement} root
+   * @param {Owner} timeline
+   */
   constructor(root, timeline) {
     this.timeline = timeline;
     this.box = make("div", "ss-panel");
@@ -97,6 +177,7 @@ export class Panel {
     root.append(this.box);
   }
 
+  /** @param {Highlight} highlight */
   showOperation(highlight) {
     const { model, theme, ranking, choosing, tiles } = this.timeline;
     const onDevice = ranking.ranks[highlight.nameCode] >= 0;
@@ -115,7 +196,11 @@ export class Panel {
     const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
     const around = rangesAround(model, model.groups[highlight.group], highlight.span);
     const words = [around && `in ${around}`, origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
-    const [head, ...kernels] = kernelColumn(model, highlight) ?? [];
+    const [head, ...kernels] = kernelColumn(model, highlight) ?? [""];
+    /**
+     * @param {Cells} cells
+     * @param {string} kernel
+     */
     const withKernel = (cells, kernel) => (head ? [cells[0], kernel, ...cells.slice(1)] : cells);
     const rows = operationRows(model, highlight).map((cells, row) => withKernel(cells, kernels[row]));
     const left = told(model, highlight).reduce((sum, part) => sum + part.left, 0);
@@ -126,18 +211,27 @@ export class Panel {
     );
   }
 
-  /** Have Python add up what a long trace has there. */
+  /**
+   * Have Python add up what a long trace has there.
+   *
+   * @param {Area} measure
+   */
   async askTotals(measure) {
     this.fill(null, "Adding up …", "", []);
     const areas = this.areasOf(measure);
-    const found = await this.timeline.tiles.tell({ type: "totals", areas });
+    const found = await this.timeline.tiles?.tell({ type: "totals", areas });
     if (this.timeline.measure !== measure) return;
     // Other engines may be shown by now, or the same ones in another order or alignment: these are asked for.
     if (found) this.showMeasure(measure, JSON.stringify(areas) === JSON.stringify(this.areasOf(measure)) ? found.groups : null);
     else this.timeline.clear();
   }
 
-  /** What of each shown engine is measured, as tile_questions.py takes it. */
+  /**
+   * What of each shown engine is measured, as tile_questions.py takes it.
+   *
+   * @param {Area} measure
+   * @returns {AreaOfGroup[]}
+   */
   areasOf(measure) {
     const { viewer } = this.timeline;
     return this.boxesOf(measure).map((box) => {
@@ -146,13 +240,21 @@ export class Panel {
     });
   }
 
-  /** The engines that a stretch of the axis measures, or those that an area touches. Blocks are parts of kernels: what is added up are the kernels. */
+  /**
+   * The engines that a stretch of the axis measures, or those that an area touches. Blocks are parts of kernels: what is added up are the kernels.
+   *
+   * @param {Area} measure
+   */
   boxesOf(measure) {
     const { model, layout } = this.timeline;
     const boxes = layout.groups.filter(({ index }) => !model.groups[index].thin);
     return measure.top === undefined ? boxes : boxes.filter((box) => rowsWithin(box, measure).length);
   }
 
+  /**
+   * @param {Area} measure
+   * @param {Sums[] | null} known
+   */
   showMeasure(measure, known = null) {
     const { model, viewer, choosing, tiles } = this.timeline;
     if (tiles && !known) {
@@ -175,6 +277,13 @@ export class Panel {
     );
   }
 
+  /**
+   * @param {HTMLElement | null} swatch
+   * @param {string} title
+   * @param {string} detail
+   * @param {(HTMLElement | null)[]} actions
+   * @param {...(HTMLElement | null)} content
+   */
   fill(swatch, title, detail, actions, ...content) {
     const close = makeButton("×", "Close (Escape)", () => {
       this.timeline.clear();
@@ -193,11 +302,25 @@ export class Panel {
   }
 }
 
-/** What the rows of a table are of: runs under engines, or traces that somebody else recorded. */
+/**
+ * What the rows of a table are of: runs under engines, or traces that somebody else recorded.
+ *
+ * @param {Model} model
+ */
 const whose = (model) => (model.groups.some(hasOperations) ? "engine" : "trace");
 
-/** A table; `kernels` is the number of the column with names of kernels, which may be long, or -1. */
+/**
+ * A table; `kernels` is the number of the column with names of kernels, which may be long, or -1.
+ *
+ * @param {Cells} head
+ * @param {Cells[]} rows
+ * @param {number} kernels
+ */
 function table(head, rows, kernels = -1) {
+  /**
+   * @param {Cells} cells
+   * @param {"th" | "td"} tag
+   */
   const line = (cells, tag) => make("tr", "", ...cells.map((cell, column) => make(tag, column === kernels ? "ss-kernel" : "", cell)));
   return make("table", "", make("thead", "", line(head, "th")), make("tbody", "", ...rows.map((row) => line(row, "td"))));
 }

@@ -1,6 +1,6 @@
 // A picture of the view, as PNG or SVG, drawn by what draws the screen, with the legend above it.
 
-import { make } from "./dom.js";
+import { contextOf, make } from "./dom.js";
 import { drawBase } from "./draw.js";
 import { entryCapacity } from "./lod.js";
 import { drawOverlay } from "./overlay.js";
@@ -9,26 +9,48 @@ import { hatchPattern } from "./spans.js";
 import { SvgContext } from "./svg_context.js";
 import { font } from "./text.js";
 
+/**
+ * @import { Marks } from "./overlay.js"
+ * @import { Ranking } from "./palette.js"
+ * @import { Drawn, Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ * @import { Theme } from "./theme.js"
+ */
+
+/** @typedef {Drawn & Marks & { ranking: Ranking }} Pictured */
+
 const LEGEND = 30;
 const PNG_SCALE = 2;
 
-/** @returns {Promise<Blob>} the view as "png" or "svg" */
+/**
+ * The view as a picture.
+ *
+ * @param {Pictured} timeline
+ * @param {"png" | "svg"} format
+ * @returns {Promise<Blob>}
+ */
 export async function pictureOf(timeline, format) {
   const { width, height } = timeline.layout;
   const scale = format === "png" ? PNG_SCALE : 1;
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round((height + LEGEND) * scale);
-  const pen = canvas.getContext("2d");
+  const pen = contextOf(canvas);
   if (format === "png") {
     draw(pen, timeline, scale, hatchPattern(pen, timeline.theme, scale));
-    return new Promise((done) => canvas.toBlob(done, "image/png"));
+    return new Promise((done) => canvas.toBlob((picture) => done(/** @type {Blob} */ (picture)), "image/png"));
   }
   const svg = new SvgContext(canvas.width, canvas.height, pen);
   draw(svg, timeline, scale, "url(#hatch)");
   return new Blob([svg.toString(hatchDefinition(timeline.theme))], { type: "image/svg+xml" });
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Pictured} timeline
+ * @param {number} scale
+ * @param {string | CanvasPattern} hatch
+ */
 function draw(ctx, timeline, scale, hatch) {
   const { layout, model } = timeline;
   const other = Object.create(timeline, Object.fromEntries(Object.entries({
@@ -45,7 +67,13 @@ function draw(ctx, timeline, scale, hatch) {
   drawOverlay(ctx, scene, { selected, measure, hovered: null, rubber: null, cursor: null }, false);
 }
 
-/** The operators, as many as fit into a line. */
+/**
+ * The operators, as many as fit into a line.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Pick<Pictured, "ranking">} timeline
+ */
 function drawLegend(ctx, scene, { ranking }) {
   const { geometry: g, model, theme } = scene;
   ctx.font = font(scene, 11);
@@ -62,14 +90,21 @@ function drawLegend(ctx, scene, { ranking }) {
   }
 }
 
+/** @param {Theme} theme */
 const hatchDefinition = (theme) => (
   `<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="${commas(theme.hatchGround)}"/>`
   + `<path d="M-1 7L7 -1M-4 4L4 -4M2 10L10 2" stroke="${commas(theme.hatch)}"/></pattern>`
 );
 
+/** @param {string} colour */
 const commas = (colour) => colour.replace(/(\d) (?=\d)/g, "$1,");
 
-/** Hand the picture to the reader as a file. */
+/**
+ * Hand the picture to the reader as a file.
+ *
+ * @param {Pictured} timeline
+ * @param {"png" | "svg"} format
+ */
 export async function savePicture(timeline, format) {
   const address = URL.createObjectURL(await pictureOf(timeline, format));
   const link = make("a", "");

@@ -11,18 +11,71 @@ import { rangesAround } from "./ranges.js";
 import { snapToEdge } from "./snap.js";
 import { swatchOf } from "./spans.js";
 
+/**
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Heads } from "./heads.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Box, Hit, Layout } from "./layout.js"
+ * @import { Looks } from "./looks.js"
+ * @import { Model } from "./model.js"
+ * @import { View } from "./scale.js"
+ * @import { Stage } from "./stage.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Tooltip } from "./tooltip.js"
+ * @import { Area } from "./totals.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/** @typedef {{ x: number, y: number }} Point on the canvas, in CSS pixels */
+
+/** @typedef {Point & { clientX: number, clientY: number }} Pointer */
+
+/** @typedef {"pan" | "zoom" | "measure" | "area"} Dragging */
+
+/** @typedef {{ group: number, span: number }} Spot */
+
+/**
+ * The timeline as the pointer knows it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Layout} layout
+ * @property {Theme} theme
+ * @property {View} view
+ * @property {Pick<Viewer, "view" | "alignments">} viewer
+ * @property {Pick<Arrangement, "shown" | "move">} arrangement
+ * @property {{ looks: Looks }} overlap
+ * @property {Dragging} dragging
+ * @property {number | null} cursor
+ * @property {Highlight | null} hovered
+ * @property {Pick<Heads, "hover">} heads
+ * @property {Pick<Tooltip, "show" | "hide">} tooltip
+ * @property {Pick<Stage, "axisTop">} stage
+ * @property {(base?: boolean) => void} redraw
+ * @property {(group: number, span: number) => void} select
+ * @property {() => void} clear
+ * @property {(change: () => void) => void} arrange
+ * @property {(from: number, to: number, area?: Pick<Area, "top" | "bottom">) => void} measureStretch
+ */
+
 // How far from the pointer the edges of an engine may lie for a tooltip to keep clear of all of it, in pixels.
 const NEAR = 160;
 
 export class Pointing {
+  /** @param {Owner} timeline */
   constructor(timeline) {
     this.timeline = timeline;
     this.key = "";
-    /** Where the pointer rests; null where nothing is told about what lies there. */
+    /** @type {Pointer | null} where the pointer rests; null where nothing is told about what lies there. */
     this.place = null;
   }
 
-  /** What dragging from a point does. */
+  /**
+   * What dragging from a point does.
+   *
+   * @param {Point} at
+   * @param {{ shift: boolean, control: boolean, alt: boolean }} held
+   */
   dragMode({ y }, { shift, control, alt }) {
     const { area } = hitTest(this.timeline.layout, y);
     if (area === "overview") return "overview";
@@ -33,7 +86,12 @@ export class Pointing {
     return this.timeline.dragging;
   }
 
-  /** The span at a point: {group, span} or null. */
+  /**
+   * The span at a point: {group, span} or null.
+   *
+   * @param {Point} at
+   * @returns {Spot | null}
+   */
   pick({ x, y }) {
     const { layout: { plot }, layout, viewer: { view, alignments } } = this.timeline;
     const hit = hitTest(layout, y);
@@ -44,6 +102,7 @@ export class Pointing {
     return k < 0 ? null : { group: index, span: track.spans[k] };
   }
 
+  /** @param {Pointer} at */
   hover(at) {
     this.place = at;
     this.look(at);
@@ -55,6 +114,7 @@ export class Pointing {
     if (this.place) this.look(this.place);
   }
 
+  /** @param {Pointer} at */
   look(at) {
     const { timeline } = this;
     const { plot } = timeline.layout;
@@ -71,7 +131,12 @@ export class Pointing {
     this.showTip(found, hit, at);
   }
 
-  /** Where a tooltip goes: clear of the engine that it tells about, or of a high one's lane, so that the neighbours can be seen. */
+  /**
+   * Where a tooltip goes: clear of the engine that it tells about, or of a high one's lane, so that the neighbours can be seen.
+   *
+   * @param {Hit & { group: Box }} hit
+   * @param {Pointer} at
+   */
   placeOf({ group, lane, area }, { y, clientX, clientY }) {
     const { stage, layout } = this.timeline;
     const near = y - group.top < NEAR && group.bottom - y < NEAR;
@@ -80,9 +145,14 @@ export class Pointing {
     return { clientX, clientY, above: above - y + clientY, below: below - y + clientY, ceiling: stage.axisTop() + layout.axis };
   }
 
+  /**
+   * @param {Spot | null} found
+   * @param {Hit} hit
+   * @param {Pointer} at
+   */
   showTip(found, hit, at) {
     const { model, tooltip, cursor, viewer } = this.timeline;
-    if (found) {
+    if (found && hit.area === "lane") {
       const group = model.groups[found.group];
       const around = rangesAround(model, group, found.span);
       tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, this.placeOf(hit, at));
@@ -106,19 +176,29 @@ export class Pointing {
     this.timeline.redraw(false);
   }
 
+  /** @param {Point} at */
   click(at) {
     const found = this.pick(at);
     if (found) this.timeline.select(found.group, found.span);
     else this.timeline.clear();
   }
 
+  /**
+   * @param {Point} from
+   * @param {Point} to
+   */
   measureBetween(from, to) {
     const [start, end] = [from, to].map((at) => snapToEdge(this.timeline, at));
     this.leave();
     this.timeline.measureStretch(start, end);
   }
 
-  /** Add up what lies in the rows and the stretch between two points. */
+  /**
+   * Add up what lies in the rows and the stretch between two points.
+   *
+   * @param {Point} from
+   * @param {Point} to
+   */
   measureArea(from, to) {
     const { layout, view } = this.timeline;
     const [start, end] = [from, to].map(({ x }) => timeWithin(view, layout.plot, x));
@@ -127,16 +207,26 @@ export class Pointing {
     this.timeline.measureStretch(start, end, { top: Math.max(top, layout.axis), bottom: Math.min(bottom, layout.foot) });
   }
 
-  /** The engine at a height, or null. */
+  /**
+   * The engine at a height, or null.
+   *
+   * @param {Point} at
+   */
   engineAt({ y }) {
     return hitTest(this.timeline.layout, y).group?.index ?? null;
   }
 
-  /** Put a dragged engine where the pointer is, among the others. */
+  /**
+   * Put a dragged engine where the pointer is, among the others.
+   *
+   * @param {number | null} engine
+   * @param {Point} at
+   */
   reorder(engine, { y }) {
     const { layout, arrangement } = this.timeline;
     const over = layout.groups.findIndex(({ bottom }) => y < bottom);
-    const step = over < 0 ? 0 : over - arrangement.shown.indexOf(engine);
-    if (engine !== null && step) this.timeline.arrange(() => arrangement.move(engine, step));
+    if (engine === null || over < 0) return;
+    const step = over - arrangement.shown.indexOf(engine);
+    if (step) this.timeline.arrange(() => arrangement.move(engine, step));
   }
 }

@@ -4,12 +4,23 @@ import { launchOf } from "./join.js";
 import { upperBound } from "./search.js";
 import { shortened } from "./text.js";
 
+/**
+ * @import { Column } from "./decode_column.js"
+ * @import { Group, Kinds, Model } from "./model.js"
+ */
+
+/** @typedef {{ spans: number[], start: Float64Array, parent: Int32Array }} Nest ranges of one lane, each with the place of the one around it, -1 for none */
+
 const LONGEST_NAME = 60;
 // Deeper nests leave out the middle.
 const MOST_NAMES = 12;
 
 /**
  * Names of the ranges around a call, or around the call that launched a span, the outermost first: "forward › layer1 › aten::conv2d".
+ *
+ * @param {Model} model
+ * @param {Group} group
+ * @param {number} span
  */
 export function rangesAround(model, group, span) {
   if (group.exact === false) return ""; // Some may be in a crowd.
@@ -28,14 +39,27 @@ export function rangesAround(model, group, span) {
   return names.reverse().join(" › ");
 }
 
-/** The ranges of each lane, by its name: {spans, start, parent}, ascending, each with the position of the one that was open around it, or -1. */
+/**
+ * The ranges of each lane, by its name: {spans, start, parent}, ascending, each with the position of the one that was open around it, or -1.
+ *
+ * @param {Group} group
+ * @param {Kinds} kinds
+ * @returns {Map<string, Nest>}
+ */
 function nestsOf(group, kinds) {
   const { kind, lane, start, end, count } = group;
+  /** @type {number[][]} */
   const spans = group.lanes.map(() => []);
   for (let i = 0; i < count; i++) if (kind[i] === kinds.range) spans[lane[i]].push(i);
   return new Map(group.lanes.flatMap(({ name }, index) => (spans[index].length ? [[name, nestOf(spans[index], start, end)]] : [])));
 }
 
+/**
+ * @param {number[]} spans
+ * @param {Column} start
+ * @param {Float64Array} end
+ * @returns {Nest}
+ */
 function nestOf(spans, start, end) {
   // Of those that begin at one time the longest is around the others.
   spans.sort((a, b) => start[a] - start[b] || end[b] - end[a] || a - b);

@@ -5,9 +5,15 @@ import { linkPage } from "./link.js";
 import { mount } from "./mount.js";
 import { readPage } from "./page.js";
 
-/** What is wider than its place is scrolled with keys, too; what fits is no stop for Tab. */
+/**
+ * What is wider than its place is scrolled with keys, too; what fits is no stop for Tab.
+ *
+ * @param {Document} page
+ */
 function reachWide(page) {
-  const boxes = [...page.querySelectorAll("section, section div")].filter((box) => getComputedStyle(box).overflowX === "auto");
+  /** @type {NodeListOf<HTMLElement>} */
+  const wide = page.querySelectorAll("section, section div");
+  const boxes = [...wide].filter((box) => getComputedStyle(box).overflowX === "auto");
   new ResizeObserver(() => {
     for (const box of boxes) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
@@ -16,15 +22,19 @@ function reachWide(page) {
   }).observe(page.body);
 }
 
-/** Draw the timeline of a report into its element. */
+/**
+ * Draw the timeline of a report into its element.
+ *
+ * @param {Document} page
+ */
 export async function mountPage(page) {
-  const element = page.getElementById("timeline");
+  const element = /** @type {HTMLElement} */ (page.getElementById("timeline"));
   reachWide(page);
   try {
     const { header, block } = await readPage(page);
     linkPage(mount(element, header, block));
   } catch (error) {
-    element.replaceChildren(make("p", "missing", `The timeline could not be drawn: ${error.message}`));
+    element.replaceChildren(make("p", "missing", `The timeline could not be drawn: ${/** @type {Error} */ (error).message}`));
     throw error;
   }
 }

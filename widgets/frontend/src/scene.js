@@ -3,12 +3,57 @@
 import { offAxis } from "./align.js";
 import { frameGeometry } from "./geometry.js";
 
-/** The frame's scene; times of its geometry are those of the axis. `sceneOf` gives that of one engine. */
+/**
+ * @import { Finding } from "./finding.js"
+ * @import { Geometry } from "./geometry.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Layout } from "./layout.js"
+ * @import { Looks } from "./looks.js"
+ * @import { Model } from "./model.js"
+ * @import { Shows } from "./switches.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Part } from "./tracks.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/**
+ * What a frame is drawn of.
+ *
+ * @typedef {object} Drawn
+ * @property {Model} model
+ * @property {Layout} layout
+ * @property {Pick<Viewer, "view" | "home" | "bounds" | "alignments" | "mode">} viewer
+ * @property {Theme} theme
+ * @property {Part[]} wholeParts
+ * @property {{ shows: Shows, looks: Looks }} overlap
+ * @property {(Uint8Array | null)[] | null} shown of each group, which spans a search finds
+ * @property {Int32Array} entries room for what `visible` writes
+ * @property {Float32Array} labelWidths of each name, NaN where it is not known
+ * @property {string | CanvasPattern} hatch
+ * @property {number} dpr
+ * @property {Pick<Finding, "groups" | "countOf" | "startsOf">} finding
+ * @property {Highlight | null} selected
+ */
+
+/**
+ * @typedef {Pick<Drawn, "model" | "layout" | "theme" | "overlap" | "shown" | "entries" | "labelWidths" | "hatch" | "finding">
+ *   & Drawn["viewer"] & { groups: Part[], dim: boolean, geometry: Geometry, own: Scene[] }} Scene
+ */
+
+/**
+ * The frame's scene; times of its geometry are those of the axis. `sceneOf` gives that of one engine.
+ *
+ * @param {Drawn} timeline
+ * @returns {Scene}
+ */
 export function buildScene(timeline) {
   const { model, layout, viewer, theme, wholeParts: groups, overlap, shown, entries, labelWidths, hatch, dpr, finding, selected } = timeline;
   const { view, home, bounds, alignments, mode } = viewer;
-  const common = { model, layout, view, home, bounds, theme, groups, overlap, shown, entries, labelWidths, hatch, finding, mode, alignments, dim: selected !== null };
-  common.geometry = frameGeometry(view, layout, dpr);
+  /** @type {Scene} */
+  const common = {
+    model, layout, view, home, bounds, theme, groups, overlap, shown, entries, labelWidths, hatch, finding, mode, alignments,
+    dim: selected !== null, geometry: frameGeometry(view, layout, dpr), own: [],
+  };
   common.own = alignments.map((alignment) => {
     if (alignment.origin === 0 && alignment.factor === 1) return common;
     const own = { t0: offAxis(alignment, view.t0), t1: offAxis(alignment, view.t1) };
@@ -17,4 +62,8 @@ export function buildScene(timeline) {
   return common;
 }
 
+/**
+ * @param {Scene} scene
+ * @param {number} index
+ */
 export const sceneOf = (scene, index) => scene.own[index];

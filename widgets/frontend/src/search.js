@@ -1,6 +1,13 @@
 // Binary searches in ascending typed arrays.
 
-/** First position whose value is at least `limit`, looking at [from, to). */
+/**
+ * First position whose value is at least `limit`, looking at [from, to).
+ *
+ * @param {ArrayLike<number>} values
+ * @param {number} limit
+ * @param {number} from
+ * @param {number} to
+ */
 export function lowerBound(values, limit, from = 0, to = values.length) {
   while (from < to) {
     const middle = (from + to) >>> 1;
@@ -10,7 +17,14 @@ export function lowerBound(values, limit, from = 0, to = values.length) {
   return from;
 }
 
-/** First position whose value is above `limit`. */
+/**
+ * First position whose value is above `limit`.
+ *
+ * @param {ArrayLike<number>} values
+ * @param {number} limit
+ * @param {number} from
+ * @param {number} to
+ */
 export function upperBound(values, limit, from = 0, to = values.length) {
   while (from < to) {
     const middle = (from + to) >>> 1;
@@ -20,7 +34,13 @@ export function upperBound(values, limit, from = 0, to = values.length) {
   return from;
 }
 
-/** `lowerBound` that is quick when the answer lies close behind `from`. */
+/**
+ * `lowerBound` that is quick when the answer lies close behind `from`.
+ *
+ * @param {ArrayLike<number>} values
+ * @param {number} limit
+ * @param {number} from
+ */
 export function gallop(values, limit, from) {
   let step = 1;
   let to = from;

@@ -3,7 +3,25 @@
 import { aria, make, makeButton } from "./dom.js";
 import { grouped } from "./format.js";
 
+/**
+ * @import { Finding } from "./finding.js"
+ * @import { Trait } from "./traits.js"
+ */
+
+/**
+ * The timeline as the search box knows it.
+ *
+ * @typedef {object} Searched
+ * @property {Pick<Finding, "step" | "position" | "count" | "groups">} finding
+ * @property {{ overlay: HTMLElement }} stage
+ * @property {(changed: (what: Trait) => void) => void} watch
+ */
+
 export class SearchBox {
+  /**
+   * @param {Searched} timeline
+   * @param {() => void} onInput
+   */
   constructor(timeline, onInput) {
     this.timeline = timeline;
     this.input = make("input", "ss-filter");

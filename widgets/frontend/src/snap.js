@@ -5,9 +5,20 @@ import { timeWithin } from "./geometry.js";
 import { hitTest } from "./layout.js";
 import { upperBound } from "./search.js";
 
+/**
+ * @import { Alignment } from "./align.js"
+ * @import { Layout } from "./layout.js"
+ * @import { View } from "./scale.js"
+ */
+
 const REACH = 5;
 
-/** The position on the axis of a point, or of the edge of a span within a few pixels of it in the row that the point lies in. */
+/**
+ * The position on the axis of a point, or of the edge of a span within a few pixels of it in the row that the point lies in.
+ *
+ * @param {{ layout: Layout, viewer: { view: View, alignments: Alignment[] } }} timeline
+ * @param {{ x: number, y: number }} at
+ */
 export function snapToEdge({ layout, viewer }, { x, y }) {
   const { view, alignments } = viewer;
   const position = timeWithin(view, layout.plot, x);

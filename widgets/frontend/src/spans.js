@@ -1,24 +1,47 @@
 // Drawing the spans of one track.
 
-import { launchedName } from "./decode.js";
+import { isCrowd, launchedName } from "./decode.js";
+import { contextOf } from "./dom.js";
 import { between } from "./geometry.js";
 import { coverage, visible } from "./lod.js";
 import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
 import { fitted } from "./text.js";
 
+/**
+ * @import { Geometry } from "./geometry.js"
+ * @import { Row } from "./layout.js"
+ * @import { Group } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Track } from "./tracks.js"
+ */
+
 const LABEL_LEAST = 26;
 const LABEL_HEIGHT = 10;
 const HAIRLINE_LEAST = 6;
 
-/** The swatch that a span wears: its operator's on the device, its kind's on the host. */
+/**
+ * The swatch that a span wears: its operator's on the device, its kind's on the host.
+ *
+ * @param {Pick<Scene, "model" | "theme">} scene
+ * @param {Group} group
+ * @param {number} span
+ */
 export function swatchOf(scene, group, span) {
   const { kinds } = scene.model;
   const kind = group.kind[span];
   return kinds.isDevice(kind) ? scene.theme.operators[group.name[span]] : scene.theme.host[kinds.names[kind]];
 }
 
-/** Draw what of a row is in view: long spans one by one, crowds a pixel at a time. */
+/**
+ * Draw what of a row is in view: long spans one by one, crowds a pixel at a time.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Row} row
+ */
 export function drawRow(ctx, scene, row) {
   const { geometry: g, entries } = scene;
   const { track } = row;
@@ -50,24 +73,54 @@ export function drawRow(ctx, scene, row) {
   if (runEnd > runStart) fillRun(ctx, runFill, runStart, y, runEnd - runStart, height);
 }
 
+/**
+ * @param {Context} ctx
+ * @param {string} fill
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ */
 function fillRun(ctx, fill, x, y, width, height) {
   ctx.fillStyle = fill;
   ctx.fillRect(x, y, width, height);
 }
 
-/** Left edge and width in device pixels of a stretch of time, cut to the plot; never narrower than `least`. */
+/**
+ * Left edge and width in device pixels of a stretch of time, cut to the plot; never narrower than `least`.
+ *
+ * @param {Geometry} g
+ * @param {number} start
+ * @param {number} end
+ * @param {number} least
+ */
 export function stretch(g, start, end, least = 1) {
   const x0 = between(g.left, Math.round(g.x(start)), g.right);
   const x1 = between(g.left, Math.round(g.x(end)), g.right);
   return [x0, Math.max(least, x1 - x0)];
 }
 
-/** Where a span ends on the screen: at its neighbour, if the gap is far below a pixel, lest rounding blow it up to a whole one. */
+/**
+ * Where a span ends on the screen: at its neighbour, if the gap is far below a pixel, lest rounding blow it up to a whole one.
+ *
+ * @param {Track} track
+ * @param {number} k
+ * @param {number} pitch
+ */
 function visibleEnd(track, k, pitch) {
   const next = track.start[k + 1];
   return next > track.end[k] && next - track.end[k] < 0.3 * pitch ? next : track.end[k];
 }
 
+/**
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Row} row
+ * @param {number} k
+ * @param {boolean} shown
+ * @param {number} y
+ * @param {number} height
+ */
 export function drawSpan(ctx, scene, row, k, shown, y, height) {
   const { geometry: g, theme, model } = scene;
   const { track } = row;
@@ -83,8 +136,8 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
     ctx.fillRect(x, y, width, height);
     return;
   }
-  const crowd = group.merged?.[span] > 1;
-  if (crowd) ctx.fillStyle = shown ? swatch.shades[Math.ceil((SHADES * group.busy[span]) / group.duration[span])] : swatch.faded;
+  const crowd = isCrowd(group, span);
+  if (crowd) ctx.fillStyle = shown ? swatch.shades[Math.ceil((SHADES * (group.busy?.[span] ?? 0)) / group.duration[span])] : swatch.faded;
   else ctx.fillStyle = !shown ? swatch.faded : kind === model.kinds.sync && width > 3 * g.dpr ? scene.hatch : swatch.fill;
   ctx.fillRect(x, y, width, height);
   if (!shown || crowd) return;
@@ -94,7 +147,18 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, kind === model.kinds.sync ? theme.ink : swatch.ink, x, width, y + height / 2);
 }
 
-/** A start (and, for a placed span, an end) that no clock was read at looks perforated. */
+/**
+ * A start (and, for a placed span, an end) that no clock was read at looks perforated.
+ *
+ * @param {Context} ctx
+ * @param {Geometry} g
+ * @param {Scene} scene
+ * @param {number} basis
+ * @param {number} x
+ * @param {number} width
+ * @param {number} y
+ * @param {number} height
+ */
 function notchEdges(ctx, g, scene, basis, x, width, y, height) {
   const tooth = Math.max(1, Math.round(2 * g.dpr));
   const depth = Math.max(1, Math.round(1.5 * g.dpr));
@@ -105,7 +169,17 @@ function notchEdges(ctx, g, scene, basis, x, width, y, height) {
   }
 }
 
-/** Host calls wear the colour of what they launch as a thin foot, so that the eye finds it. */
+/**
+ * Host calls wear the colour of what they launch as a thin foot, so that the eye finds it.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} name
+ * @param {number} x
+ * @param {number} width
+ * @param {number} y
+ * @param {number} height
+ */
 function drawOperatorStripe(ctx, scene, name, x, width, y, height) {
   if (name < 0) return;
   const stripe = scene.geometry.px(3);
@@ -113,7 +187,18 @@ function drawOperatorStripe(ctx, scene, name, x, width, y, height) {
   ctx.fillRect(x, y + height - stripe, width, stripe);
 }
 
-/** A span's name, shortened to the room there is, or with its label and shapes where there is plenty. */
+/**
+ * A span's name, shortened to the room there is, or with its label and shapes where there is plenty.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {Group} group
+ * @param {number} span
+ * @param {string} ink
+ * @param {number} x
+ * @param {number} width
+ * @param {number} middle
+ */
 export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
   const nameCode = group.name[span];
   const { dpr } = scene.geometry;
@@ -136,12 +221,18 @@ export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
   ctx.globalAlpha = globalAlpha;
 }
 
-/** The diagonal hatching of time that the host spends blocked. */
+/**
+ * The diagonal hatching of time that the host spends blocked.
+ *
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {Theme} theme
+ * @param {number} dpr
+ */
 export function hatchPattern(ctx, theme, dpr) {
   const size = Math.round(6 * dpr);
   const tile = ctx.canvas.ownerDocument.createElement("canvas");
   tile.width = tile.height = size;
-  const pen = tile.getContext("2d");
+  const pen = contextOf(tile);
   pen.fillStyle = theme.hatchGround;
   pen.fillRect(0, 0, size, size);
   pen.strokeStyle = theme.hatch;
@@ -152,5 +243,5 @@ export function hatchPattern(ctx, theme, dpr) {
     pen.lineTo(shift + size + 1, -1);
   }
   pen.stroke();
-  return ctx.createPattern(tile, "repeat");
+  return /** @type {CanvasPattern} */ (ctx.createPattern(tile, "repeat"));
 }

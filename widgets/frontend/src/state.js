@@ -3,12 +3,61 @@
 import { ofOperation } from "./grouping.js";
 
 /**
- * @returns {{range, selection, engines, pinned, collapsed, align, shows, find}} `range` is [start, end] in nanoseconds on the axis, null for
+ * @import { AlignMode } from "./align.js"
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Choosing } from "./choosing.js"
+ * @import { Finding } from "./finding.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Model } from "./model.js"
+ * @import { OverlapSwitches } from "./switches.js"
+ * @import { Tiles } from "./tiles.js"
+ * @import { Toolbar } from "./toolbar.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/** @typedef {{ engine?: string, operation?: number | null, name?: string | null, span?: number | null }} Selection */
+
+/**
+ * What a timeline shows. `range` is [start, end] in nanoseconds on the axis, null for everything; engines are told by their labels; `shows`
+ * is what is shown besides the spans: "overlap", "critical path".
+ *
+ * @typedef {object} State
+ * @property {[number, number] | null} range
+ * @property {Selection | null} selection
+ * @property {string[]} engines
+ * @property {string[]} pinned
+ * @property {string[]} collapsed
+ * @property {AlignMode} align
+ * @property {string[]} shows
+ * @property {{ name: string | null, text: string }} find
+ */
+
+/**
+ * The timeline as what reads its state knows it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Pick<Viewer, "view" | "mode" | "isWhole" | "show">} viewer
+ * @property {Arrangement} arrangement
+ * @property {Pick<Finding, "filter">} finding
+ * @property {Pick<OverlapSwitches, "words">} overlap
+ * @property {Highlight | null} selected
+ * @property {Pick<Choosing, "select" | "clear">} choosing
+ * @property {Pick<Toolbar, "find">} toolbar
+ * @property {Pick<Tiles, "go"> | null} tiles
+ * @property {(change: () => void) => void} arrange
+ * @property {(mode: AlignMode) => void} align
+ */
+
+/**
+ * @returns {State} `range` is [start, end] in nanoseconds on the axis, null for
  * everything; `selection` is {engine, operation, name, span}, null for none; engines are told by their labels; `shows` is
  * what is shown besides the spans: "overlap", "critical path"
+ * @param {Owner} timeline
  */
 export function readState(timeline) {
   const { model, viewer, arrangement, finding } = timeline;
+  /** @param {Iterable<number>} indices */
   const labels = (indices) => [...indices].map((index) => model.groups[index].label);
   return {
     range: viewer.isWhole() ? null : [viewer.view.t0, viewer.view.t1],
@@ -22,15 +71,25 @@ export function readState(timeline) {
   };
 }
 
+/**
+ * @param {Pick<Owner, "model" | "selected">} timeline
+ * @returns {Selection | null}
+ */
 function describeSelection({ model, selected }) {
   if (!selected) return null;
   const { operation: id, name, row, span, group } = selected;
   return { engine: model.groups[group].label, operation: id < 0 ? null : id, name, span: row ?? span };
 }
 
-/** Show what a state says; what it does not mention stays as it is, and what the model does not have is left out. */
+/**
+ * Show what a state says; what it does not mention stays as it is, and what the model does not have is left out.
+ *
+ * @param {Owner} timeline
+ * @param {Partial<State>} state
+ */
 export function applyState(timeline, state) {
   const { model, arrangement, choosing, toolbar } = timeline;
+  /** @param {string[]} labels */
   const indices = (labels) => [...labels].map((label) => model.groups.findIndex((group) => group.label === label)).filter((index) => index >= 0);
   timeline.arrange(() => {
     if (state.pinned) arrangement.pinned = new Set(indices(state.pinned));
@@ -56,10 +115,15 @@ export function applyState(timeline, state) {
 /**
  * [group, span] of a selection: by its span, if that is one of the operation; else the operation's first on the device. A span without an
  * operation is told by its name: the same row of another trace is another span.
+ *
+ * @param {Model} model
+ * @param {Selection | null} selection
+ * @returns {[number, number]}
  */
 export function findSelection(model, selection) {
   if (!selection) return [-1, -1];
-  const { engine, operation = null, span = -1, name = null } = selection;
+  const { engine, operation = null, name = null } = selection;
+  const span = selection.span ?? -1;
   const at = engine === undefined ? 0 : model.groups.findIndex(({ label }) => label === engine);
   const group = model.groups[at];
   if (!group) return [-1, -1];

@@ -3,20 +3,55 @@
 import { attachPaths } from "./critical_path.js";
 import { aria, make, makeButton, makeSwatch, rove } from "./dom.js";
 import { looksOf } from "./looks.js";
+import { entriesOf } from "./records.js";
 import { FOLLOWING } from "./stage.js";
 
+/**
+ * @import { Looks } from "./looks.js"
+ * @import { Ask } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Stage } from "./stage.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Tiles } from "./tiles.js"
+ * @import { Trait } from "./traits.js"
+ */
+
+/** @typedef {{ overlap: boolean, path: boolean }} Shows */
+
+/**
+ * The timeline as the switches know it.
+ *
+ * @typedef {object} Owner
+ * @property {Model} model
+ * @property {Model} whole
+ * @property {Tiles | null} tiles
+ * @property {Pick<Stage, "nudge">} [stage] not there at first
+ * @property {() => void} resize
+ * @property {() => void} redraw
+ * @property {(what: Trait) => void} tell
+ */
+
+/** @type {Record<keyof Shows, [string, string]>} */
 const SWITCHES = {
   overlap: ["overlap", "Show what runs at once, idle time by its cause, and event waits (O)"],
   path: ["critical path", "Show what made each run as long as it was (C)"],
 };
 
 export class OverlapSwitches {
-  /** `ask` answers where the critical paths are wanted and not there. */
+  /**
+   * `ask` answers where the critical paths are wanted and not there.
+   *
+   * @param {Owner} timeline
+   * @param {Ask | null} ask
+   */
   constructor(timeline, ask = null) {
     this.timeline = timeline;
     this.ask = ask;
+    /** @type {Model | null} */
+    this.asked = null;
+    /** @type {Shows} */
     this.shows = { overlap: true, path: false };
-    this.buttons = Object.entries(SWITCHES).map(([name, [text, words]]) => {
+    this.buttons = entriesOf(SWITCHES).map(([name, [text, words]]) => {
       const button = makeButton(text, words, () => this.toggle(name));
       button.dataset.shows = name;
       return button;
@@ -28,35 +63,47 @@ export class OverlapSwitches {
     this.tell();
   }
 
-  /** Take the theme's colours, and write the legend of the lane "at once" anew; what occurs nowhere is left out. */
+  /**
+   * Take the theme's colours, and write the legend of the lane "at once" anew; what occurs nowhere is left out.
+   *
+   * @param {Theme} theme
+   */
   applyTheme(theme) {
     const { groups, looks, occupations } = this.timeline.whole;
-    this.looks = looksOf(looks ?? {}, theme);
+    /** @type {Looks} */
+    this.looks = looksOf(looks, theme);
     const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
     this.box.hidden = !found.size;
-    const shown = Object.entries(this.looks).filter(([name]) => found.has(name));
+    const shown = entriesOf(this.looks).filter(([name]) => found.has(name));
     const keys = shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words));
     const known = groups.some(({ activity }) => activity?.tellsFullness(this.timeline.model.fullness_unknown));
-    const line = make("span", "ss-key", makeSwatch(theme.ink), "how full the GPU is");
-    line.firstChild.classList.add("ss-line");
-    this.legend.replaceChildren(...keys, ...(known ? [line] : []));
+    const line = makeSwatch(theme.ink);
+    line.classList.add("ss-line");
+    this.legend.replaceChildren(...keys, ...(known ? [make("span", "ss-key", line, "how full the GPU is")] : []));
   }
 
+  /** @param {keyof Shows} name */
   toggle(name) {
     this.set({ ...this.shows, [name]: !this.shows[name] });
   }
 
   /** What is shown, as a list of the buttons' words. */
   get words() {
-    return Object.keys(SWITCHES).filter((name) => this.shows[name]).map((name) => SWITCHES[name][0]);
+    return entriesOf(SWITCHES).filter(([name]) => this.shows[name]).map(([, [text]]) => text);
   }
 
+  /** @param {string[]} words */
   set words(words) {
     if (JSON.stringify(words) === JSON.stringify(this.words)) return;
-    this.set(Object.fromEntries(Object.entries(SWITCHES).map(([name, [text]]) => [name, words.includes(text)])));
+    const [overlap, path] = entriesOf(SWITCHES).map(([, [text]]) => words.includes(text));
+    this.set({ overlap, path });
   }
 
-  /** Show what `shows` says: {overlap, path}. */
+  /**
+   * Show what `shows` says: {overlap, path}.
+   *
+   * @param {Shows} shows
+   */
   set(shows) {
     const grows = shows.overlap !== this.shows.overlap;
     this.shows = shows;
@@ -75,19 +122,19 @@ export class OverlapSwitches {
     this.timeline.stage?.nudge(...FOLLOWING);
     this.ask({ type: "paths" }).then(({ header, block }) => {
       if (this.timeline.model !== model) return;
-      this.timeline.stage.nudge("");
+      this.timeline.stage?.nudge("");
       attachPaths(model, header, block);
       this.timeline.redraw();
-    }, ({ message }) => {
+    }, /** @param {Error} error */ ({ message }) => {
       if (this.timeline.model !== model) return;
       this.asked = null;
-      this.timeline.stage.nudge(`No critical path: ${message}`);
+      this.timeline.stage?.nudge(`No critical path: ${message}`);
       this.set({ ...this.shows, path: false });
     });
   }
 
   tell() {
-    for (const button of this.buttons) aria(button, { pressed: this.shows[button.dataset.shows] });
+    for (const button of this.buttons) aria(button, { pressed: this.shows[/** @type {keyof Shows} */ (button.dataset.shows)] });
     this.legend.hidden = !this.shows.overlap;
   }
 }

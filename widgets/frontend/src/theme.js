@@ -3,7 +3,20 @@
 import { css, luminance, mix, parseColour } from "./colours.js";
 import { hostColours, operatorColour, swatch } from "./palette.js";
 
-/** Whether the page is dark: JupyterLab, VS Code and Colab each say so in their own way; else the system's preference. */
+/**
+ * @import { Colour } from "./colours.js"
+ * @import { Model } from "./model.js"
+ */
+
+/** @typedef {{ ground: Colour, ink: Colour, accent: Colour, font: string }} Look what the page says */
+
+/** @typedef {ReturnType<typeof themeOf>} Theme */
+
+/**
+ * Whether the page is dark: JupyterLab, VS Code and Colab each say so in their own way; else the system's preference.
+ *
+ * @param {Window} view
+ */
 export function prefersDark(view = window) {
   const { body, documentElement } = view.document;
   if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
@@ -13,7 +26,12 @@ export function prefersDark(view = window) {
   return view.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Call `changed` whenever the answer may be another. Returns a function that stops it. */
+/**
+ * Call `changed` whenever the answer may be another. Returns a function that stops it.
+ *
+ * @param {() => void} changed
+ * @param {Window} view
+ */
 export function watchTheme(changed, view = window) {
   const observer = new MutationObserver(changed);
   const attributeFilter = ["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme"];
@@ -27,7 +45,13 @@ export function watchTheme(changed, view = window) {
   };
 }
 
-/** Paper is white, whatever the screen is. Returns a function that stops watching. */
+/**
+ * Paper is white, whatever the screen is. Returns a function that stops watching.
+ *
+ * @param {() => void} before
+ * @param {() => void} after
+ * @param {Window} view
+ */
 export function watchPrint(before, after, view = window) {
   view.addEventListener("beforeprint", before);
   view.addEventListener("afterprint", after);
@@ -37,6 +61,11 @@ export function watchPrint(before, after, view = window) {
   };
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {string} variable
+ * @param {Colour} backdrop
+ */
 function computed(root, variable, backdrop) {
   const probe = root.ownerDocument.createElement("span");
   probe.style.color = `var(${variable})`;
@@ -47,15 +76,27 @@ function computed(root, variable, backdrop) {
   return colour;
 }
 
-/** What the page says: the colours of the root element's CSS variables, and its font. All else follows from it. */
+/**
+ * What the page says: the colours of the root element's CSS variables, and its font. All else follows from it.
+ *
+ * @param {HTMLElement} root
+ * @returns {Look}
+ */
 export function readLook(root) {
   const ground = computed(root, "--ground", [255, 255, 255]);
   return { ground, ink: computed(root, "--ink", ground), accent: computed(root, "--accent", ground), font: getComputedStyle(root).fontFamily };
 }
 
-/** All colours and fonts that the canvas needs. */
+/**
+ * All colours and fonts that the canvas needs.
+ *
+ * @param {Look} look
+ * @param {Pick<Model, "names">} model
+ * @param {Int32Array} ranks
+ */
 export function themeOf({ ground, ink, accent, font }, model, ranks) {
   const dark = luminance(ground) < 0.2;
+  /** @param {number} share */
   const tone = (share) => mix(ink, ground, share);
   const lane = tone(dark ? 0.085 : 0.055);
   return {

@@ -29,9 +29,27 @@ import { Tooltip } from "./tooltip.js";
 import { buildLanes } from "./tracks.js";
 import { Viewer } from "./viewing.js";
 
+/**
+ * @import { AlignMode } from "./align.js"
+ * @import { Highlight } from "./join.js"
+ * @import { Layout } from "./layout.js"
+ * @import { Ask } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Ranking } from "./palette.js"
+ * @import { Dragging } from "./pointing.js"
+ * @import { View } from "./scale.js"
+ * @import { State } from "./state.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Tile, Tiles, TilesClass } from "./tiles.js"
+ * @import { Area } from "./totals.js"
+ * @import { Part } from "./tracks.js"
+ * @import { Trait } from "./traits.js"
+ */
+
 // How far from the window a timeline is drawn, in pixels, so that it is there when the page scrolls.
 const NEAR = 300;
 
+/** @param {HTMLElement} element */
 function isNear(element) {
   const { top, bottom } = element.getBoundingClientRect();
   return bottom > -NEAR && top < window.innerHeight + NEAR;
@@ -40,18 +58,33 @@ function isNear(element) {
 export class Timeline {
   /**
    * @param {HTMLElement} root an empty element
-   * @param model what `decode` returns
-   * @param ask takes a question as tile_questions.py answers it, and promises {header, block}; null where nobody answers
-   * @param Tiles what draws long traces, where somebody does
+   * @param {Model} model what `decode` returns
+   * @param {Ask | null} ask takes a question as tile_questions.py answers it, and promises {header, block}; null where nobody answers
+   * @param {TilesClass | null} Tiles what draws long traces, where somebody does
    */
   constructor(root, model, ask = null, Tiles = null) {
     this.root = root;
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
+    /** @type {Set<(what: Trait) => void>} */
     this.watchers = new Set();
+    /** @type {Dragging} */
     this.dragging = "pan";
     this.stopPreparing = () => {};
-    Object.assign(this, { ask, Tiles });
+    this.ask = ask;
+    this.Tiles = Tiles;
+    /** @type {Tiles | null} */
+    this.tiles = null;
+    /** @type {Highlight | null} */
+    this.selected = null;
+    /** @type {Highlight | null} */
+    this.hovered = null;
+    /** @type {Area | null} */
+    this.measure = null;
+    /** @type {Area | null} the stretch that zooming will show */
+    this.rubber = null;
+    /** @type {number | null} where the pointer is on the axis */
+    this.cursor = null;
     this.overlap = new OverlapSwitches(this, ask);
     this.load(model);
 
@@ -75,22 +108,36 @@ export class Timeline {
     this.resizes.observe(this.stage.box);
   }
 
-  /** Take a model, and forget all that belongs to another. */
+  /**
+   * Take a model, and forget all that belongs to another.
+   *
+   * @param {Model} model
+   */
   load(model) {
     this.stopPreparing();
+    /** @type {Model} */
     this.model = model;
     this.look = "";
+    /** @type {Ranking} */
     this.ranking = rankNames(model);
     this.tiles?.end();
-    this.tiles = model.groups[0]?.tiled && this.ask ? new this.Tiles(this, this.ask, model) : null;
+    this.tiles = model.groups[0]?.tiled && this.ask && this.Tiles ? new this.Tiles(this, this.ask, model) : null;
+    /** @type {Tile | undefined} */
     this.tile = this.tiles?.whole;
+    /** @type {Part[]} */
     this.parts = this.tile?.parts ?? model.groups.map((group) => ({ group, lanes: buildLanes(group) }));
+    /** @type {Part[]} */
     this.wholeParts = this.parts;
+    /** @type {Arrangement} */
     this.arrangement = new Arrangement(model.groups.length);
     this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
+    /** @type {Viewer} */
     this.viewer = new Viewer(this);
+    /** @type {Pointing} */
     this.pointing = new Pointing(this);
+    /** @type {Choosing} */
     this.choosing = new Choosing(this);
+    /** @type {Finding} */
     this.finding = new Finding(this);
     this.stopPreparing = whenIdle([
       ...model.groups.map((group) => () => group.operation),
@@ -100,7 +147,11 @@ export class Timeline {
     ]);
   }
 
-  /** Show another model, of spans that came later or of another run, in the same way as far as it has the same engines. */
+  /**
+   * Show another model, of spans that came later or of another run, in the same way as far as it has the same engines.
+   *
+   * @param {Model} model
+   */
   replace(model) {
     const state = readState(this);
     const known = new Set(this.model.groups.map(({ label }) => label));
@@ -119,14 +170,21 @@ export class Timeline {
     return this.tiles ? this.tiles.whole.model : this.model;
   }
 
-  /** Draw another part of a long trace. */
+  /**
+   * Draw another part of a long trace.
+   *
+   * @param {Tile} tile
+   */
   draw(tile) {
     if (this.tile === tile) return;
-    Object.assign(this, { tile, model: tile.model, parts: tile.parts, hovered: null });
+    this.tile = tile;
+    this.model = tile.model;
+    this.parts = tile.parts;
+    this.hovered = null;
     this.pointing.key = "";
-    if (this.layout) this.layout = this.layOut(this.layout.width);
+    if (this.layout) this.layOut(this.layout.width);
     const { selected } = this;
-    if (!this.tiles.select() && selected) this.selected = { ...selected, span: -1, members: [] };
+    if (!this.tiles?.select() && selected) this.selected = { ...selected, span: -1, members: [] };
     this.redraw();
   }
 
@@ -142,18 +200,24 @@ export class Timeline {
     this.root.replaceChildren();
   }
 
-  /** Call `changed(what)` whenever "range", "selection" or "engines" changes. Returns a function that stops it. */
+  /**
+   * Call `changed(what)` whenever "range", "selection" or "engines" changes. Returns a function that stops it.
+   *
+   * @param {(what: Trait) => void} changed
+   */
   watch(changed) {
     this.watchers.add(changed);
     return () => this.watchers.delete(changed);
   }
 
+  /** @param {Trait} what */
   tell(what) {
     for (const changed of this.watchers) changed(what);
   }
 
   // ---- frames
 
+  /** @param {boolean} dark */
   applyTheme(dark = prefersDark()) {
     if (!this.root.isConnected) return; // Styles are known only in a document; the resize observer comes back then.
     this.root.classList.toggle("ss-dark", dark);
@@ -161,6 +225,7 @@ export class Timeline {
     const look = readLook(this.root);
     if (JSON.stringify(look) === this.look) return;
     this.look = JSON.stringify(look);
+    /** @type {Theme} */
     this.theme = themeOf(look, this.model, this.ranking.ranks);
     this.overlap.applyTheme(this.theme);
     this.toolbar.fill();
@@ -181,23 +246,32 @@ export class Timeline {
       this.applyTheme();
       return;
     }
+    /** @type {number} */
     this.dpr = window.devicePixelRatio || 1;
-    this.layout = this.layOut(width);
+    this.layOut(width);
     this.stage.size(width, this.layout, this.dpr);
     this.heads.place();
+    /** @type {Int32Array} */
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
+    /** @type {Float32Array} */
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
+    /** @type {CanvasPattern | string} */
     this.hatch = hatchPattern(this.stage.baseContext, this.theme, this.dpr);
     // A canvas that has been sized is blank; drawing it now and not in the next frame keeps it from flashing.
     this.drawNow();
   }
 
+  /** @param {number} width */
   layOut(width) {
     const { arrangement, viewer } = this;
-    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf: (index) => this.overlap.shows.overlap && this.model.groups[index].activity };
-    return buildLayout(this.parts, width, arrangement.shown, more);
+    /** @param {number} index */
+    const atOnceOf = (index) => this.overlap.shows.overlap && this.model.groups[index].activity !== null;
+    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf };
+    /** @type {Layout} */
+    this.layout = buildLayout(this.parts, width, arrangement.shown, more);
   }
 
+  /** @param {boolean} base */
   redraw(base = true) {
     this.dirty.base ||= base;
     this.dirty.overlay = true;
@@ -213,6 +287,7 @@ export class Timeline {
     this.drawDirty();
   }
 
+  /** @param {boolean} seen */
   see(seen) {
     this.seen = seen;
     if (seen && this.layout) this.drawDirty();
@@ -246,6 +321,7 @@ export class Timeline {
     return this.viewer.view;
   }
 
+  /** @param {View} view */
   set view(view) {
     this.viewer.view = view;
   }
@@ -258,6 +334,7 @@ export class Timeline {
     return this.finding.shown;
   }
 
+  /** @param {View} view */
   setView(view) {
     this.viewer.set(view);
   }
@@ -266,6 +343,10 @@ export class Timeline {
     this.viewer.reset();
   }
 
+  /**
+   * @param {number} group
+   * @param {number} span
+   */
   select(group, span) {
     this.choosing.select(group, span);
   }
@@ -274,7 +355,11 @@ export class Timeline {
     this.choosing.clear();
   }
 
-  /** Align the engines on the axis; `mode` is a key of ALIGNMENTS. */
+  /**
+   * Align the engines on the axis; `mode` is a key of ALIGNMENTS.
+   *
+   * @param {AlignMode} mode
+   */
   align(mode) {
     const operation = mode === "operation" ? this.choosing.operation : null;
     const known = mode !== "operation" || operation !== null;
@@ -284,13 +369,21 @@ export class Timeline {
     this.toolbar.refresh();
   }
 
+  /**
+   * @param {AlignMode} mode
+   * @param {number | (number | null)[] | null} operation
+   */
   alignAt(mode, operation) {
     this.viewer.align(mode, operation);
     this.toolbar.refresh();
     this.resize();
   }
 
-  /** Change which engines are shown and how, and lay them out anew. */
+  /**
+   * Change which engines are shown and how, and lay them out anew.
+   *
+   * @param {() => void} change
+   */
   arrange(change) {
     change();
     this.viewer.align(this.viewer.mode, this.viewer.operation);
@@ -299,21 +392,33 @@ export class Timeline {
     this.tell("engines");
   }
 
-  /** What is shown, as plain data (state.js); setting it shows it again. */
+  /**
+   * What is shown, as plain data (state.js); setting it shows it again.
+   *
+   * @returns {State}
+   */
   get state() {
     return readState(this);
   }
 
+  /** @param {Partial<State>} state */
   set state(state) {
     applyState(this, state);
   }
 
+  /** @param {Dragging} mode */
   setDragging(mode) {
     this.dragging = mode;
     this.toolbar.refresh();
   }
 
-  /** Measure a stretch of the axis, in all rows, or in those of an area: {top, bottom, rows}. */
+  /**
+   * Measure a stretch of the axis, in all rows, or in those of an area: {top, bottom, rows}.
+   *
+   * @param {number} from
+   * @param {number} to
+   * @param {Pick<Area, "top" | "bottom">} area
+   */
   measureStretch(from, to, area = {}) {
     this.choosing.clear();
     this.measure = { from: Math.min(from, to), to: Math.max(from, to), ...area };
@@ -321,7 +426,12 @@ export class Timeline {
     this.redraw(false);
   }
 
-  /** Where a span is drawn, in CSS pixels of the stage: {x, y, width, height}; null if it has no place. */
+  /**
+   * Where a span is drawn, in CSS pixels of the stage: {x, y, width, height}; null if it has no place.
+   *
+   * @param {number} group
+   * @param {number} span
+   */
   locate(group, span) {
     const place = rowOf(buildScene(this), group, span);
     if (!place) return null;

@@ -4,31 +4,63 @@ import { ALIGNMENTS } from "./align.js";
 import { aria, make, makeButton, makeChoice, makeSwatch, rove } from "./dom.js";
 import { showHelp } from "./help.js";
 import { savePicture } from "./picture.js";
+import { entriesOf } from "./records.js";
 import { SearchBox } from "./search_box.js";
 import { shortened } from "./text.js";
 
+/**
+ * @import { AlignMode } from "./align.js"
+ * @import { Arrangement } from "./arrangement.js"
+ * @import { Finding } from "./finding.js"
+ * @import { KindName } from "./header.js"
+ * @import { Helped } from "./help.js"
+ * @import { Model } from "./model.js"
+ * @import { Pictured } from "./picture.js"
+ * @import { Dragging } from "./pointing.js"
+ * @import { Searched } from "./search_box.js"
+ * @import { Theme } from "./theme.js"
+ * @import { Viewer } from "./viewing.js"
+ */
+
+/**
+ * The timeline as the line above it knows it.
+ *
+ * @typedef {Pictured & Helped & Searched & {
+ *   arrangement: Pick<Arrangement, "hidden">, viewer: Pick<Viewer, "mode" | "zoomBy">, finding: Pick<Finding, "find">,
+ *   overlap: { box: HTMLElement }, dragging: Dragging, align(mode: AlignMode): void, setDragging(mode: Dragging): void, reset(): void,
+ *   arrange(change: () => void): void,
+ * }} Owner
+ */
+
 const MOST_CHIPS = 8;
 const LONGEST_NAME = 32;
+/** @type {Record<Dragging, [string, string]>} */
 const DRAGGING = {
   pan: ["pan", "Drag to move"],
   zoom: ["zoom", "Drag to zoom to a stretch (Ctrl and drag)"],
   measure: ["measure", "Drag to measure a stretch (Shift and drag)"],
   area: ["area", "Drag to add up an area by name (Alt and drag)"],
 };
+/** @type {Partial<Record<KindName, string>>} */
 const HOST_WORDS = {
   launch: "launch", graph_launch: "graph launch", event: "event", sync: "host waits", host: "host function", compile: "compilation",
   api: "other call", range: "range",
 };
 
 export class Toolbar {
+  /**
+   * @param {HTMLElement} root
+   * @param {Owner} timeline
+   */
   constructor(root, timeline) {
     this.timeline = timeline;
+    /** @type {number | null} */
     this.chosen = null;
     this.legend = make("div", "ss-legend");
     aria(this.legend, { role: "toolbar", label: "Operators" });
     this.search = new SearchBox(timeline, () => this.apply(null));
     this.alignment = makeChoice("Align the engines", ALIGNMENTS, (mode) => timeline.align(mode));
-    this.modes = Object.entries(DRAGGING).map(([mode, [text, words]]) => {
+    this.modes = entriesOf(DRAGGING).map(([mode, [text, words]]) => {
       const button = makeButton(text, words, () => timeline.setDragging(mode));
       button.dataset.mode = mode;
       return button;
@@ -58,7 +90,7 @@ export class Toolbar {
       const chip = makeButton(name, `Show only ${model.names[code]}`, () => this.apply(this.chosen === code ? null : code));
       chip.className = "ss-chip";
       chip.replaceChildren(...key());
-      chip.dataset.code = code;
+      chip.dataset.code = `${code}`;
       // Nothing that can be pressed is printed.
       return [chip, make("span", "ss-key ss-paper", ...key())];
     });
@@ -69,13 +101,22 @@ export class Toolbar {
     this.refresh();
   }
 
-  /** Show only one name, by its code, or what has a text in its name. */
+  /**
+   * Show only one name, by its code, or what has a text in its name.
+   *
+   * @param {number | null} code
+   * @param {string} text
+   */
   find(code, text) {
     this.search.input.value = text;
     this.apply(code === -1 ? null : code);
   }
 
-  /** Filter by one operator, or by the text in the box. */
+  /**
+   * Filter by one operator, or by the text in the box.
+   *
+   * @param {number | null} code
+   */
   apply(code) {
     this.chosen = code;
     if (code !== null) this.search.input.value = "";
@@ -86,8 +127,12 @@ export class Toolbar {
   /** Say in the buttons what is chosen, and which engines are hidden. */
   refresh() {
     const { arrangement, model, viewer, dragging } = this.timeline;
+    /**
+     * @param {HTMLElement} button
+     * @param {boolean} pressed
+     */
     const press = (button, pressed) => aria(button, { pressed });
-    for (const chip of this.legend.querySelectorAll(".ss-chip")) press(chip, Number(chip.dataset.code) === this.chosen);
+    for (const chip of /** @type {NodeListOf<HTMLElement>} */ (this.legend.querySelectorAll(".ss-chip"))) press(chip, Number(chip.dataset.code) === this.chosen);
     for (const button of this.modes) press(button, button.dataset.mode === dragging);
     this.alignment.value = viewer.mode;
     this.back?.replaceChildren(...[...arrangement.hidden].map((index) => {
@@ -99,12 +144,17 @@ export class Toolbar {
   }
 }
 
-/** What the greys of the host lanes mean; kinds that occur nowhere are left out. */
+/**
+ * What the greys of the host lanes mean; kinds that occur nowhere are left out.
+ *
+ * @param {Model} model
+ * @param {Theme} theme
+ */
 function hostLegend(model, theme) {
-  const present = (kind) => model.groups.some(({ kindCounts }) => kindCounts[model.kinds[kind]]);
-  return Object.keys(HOST_WORDS).filter(present).map((kind) => {
+  const present = entriesOf(HOST_WORDS).filter(([kind]) => model.groups.some(({ kindCounts }) => kindCounts[model.kinds[kind]]));
+  return present.map(([kind, words]) => {
     const swatch = makeSwatch(theme.host[kind].fill);
     if (kind === "sync") swatch.style.background = `repeating-linear-gradient(135deg, ${theme.hatchGround} 0 2px, ${theme.hatch} 2px 3px)`;
-    return make("span", "ss-key", swatch, HOST_WORDS[kind]);
+    return make("span", "ss-key", swatch, words);
   });
 }

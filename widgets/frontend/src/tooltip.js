@@ -2,10 +2,19 @@
 
 import { aria, make, makeSwatch } from "./dom.js";
 
+/** @import { Told } from "./describe.js" */
+
+/**
+ * The pointer on the page; what not to cover, if there is room; and the axis, which is never covered.
+ *
+ * @typedef {{ clientX: number, clientY: number, above: number, below: number, ceiling: number }} TipPlace
+ */
+
 const DISTANCE = 14;
 const NEAR = 6;
 
 export class Tooltip {
+  /** @param {HTMLElement} root */
   constructor(root) {
     this.card = make("div", "ss-tip");
     aria(this.card, { role: "tooltip" });
@@ -16,9 +25,9 @@ export class Tooltip {
   }
 
   /**
-   * @param {{name, where, around?, symbol?, rows, notes?}} text
-   * @param {string | null} fill colour of the swatch
-   * @param {{clientX, clientY, above, below, ceiling}} place the pointer; what not to cover, if there is room; and the axis, which is never covered
+   * @param {Told} text
+   * @param {string | null | undefined} fill colour of the swatch
+   * @param {TipPlace} place the pointer; what not to cover, if there is room; and the axis, which is never covered
    */
   show(text, fill, place) {
     const terms = make("dl", "");
@@ -36,6 +45,7 @@ export class Tooltip {
     this.place(place);
   }
 
+  /** @param {TipPlace} place */
   place({ clientX, clientY, above, below, ceiling }) {
     const { width, height } = this.card.getBoundingClientRect();
     const fitsRight = clientX + DISTANCE + width < window.innerWidth - 4;

@@ -3,22 +3,42 @@
 import { offAxis } from "./align.js";
 import { lowerBound, upperBound } from "./search.js";
 
+/**
+ * @import { Alignment } from "./align.js"
+ * @import { Box } from "./layout.js"
+ * @import { Sums } from "./messages.js"
+ * @import { Model } from "./model.js"
+ * @import { Track } from "./tracks.js"
+ */
+
+/** @typedef {{ from: number, to: number, top?: number, bottom?: number }} Area a stretch of the axis, and from which height to which, if not all */
+
+/** @typedef {{ name: string, call: boolean, range: boolean, cells: { count: number, time: number }[] }} Total */
+
 // What stands behind a name: of what ran on the device nothing.
 const SORTS = ["", " (call)", " (range)"];
 const [CALL, RANGE] = [1, 2];
 
-/** Rows of an engine that an area covers: all on the device, or those that lie between two heights. */
-export function rowsWithin(box, { top = null, bottom = null }) {
+/**
+ * Rows of an engine that an area covers: all on the device, or those that lie between two heights.
+ *
+ * @param {Box} box
+ * @param {Pick<Area, "top" | "bottom">} area
+ */
+export function rowsWithin(box, { top, bottom }) {
   const rows = box.lanes.flatMap((lane) => lane.rows);
-  if (top === null) return rows.filter(({ lane }) => !lane.host);
+  if (top === undefined || bottom === undefined) return rows.filter(({ lane }) => !lane.host);
   return rows.filter((row) => row.y < bottom && row.y + row.height > top);
 }
 
 /**
- * @param {{from, to, top?, bottom?}} area a stretch of the axis
- * @param known of each shown engine, what Python says of a long trace
- * @returns {Array<{name: string, call: boolean, range: boolean, cells: Array<{count, time}>}>} what ran on the device, then calls and waits
+ * @param {Area} area a stretch of the axis
+ * @param {Sums[] | null} known of each shown engine, what Python says of a long trace
+ * @returns {Total[]} what ran on the device, then calls and waits
  * of the host, then ranges, longest in total first; a cell for each shown engine; spans that reach out of the area count with what lies in it
+ * @param {Model} model
+ * @param {{ groups: Box[] }} layout
+ * @param {Alignment[]} alignments
  */
 export function totalsByName(model, layout, alignments, area, known = null) {
   const perName = new Map();
@@ -34,6 +54,7 @@ export function totalsByName(model, layout, alignments, area, known = null) {
       perName.get(key)[column] = { count, time: times[key] };
     });
   });
+  /** @param {Total["cells"]} cells */
   const total = (cells) => cells.reduce((sum, { time }) => sum + time, 0);
   return [...perName].map(([key, cells]) => {
     const sort = key % SORTS.length;
@@ -42,7 +63,16 @@ export function totalsByName(model, layout, alignments, area, known = null) {
   }).sort((a, b) => a.sort - b.sort || b.total - a.total);
 }
 
-/** Keys are a name's code and a sort: host calls are often called like the kernel that they launch. Ranges hold calls and each other. */
+/**
+ * Keys are a name's code and a sort: host calls are often called like the kernel that they launch. Ranges hold calls and each other.
+ *
+ * @param {Model} model
+ * @param {Track} track
+ * @param {number} from
+ * @param {number} to
+ * @param {Uint32Array} counts
+ * @param {Float64Array} times
+ */
 function addTrack(model, track, from, to, counts, times) {
   const { start, end, spans, group } = track;
   const last = lowerBound(start, to);

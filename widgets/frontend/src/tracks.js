@@ -2,6 +2,17 @@
 
 import { LongestTree } from "./longest.js";
 
+/** @import { Group, NamedLane } from "./model.js" */
+
+/**
+ * A lane that is drawn: its rows; the track of graph replays, which enclose kernels and so are drawn apart; and how many ranges are nested
+ * deeper than there are rows.
+ *
+ * @typedef {NamedLane & { rows: Track[], band: Track | null, deeper: number }} Lane
+ */
+
+/** @typedef {{ group: Group, lanes: Lane[], busyShare?: Uint8Array }} Part */
+
 // Each lane has a slot for each of its rows, and one for its band. As in rows.py, which says which span has which row.
 const MOST_ROWS = 8;
 const SLOTS = MOST_ROWS + 1;
@@ -9,6 +20,9 @@ const SLOTS = MOST_ROWS + 1;
 /**
  * The lanes of a group that are drawn: {name, host, rows, band, deeper}, where `rows` are tracks, `band` is the track of graph replays,
  * which enclose kernels and so are drawn apart, and `deeper` counts the ranges nested deeper than there are rows.
+ *
+ * @param {Group} group
+ * @returns {Lane[]}
  */
 export function buildLanes(group) {
   const { drawn, lane, row, count } = group;
@@ -20,12 +34,18 @@ export function buildLanes(group) {
   for (let i = 0; i < count; i++) sizes[slot[i] = place[lane[i]] < 0 ? none : place[lane[i]] * SLOTS + row[i]]++;
   const lists = spansBySlot(slot, sizes);
   return drawn.map(([index, rows, band, deeper], position) => {
+    /** @param {number} at */
     const track = (at) => new Track(group, lists[position * SLOTS + at]);
     return { ...group.lanes[index], rows: Array.from({ length: rows }, (_, at) => track(at)), band: band ? track(MOST_ROWS) : null, deeper };
   });
 }
 
-/** For each slot the spans in it, ascending. */
+/**
+ * For each slot the spans in it, ascending.
+ *
+ * @param {Uint16Array} slot
+ * @param {Uint32Array} sizes
+ */
 function spansBySlot(slot, sizes) {
   const ends = new Uint32Array(sizes.length);
   for (let s = 0, end = 0; s < sizes.length; s++) ends[s] = end += sizes[s];
@@ -37,6 +57,10 @@ function spansBySlot(slot, sizes) {
 
 /** One row of spans. `spans[k]` is the index in the group of the track's k-th span. */
 export class Track {
+  /**
+   * @param {Group} group
+   * @param {Uint32Array | number[]} spans
+   */
   constructor(group, spans) {
     const { length } = spans;
     this.group = group;
@@ -53,7 +77,15 @@ export class Track {
   }
 }
 
-/** Fill a track's columns from its group's; tells whether the ends ascend. */
+/**
+ * Fill a track's columns from its group's; tells whether the ends ascend.
+ *
+ * @param {Uint32Array} spans
+ * @param {Pick<Group, "start" | "end" | "busy">} group
+ * @param {Float64Array} start
+ * @param {Float64Array} end
+ * @param {Float64Array} before
+ */
 function gather(spans, { start: groupStart, end: groupEnd, busy }, start, end, before) {
   let ascending = true;
   let covered = 0;
@@ -70,6 +102,7 @@ function gather(spans, { start: groupStart, end: groupEnd, busy }, start, end, b
   return ascending;
 }
 
+/** @param {Float64Array} values */
 function largestSoFar(values) {
   const largest = new Float64Array(values.length);
   for (let k = 0, most = -Infinity; k < values.length; k++) largest[k] = most = Math.max(most, values[k]);

@@ -5,21 +5,50 @@ import { decodeColumn } from "./decode_column.js";
 import { SpansById } from "./grouping.js";
 import { lowerBound } from "./search.js";
 
+/**
+ * @import { Column } from "./decode_column.js"
+ * @import { WaitsHeader } from "./header.js"
+ * @import { Block } from "./messages.js"
+ * @import { Group } from "./model.js"
+ * @import { Scene } from "./scene.js"
+ * @import { Context } from "./svg_context.js"
+ */
+
+/** @typedef {{ count: number, earlier: Column, later: Column, bySpan?: SpansById[] }} Waits */
+
 const MOST_WITHOUT_ASKING = 60;
 
-/** Rows of the spans: `earlier[k]` was waited for by `later[k]`; `later` ascends. */
+/**
+ * Rows of the spans: `earlier[k]` was waited for by `later[k]`; `later` ascends.
+ *
+ * @param {WaitsHeader} header
+ * @param {Block} block
+ * @returns {Waits}
+ */
 export const decodeWaits = ({ count, earlier, later }, block) => ({
   count, earlier: decodeColumn(earlier, block, count), later: decodeColumn(later, block, count),
 });
 
-/** The waits that a span takes part in, as positions. */
+/**
+ * The waits that a span takes part in, as positions.
+ *
+ * @param {Pick<Group, "waits">} group
+ * @param {number} span
+ * @returns {number[]}
+ */
 export function waitsOf({ waits }, span) {
   if (!waits.count) return [];
   waits.bySpan ??= [new SpansById(waits.later), new SpansById(waits.earlier)];
   return waits.bySpan.flatMap((ends) => [...ends.of(span)]);
 }
 
-/** Faint arrows for the waits in view, as long as there are few. */
+/**
+ * Faint arrows for the waits in view, as long as there are few.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} index
+ */
 export function drawWaits(ctx, scene, index) {
   const { geometry: g, model } = scene;
   const group = model.groups[index];
@@ -34,7 +63,14 @@ export function drawWaits(ctx, scene, index) {
   for (let k = from; k < to; k++) drawWait(ctx, scene, index, k);
 }
 
-/** One arrow; nothing where one of its ends is not drawn. */
+/**
+ * One arrow; nothing where one of its ends is not drawn.
+ *
+ * @param {Context} ctx
+ * @param {Scene} scene
+ * @param {number} index
+ * @param {number} k
+ */
 export function drawWait(ctx, scene, index, k) {
   const { geometry: g, model } = scene;
   const { waits, start, end } = model.groups[index];

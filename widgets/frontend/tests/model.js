@@ -8,6 +8,7 @@ export const OCCUPATIONS = ["running", "host_function", "host_wait", "launch", "
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops", "symbol", "graph_node", "row"];
 const BAND = 8;
 
+export const NO_WAITS = { count: 0, earlier: { dtype: "u8", constant: 0 }, later: { dtype: "u8", constant: 0 } };
 const IDS = ["operation", "correlation", "symbol", "graph_node"];
 
 /**
@@ -41,7 +42,7 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
     return {
       label, engine: label, program: "step", device: { kind: "cuda", name: "NVIDIA H200" },
       extent_ns: spans.reduce((most, span) => Math.max(most, span.end), 0), makespan_text: "1 µs", remarks: [], details: [], notes: [],
-      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, drawn, lanes_left_out: 0, ...more,
+      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, waits: NO_WAITS, drawn, lanes_left_out: 0, ...more,
     };
   });
   const onDevice = (name) => Object.values(groups).flat().some((span) => ["kernel", "copy"].includes(span.kind) && (span.name ?? span.kind) === name);

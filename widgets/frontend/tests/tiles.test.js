@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { Tiles } from "../src/tiles.js";
-import { columnsOf, makeModel } from "./model.js";
+import { NO_WAITS, columnsOf, makeModel } from "./model.js";
 
 const rest = (ms = 160) => new Promise((done) => setTimeout(done, ms));
 
@@ -24,7 +24,7 @@ function tileFor({ windows: [[, reach, index]], find }) {
     ...none, kind: [8], name: [0], lane: [1], start: [start], duration: [10], merged: [1], busy: [10], row: [0], span: [70], ...(find ? { hits: [1] } : {}),
   });
   for (const id of ["operation", "correlation", "symbol", "graph_node"]) columns[id].shift = -1;
-  return { header: { groups: [{ count, columns, activity: null, waits: null, path: null, exact: true }] }, block };
+  return { header: { groups: [{ count, columns, activity: null, waits: NO_WAITS, path: null, exact: true }] }, block };
 }
 
 /** What of a timeline the tiles use. */
