@@ -55,6 +55,7 @@ check: $(DEVELOPMENT) ## style, types, layers
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy $(if $(CI),--cache-dir /dev/null)
 	$(VENV)/bin/lint-imports
+	$(PY) hatch_build.py --types
 
 docs: $(DEVELOPMENT) ## the documentation, into build/docs; a link that leads nowhere is an error
 	$(VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs

@@ -1,5 +1,7 @@
 """Builds the timeline's bundles with esbuild, for distributions and editable installs; ``python hatch_build.py`` builds them by hand.
 
+``python hatch_build.py --types`` checks the types of their sources with TypeScript instead.
+
 Users need no Node: the wheel and the source distribution carry the bundle. Who builds from a clone without Node gets it from PyPI, as a
 build dependency.
 """
@@ -7,6 +9,7 @@ build dependency.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -53,9 +56,8 @@ def build_bundle(root: Path) -> Path:
     if is_fresh(root):
         return bundle
     frontend = root / FRONTEND
-    node, npm = find_node()
-    if not (frontend / "node_modules" / "esbuild").is_dir():
-        run([*npm, "ci", "--no-audit", "--no-fund"], frontend)
+    install_packages(frontend)
+    node, _ = find_node()
     bundle.parent.mkdir(parents=True, exist_ok=True)
     parts = [bundle, root / REPORT_BUNDLE]
     unfinished = [part.with_suffix(f".{os.getpid()}.js") for part in parts]
@@ -67,6 +69,25 @@ def build_bundle(root: Path) -> Path:
         for made in unfinished:
             made.unlink(missing_ok=True)
     return bundle
+
+
+def check_types(root: Path) -> int:
+    """Check the types of the sources, print what is wrong, and return TypeScript's exit code."""
+    frontend = root / FRONTEND
+    install_packages(frontend)
+    node, _ = find_node()
+    return subprocess.run([*node, "node_modules/typescript/bin/tsc"], cwd=frontend, check=False).returncode
+
+
+def install_packages(frontend: Path) -> None:
+    """Install the packages of ``package-lock.json`` unless those that ``package.json`` names are there in its versions."""
+    wanted = json.loads((frontend / "package.json").read_text(encoding="utf-8"))["devDependencies"]
+    for name, version in wanted.items():
+        installed = frontend / "node_modules" / name / "package.json"
+        if not installed.is_file() or json.loads(installed.read_text(encoding="utf-8"))["version"] != version:
+            _, npm = find_node()
+            run([*npm, "ci", "--no-audit", "--no-fund"], frontend)
+            return
 
 
 def is_fresh(root: Path) -> bool:
@@ -121,4 +142,7 @@ def run(command: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(build_bundle(Path(__file__).resolve().parent))
+    repository = Path(__file__).resolve().parent
+    if "--types" in sys.argv:
+        sys.exit(check_types(repository))
+    print(build_bundle(repository))

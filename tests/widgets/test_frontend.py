@@ -13,9 +13,10 @@ import pytest
 from streamscope.words import exact_time_text
 
 
-def test_javascript_unit_tests(node_path, repository):
+def test_javascript_unit_tests(hook, node_path, repository):
     """All files in one process: one for each takes twice the time."""
     folder = repository / "widgets/frontend"
+    hook.install_packages(folder)
     script = "".join(f"await import('./tests/{file.name}');" for file in sorted(folder.glob("tests/*.test.js")))
     command = [node_path, "--test-reporter=tap", "--input-type=module", "--eval", script]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

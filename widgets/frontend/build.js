@@ -19,13 +19,14 @@ async function small({ path }) {
 // which stays.
 const OURS = new RegExp(`^(${[
   "accent", "accentWash", "acrossEngines", "alignAt", "alignments", "animation", "applyTheme", "areasOf", "askForPaths", "askTotals",
-  "axisTop", "boxesOf", "boxOfLane", "busyShare", "busyUntil", "busyWithin", "buttons", "centreOverview", "chunkSums", "countOf", "dirty",
-  "dragging", "drawDirty", "drawNow", "faint", "fitAll", "followDependent", "followLaunch", "followWait", "geometry", "glide", "ground",
-  "hatch", "hatchGround", "heads", "hitsOf", "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelWidths", "legend",
-  "measureArea", "measureBetween", "nudge", "operationName", "overlayContext", "panel", "panPixels", "panShare", "placeOf", "plotWidth",
+  "axisTop", "boxOfLane", "boxesOf", "busyShare", "busyUntil", "busyWithin", "buttons", "byCorrelation", "byOperation", "bySpan", "centreOverview",
+  "chunkSums", "countOf", "dirty", "dragging", "drawDirty", "drawNow", "faint", "finding", "fitAll", "followDependent", "followLaunch",
+  "followWait", "followed", "fullnessWords", "geometry", "glide", "ground", "hasOperations", "hatch", "hatchGround", "heads", "hitsOf",
+  "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelWidths", "launched", "legend", "measureArea", "measureBetween",
+  "members", "nameCode", "nests", "nudge", "operationName", "overlayContext", "panPixels", "panShare", "panel", "partName", "placeOf", "plotWidth",
   "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging", "showMeasure", "showOperation",
-  "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeline", "timeUntil", "watchers",
-  "wholeParts", "zoomBy", "zoomToRubber",
+  "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeUntil", "timeline", "watchers", "wholeParts",
+  "zoomBy", "zoomToRubber",
 ].join("|")})$`);
 
 const bundle = (entry, outfile, footer) => build({

@@ -10,6 +10,19 @@ import numpy.typing as npt
 
 from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import TimelineGroup
+from streamscope_widgets.messages import (
+    FindAnswer,
+    FindQuestion,
+    GoAnswer,
+    GoQuestion,
+    HitCounts,
+    StartsAnswer,
+    StartsQuestion,
+    Sums,
+    TileQuestion,
+    TotalsAnswer,
+    TotalsQuestion,
+)
 from streamscope_widgets.payload import Payload, encode_paths
 from streamscope_widgets.rows import SLOTS
 from streamscope_widgets.tiles import Part, Tiles
@@ -23,16 +36,15 @@ def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mappi
     """Return what the browser asked for; the header has ``refused`` where it cannot be.
 
     ``tiles``: None where the browser has all spans: it then asks for critical paths alone.
-    ``question``: its ``type`` is one of `QUESTIONS`.
+    ``question``: one of `streamscope_widgets.messages.TO_PYTHON` that has an answer there.
     """
     try:
         if question["type"] == "paths":
             return encode_paths(groups)
         if tiles is None:
             return Payload({"refused": "all spans were sent"}, b"")
-        if question["type"] == "tile":
-            return tiles.tile(question["windows"], hits_of(tiles, question.get("find")), paths=bool(question.get("paths")))
-        return Payload(_ANSWERS[question["type"]](tiles, question), b"")
+        found = _ANSWERS[question["type"]](tiles, question)
+        return found if isinstance(found, Payload) else Payload(found, b"")
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         return Payload({"refused": f"the question was not understood ({error!r})"}, b"")
 
@@ -63,9 +75,13 @@ def _hits(tiles: Tiles, part: Part, code: int | None, text: str) -> BoolArray:
     return found & part.drawn
 
 
-def _counts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+def _tile(tiles: Tiles, question: TileQuestion) -> Payload:
+    return tiles.tile(question["windows"], hits_of(tiles, question.get("find")), paths=bool(question.get("paths")))
+
+
+def _counts(tiles: Tiles, question: FindQuestion) -> FindAnswer:
     """Count what a search finds in each group, on the device and on the host, and say where it starts if it is little."""
-    answers = []
+    answers: list[HitCounts] = []
     for part, hits in zip(tiles.parts, hits_of(tiles, question["find"]) or [], strict=True):
         spans, rows = part.group.trace.spans, _listed(part, hits)
         on_device = int((hits & (spans.kind >= SpanKind.KERNEL)).sum())
@@ -81,7 +97,7 @@ def _listed(part: Part, hits: BoolArray) -> IntArray:
     return rows if len(rows) else np.flatnonzero(hits)
 
 
-def _go(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+def _go(tiles: Tiles, question: GoQuestion) -> GoAnswer | dict[str, Any]:
     """Say where a step leads: to the next hit, from a call to its kernel, to a neighbour. Nothing where it leads nowhere."""
     how, group, span = question["how"], int(question["group"]), int(question["span"])
     position = 0
@@ -94,12 +110,14 @@ def _go(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
     if not 0 <= span < len(tiles.parts[group].group.trace.spans):
         return {}
     spans = tiles.parts[group].group.trace.spans
-    hidden = {} if tiles.parts[group].drawn[span] else {"hidden": spans.lanes[spans.lane[span]]}
-    place = {"start": int(spans.start_ns[span]), "end": int(spans.end_ns[span]), "position": position}
-    return {"group": group, "span": span, **place, **hidden}
+    start, end = int(spans.start_ns[span]), int(spans.end_ns[span])
+    found = GoAnswer(group=group, span=span, start=start, end=end, position=position)
+    if not tiles.parts[group].drawn[span]:
+        found["hidden"] = spans.lanes[spans.lane[span]]
+    return found
 
 
-def _starts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+def _starts(tiles: Tiles, question: StartsQuestion) -> StartsAnswer:
     """Say when an operation begins on the device in each group; null where it does not."""
     starts: list[int | None] = []
     for part in tiles.parts:
@@ -111,7 +129,7 @@ def _starts(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
     return {"starts": starts}
 
 
-def _next_hit(tiles: Tiles, question: Mapping[str, Any]) -> tuple[int, int, int]:
+def _next_hit(tiles: Tiles, question: GoQuestion) -> tuple[int, int, int]:
     """Return group, row and place of the next hit, or the one before, in the shown groups in turn; after the last comes the first."""
     hits, step = hits_of(tiles, question["find"]) or [], int(question["step"])
     listed = [(number, _listed(tiles.parts[number], hits[number])) for number in question["shown"]] if hits else []
@@ -187,12 +205,12 @@ STEPS: dict[str, Callable[[Part, int], int]] = {
 }  # fmt: skip
 
 
-def _totals(tiles: Tiles, question: Mapping[str, Any]) -> dict[str, Any]:
+def _totals(tiles: Tiles, question: TotalsQuestion) -> TotalsAnswer:
     """Add up areas: how often each name occurs there and how long, how long the device is busy, how many kernels start."""
     return {"groups": [_area(tiles, **area) for area in question["areas"]]}
 
 
-def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[int]]) -> dict[str, Any]:
+def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[int]]) -> Sums:
     """Add up one group's rows, ``[lane, row]``, in a stretch of its own time; spans that reach out of it count with what lies in it."""
     part = tiles.parts[group]
     spans, drawn = part.group.trace.spans, part.rows
@@ -210,7 +228,7 @@ def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[in
     counts, times = np.bincount(inverse, minlength=len(keys)), np.bincount(inverse, time_ns, minlength=len(keys))
     first, last = np.searchsorted(spans.start_ns, [start, end])
     return {
-        "names": [[int(key), int(count), float(time)] for key, count, time in zip(keys, counts, times, strict=True)],
+        "names": [(int(key), int(count), float(time)) for key, count, time in zip(keys, counts, times, strict=True)],
         "kernels": int((spans.kind[first:last] == SpanKind.KERNEL).sum()),
         "busy": _time_within(part, start, end, kernels_alone=True),
         "occupied": _time_within(part, start, end, kernels_alone=False),
@@ -227,5 +245,11 @@ def _time_within(part: Part, start: float, end: float, *, kernels_alone: bool) -
     return float(length_ns[runs].sum())
 
 
-_ANSWERS = {"find": _counts, "go": _go, "starts": _starts, "totals": _totals}
-QUESTIONS = frozenset({"paths", "tile", *_ANSWERS})
+_ANSWERS: Mapping[str, Callable[[Tiles, Any], Payload | Mapping[str, Any]]] = {
+    "tile": _tile,
+    "find": _counts,
+    "go": _go,
+    "starts": _starts,
+    "totals": _totals,
+}
+QUESTIONS = frozenset({"paths", *_ANSWERS})

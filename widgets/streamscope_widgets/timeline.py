@@ -14,6 +14,7 @@ from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
+from streamscope_widgets.messages import Answer, Spans
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
 from streamscope_widgets.prediction_view import predicted_words, prediction_groups
 from streamscope_widgets.show.html import EMPTY
@@ -195,11 +196,12 @@ class TimelineWidget(anywidget.AnyWidget):
         elif asked in QUESTIONS:
             _ = self.payload  # makes the tiles
             found = answer(self._tiles, self.groups, content)
-            told = {"type": "answer", "view": content.get("view"), "id": content.get("id"), "header": dict(found.header)}
-            self.send(told, [found.block])
+            told = Answer(view=content.get("view"), id=content.get("id"), header=dict(found.header))
+            self.send({"type": "answer", **told}, [found.block])
 
     def _send_spans(self, view: str | None) -> None:
-        self.send({"type": "spans", "view": view, "header": dict(self.payload.header)}, [self.payload.block])
+        told = Spans(view=view, header=dict(self.payload.header))
+        self.send({"type": "spans", **told}, [self.payload.block])
 
 
 def timeline(traces: Traces, finding: str = "") -> TimelineWidget:

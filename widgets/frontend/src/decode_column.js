@@ -19,6 +19,7 @@ const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float6
  */
 export function decodeColumn(spec, block, count) {
   const Array = ARRAYS[spec.dtype];
+  /** @type {Column} */
   let values;
   if ("constant" in spec) {
     values = new Array(count);

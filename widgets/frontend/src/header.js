@@ -1,4 +1,6 @@
-// What Python writes about the spans (payload.py), as JSON: types alone. The columns lie in a block of bytes beside it.
+// What Python writes about the spans (payload.py), as JSON; columns lie in a block of bytes beside it. A test holds the tables equal to Python's.
+
+/** @import { Fields } from "./messages.js" */
 
 /**
  * A column of numbers: where it lies in the block, or the one number that all of it is.
@@ -125,4 +127,22 @@
  * @property {number} fullness_unknown
  */
 
-export {};
+/** @type {Fields<Header>} */
+export const HEADER = {
+  version: true, program: true, kinds: true, bases: true, names: true, order: true, texts: true, groups: true, occupations: true, bounds: true,
+  looks: true, fullness_steps: true, fullness_unknown: true,
+};
+
+/** @type {Fields<GroupHeader>} */
+export const GROUP = {
+  label: true, engine: true, program: true, device: true, recorder: true, stamped: true, extent_ns: true, makespan_text: true, thin: true,
+  joined_by: true, remarks: true, details: true, notes: true, lanes: true, shown_until_ns: true, drawn: true, lanes_left_out: true, origins: true,
+  count: true, columns: true, activity: true, waits: true, exact: false, path: false, tiled: false, level: false, kind_counts: false,
+};
+
+/** @type {Fields<PartHeader["columns"]>} */
+export const COLUMNS = {
+  kind: true, name: true, lane: true, start: true, duration: true, basis: true, row: true, operation: true, part: true, correlation: true,
+  blocks: true, threads: true, bytes: true, flops: true, symbol: true, graph_node: true,
+  merged: false, busy: false, span: false, hits: false, first: false,
+};

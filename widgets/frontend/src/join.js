@@ -103,11 +103,12 @@ function membersOf(group, kinds, chosen, asked) {
   const spans = new Set(chosen);
   /** @type {[number, number][]} */
   const links = [];
+  /** @type {Map<number, number>} */
   const launches = new Map();
   for (const span of chosen) {
     const id = group.correlation[span];
     if (kinds.isDevice(group.kind[span]) && !launches.has(id)) launches.set(id, launchOf(group, kinds, span));
-    const launch = kinds.isDevice(group.kind[span]) ? launches.get(id) : -1;
+    const launch = kinds.isDevice(group.kind[span]) ? launches.get(id) ?? -1 : -1;
     if (launch < 0) continue;
     spans.add(launch);
     // A graph's launch points at the graph, and at the one kernel that was asked for, not at a fan of hundreds.

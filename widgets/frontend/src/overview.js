@@ -41,7 +41,7 @@ export function drawOverview(ctx, scene) {
     const shares = part.busyShare?.length === columns ? part.busyShare : (part.busyShare = busyShare(part.group, columns));
     ctx.fillStyle = theme.faint;
     // Neighbours of one shade are one rectangle.
-    for (let column = 0, next; column < columns; column = next) {
+    for (let column = 0, next = 0; column < columns; column = next) {
       const shade = shares[column];
       for (next = column + 1; next < columns && shares[next] === shade; ) next++;
       if (!shade) continue;

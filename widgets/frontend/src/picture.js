@@ -53,6 +53,7 @@ export async function pictureOf(timeline, format) {
  */
 function draw(ctx, timeline, scale, hatch) {
   const { layout, model } = timeline;
+  /** @type {Pictured} */
   const other = Object.create(timeline, Object.fromEntries(Object.entries({
     dpr: scale, hatch, entries: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
     labelWidths: new Float32Array(model.names.length).fill(NaN),

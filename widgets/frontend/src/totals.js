@@ -41,6 +41,7 @@ export function rowsWithin(box, { top, bottom }) {
  * @param {Alignment[]} alignments
  */
 export function totalsByName(model, layout, alignments, area, known = null) {
+  /** @type {Map<number, Total["cells"]>} */
   const perName = new Map();
   layout.groups.forEach((box, column) => {
     const [from, to] = [area.from, area.to].map((position) => offAxis(alignments[box.index], position));
@@ -50,8 +51,9 @@ export function totalsByName(model, layout, alignments, area, known = null) {
     else for (const { track } of rowsWithin(box, area)) addTrack(model, track, from, to, counts, times);
     counts.forEach((count, key) => {
       if (!count) return;
-      if (!perName.has(key)) perName.set(key, layout.groups.map(() => ({ count: 0, time: 0 })));
-      perName.get(key)[column] = { count, time: times[key] };
+      const cells = perName.get(key) ?? layout.groups.map(() => ({ count: 0, time: 0 }));
+      perName.set(key, cells);
+      cells[column] = { count, time: times[key] };
     });
   });
   /** @param {Total["cells"]} cells */

@@ -18,7 +18,7 @@
 /** @typedef {{ get state(): State, set state(wanted: Partial<State>), watch(changed: (what: Trait) => void): () => void }} Watched */
 
 /** @type {Trait[]} */
-const TRAITS = ["selection", "range", "engines", "shows"];
+export const TRAITS = ["selection", "range", "engines", "shows"];
 // A glide, or a drag, is told when it pauses.
 const PAUSE_MS = 120;
 

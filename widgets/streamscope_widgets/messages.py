@@ -1,0 +1,181 @@
+"""Every message between a timeline in the browser and Python, and its fields.
+
+``messages.js`` is the other half; a test holds both equal. Each message also has its ``type``, the key of the tables below.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+
+class Filter(TypedDict):
+    """A search, by a name's code or by a text in lower case."""
+
+    code: int | None
+    text: str
+
+
+class Ready(TypedDict):
+    """A view exists, and wants the spans."""
+
+    view: str
+
+
+class Question(TypedDict):
+    """Asks for the critical paths, and is the part that all questions have in common."""
+
+    view: str
+    id: str
+    """Comes back with the answer."""
+
+
+class TileQuestion(Question):
+    """Asks for a part of a long trace."""
+
+    windows: list[list[int] | None]
+    """Level, reach and index of each group, as of `Tiles.tile`."""
+    find: Filter | None
+    paths: bool
+    """With the critical path."""
+
+
+class FindQuestion(Question):
+    """Asks how often a search finds something."""
+
+    find: Filter
+
+
+class GoQuestion(Question):
+    """Asks where a step from a row of a group leads."""
+
+    how: str
+    """``hit``, ``operation``, ``span``, or a key of ``tile_questions.STEPS``."""
+    group: int
+    span: int
+    shown: list[int]
+    """Groups from top to bottom."""
+    find: Filter | None
+    operation: NotRequired[int]
+    """The wanted one, of the step ``operation``."""
+    step: NotRequired[int]
+    """1 for the next, -1 for the previous one, of the step ``hit``."""
+
+
+class StartsQuestion(Question):
+    """Asks when an operation begins on the device."""
+
+    operation: int
+
+
+class AreaOfGroup(TypedDict):
+    """Rows of a group, as pairs of lane and row, in a stretch of its time in ns."""
+
+    group: int
+    start: float
+    end: float
+    rows: list[list[int]]
+
+
+class TotalsQuestion(Question):
+    """Asks for the sums of areas."""
+
+    areas: list[AreaOfGroup]
+
+
+class PathsAnswer(TypedDict):
+    """The critical path of each group."""
+
+    paths: list[dict[str, Any] | None]
+
+
+class TileAnswer(TypedDict):
+    """The headers of the groups' parts."""
+
+    groups: list[dict[str, Any] | None]
+
+
+class HitCounts(TypedDict):
+    """Hits of a search in a group: how many on the device and on the host, and their starts in ns where they are few."""
+
+    onDevice: int
+    onHost: int
+    starts: list[int]
+
+
+class FindAnswer(TypedDict):
+    """The hits in each group."""
+
+    groups: list[HitCounts]
+
+
+class GoAnswer(TypedDict):
+    """The span that a step leads to; an empty header where there is none."""
+
+    group: int
+    span: int
+    """Row of the trace."""
+    start: int
+    end: int
+    position: int
+    """Number of the hit, from 1 on; 0 for other steps."""
+    hidden: NotRequired[str]
+    """The span's lane, where that is not drawn."""
+
+
+class StartsAnswer(TypedDict):
+    """Start of the operation in each group, in ns; None where it does not run there."""
+
+    starts: list[int | None]
+
+
+class Sums(TypedDict):
+    """Sums of an area: names as ``[key, count, ns]``, kernels that start, ns with a kernel, ns with a kernel or a copy."""
+
+    names: list[tuple[int, int, float]]
+    kernels: int
+    busy: float
+    occupied: float
+
+
+class TotalsAnswer(TypedDict):
+    """The sums of each area."""
+
+    groups: list[Sums]
+
+
+class Spans(TypedDict):
+    """All spans, or the overview of a long trace, as `payload.encode` writes them; beside it goes the block."""
+
+    view: str | None
+    """The view that asked; None for all views."""
+    header: dict[str, Any]
+
+
+class Answer(TypedDict):
+    """The answer to a question, or a header with ``refused``; beside it goes the block."""
+
+    view: str
+    id: str
+    header: dict[str, Any]
+
+
+ANSWERS: Mapping[str, type] = {
+    "paths": PathsAnswer,
+    "tile": TileAnswer,
+    "find": FindAnswer,
+    "go": GoAnswer,
+    "starts": StartsAnswer,
+    "totals": TotalsAnswer,
+}
+"""Headers of the answers, by the type of the question."""
+
+TO_PYTHON: Mapping[str, type] = {
+    "ready": Ready,
+    "paths": Question,
+    "tile": TileQuestion,
+    "find": FindQuestion,
+    "go": GoQuestion,
+    "starts": StartsQuestion,
+    "totals": TotalsQuestion,
+}
+
+TO_BROWSER: Mapping[str, type] = {"spans": Spans, "answer": Answer}
