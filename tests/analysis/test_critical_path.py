@@ -108,6 +108,27 @@ def test_one_kernel_before_its_call_does_not_hide_the_launches():
     assert told(traced(rows))[-2:] == [(21, 26, "LAUNCH"), (26, 40, "KERNEL")]
 
 
+def test_a_host_function_follows_the_kernel_in_the_first_row():
+    assert told(traced([(KERNEL, "main", 0, 10, 0, -1), (HOST, "host", 12, 20, 1, -1)], [(0, 1)])) == [
+        (0, 10, "KERNEL"), (10, 12, "HOST"), (12, 20, "HOST"),
+    ]  # fmt: skip
+
+
+def test_a_host_function_that_need_not_wait_follows_the_host_in_the_first_row():
+    rows = [(HOST, "host", 0, 30, 0, -1), (KERNEL, "main", 5, 20, 1, -1), (HOST, "host", 32, 40, 2, -1)]
+    assert told(traced(rows, [(1, 2)])) == [(0, 30, "HOST"), (30, 32, "HOST"), (32, 40, "HOST")]
+
+
+def test_a_wait_notices_what_ends_with_it():
+    rows = [(LAUNCH, "host", 0, 3, 0, 0), (KERNEL, "main", 5, 20, 0, 0), (SYNC, "host", 3, 20, -1, -1), (HOST, "host", 20, 30, 1, -1)]
+    assert told(traced(rows)) == [(0, 5, "LAUNCH"), (5, 20, "KERNEL"), (20, 30, "HOST")]
+
+
+def test_a_wait_that_begins_when_a_kernel_ends_did_not_wait_for_it():
+    rows = [(LAUNCH, "host", 0, 3, 0, 0), (KERNEL, "main", 5, 20, 0, 0), (HOST, "host", 3, 20, 1, -1), (SYNC, "host", 20, 22, -1, -1)]
+    assert told(traced([*rows, (HOST, "host", 22, 30, 2, -1)])) == [(0, 3, "HOST"), (3, 20, "HOST"), (20, 22, "HOST"), (22, 30, "HOST")]
+
+
 def slow_path(spans, waits):
     """The definition, one span at a time: (start, end, bound) from the end back."""
     device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY, SET)]
@@ -234,6 +255,16 @@ def test_a_thread_goes_on_where_another_one_ended():
     assert told(trace) == [
         (0, 3, "HOST"), (3, 40, "HOST"), (40, 43, "HOST"), (43, 80, "HOST"), (80, 85, "LAUNCH"), (85, 90, "KERNEL"),
     ]  # fmt: skip
+
+
+def test_a_call_follows_the_one_of_another_thread_that_ended_as_it_began():
+    rows = [(HOST, "forward", "thread 1", 0, 10, -1), (HOST, "backward", "thread 2", 10, 20, -1)]
+    assert told(foreign(*rows)) == [(0, 10, "HOST"), (10, 20, "HOST")]
+
+
+def test_a_call_follows_its_own_thread_where_that_ended_later_than_another():
+    rows = [(HOST, "forward", "thread 1", 0, 30, -1), (HOST, "data", "thread 2", 5, 20, -1), (HOST, "backward", "thread 1", 32, 40, -1)]
+    assert told(foreign(*rows)) == [(0, 30, "HOST"), (30, 32, "HOST"), (32, 40, "HOST")]
 
 
 def test_a_wait_for_a_stream_notices_that_stream():

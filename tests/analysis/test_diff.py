@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.analysis import kernel_time_ns, median_interval, span_ns
+from streamscope.analysis.diff_rows import DiffRow
 from streamscope.analysis.joining import join
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.statistics import median_intervals
@@ -163,6 +164,41 @@ def test_foreign_kernels_are_told_apart_by_their_symbols():
     assert [(row.name, row.difference_us) for row in ss.diff(one, other).rows] == [("elementwise<mul>", 1), ("elementwise<add>", 0)]
 
 
+def diff_row(**columns):
+    """A row of a kernel that both traces have six times."""
+    whole = {"name": "gemm", "was": "", "symbols": ("", ""), "kind": "kernel", "operation": -1, "part": -1, "count": (6, 6)}
+    whole |= {"total_us": (60, 54), "each_us": -1, "low_us": -2, "high_us": -0.5, "basis": "95 % interval of the median"}
+    return DiffRow(**whole | columns)
+
+
+def test_an_interval_that_ends_at_zero_tells_no_difference():
+    assert diff_row().told
+    assert not diff_row(high_us=0).told
+    assert not diff_row(low_us=0, high_us=2).told
+
+
+def test_symbols_that_read_alike_are_shown_whole():
+    of_ints, of_longs, other = "void f<int>(int)", "void f<long>(int)", "void g<int>(int)"
+    assert diff_row(name=other, was=of_ints, symbols=(of_ints, other)).called == "g (was f)"
+    assert diff_row(name=of_longs, was=of_ints, symbols=(of_ints, of_longs)).called == f"{of_longs} (was {of_ints})"
+
+
+def test_the_first_operation_has_its_number_in_json():
+    assert diff_row(operation=0, part=0).to_dict()["operation"] == 0
+    assert "operation" not in diff_row().to_dict()
+
+
+def test_symbols_that_only_one_trace_has_are_not_compared_with_names():
+    one, other = sequence(("elementwise", 4), symbols=["void kernel<float>(float*)"]), sequence(("elementwise", 3))
+    (row,) = ss.diff(one, other).rows
+    assert (row.called, row.status, row.difference_us) == ("elementwise", "both", -1)
+
+
+def test_a_symbol_that_is_the_name_too_is_a_symbol():
+    (row,) = ss.diff(sequence(("gemm", 5), symbols=["gemm"]), sequence(("blas", 4), symbols=["gemm"])).rows
+    assert (row.called, row.status, row.difference_us) == ("gemm", "both", -1)
+
+
 OLD_NCCL, NEW_NCCL = (
     "ncclDevKernel_Generic(ncclDevComm*, unsigned long, ncclWork*)",
     "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
@@ -186,6 +222,8 @@ def test_a_kernel_whose_symbol_one_trace_does_not_know_is_joined_by_its_name():
     other = sequence(("relu", 7), ("gemm", 5), symbols=["void at::relu<float>(float*)", "gemm"])
     (row,) = ss.diff(one, other).changed
     assert (row.called, row.status, row.count) == ("relu", "both", (1, 1))
+    (row,) = ss.diff(other, one).changed
+    assert (row.name, row.status, row.count) == ("relu", "both", (1, 1))
 
 
 @given(st.lists(st.sampled_from(["void f<A>(int)", "void f<B>(int)", "f(long)", "g<A>(int)", "g<A>(long)", "h"]), max_size=8), st.randoms())
@@ -195,6 +233,17 @@ def test_no_name_is_both_added_and_gone(symbols, random):
     called = [row.called for row in ss.diff(*sides).rows]
     added, gone = ({name.removesuffix(end) for name in called if name.endswith(end)} for end in (" (added)", " (gone)"))
     assert not added & gone
+
+
+def test_kernel_time_in_both_leaves_out_what_was_renamed_unless_it_is_one_operation():
+    one = sequence(("gemm", 5), ("sgemm", 9), ("relu", 1), program="before")
+    other = sequence(("gemm", 5), ("hgemm", 4), ("relu", 1), program="after")
+    assert ss.diff(one, other).joined.by == "name"
+    assert ss.diff(one, other).in_both == 12 / 25  # gemm and relu, 6 µs in each, of 15 and 10 µs
+    one = sequence(("relu", 3, "stream 7", 0), ("sgemm", 5, "stream 7", 1))
+    other = sequence(("relu", 3, "stream 7", 0), ("hgemm", 2, "stream 7", 1))
+    assert ss.diff(one, other).joined.by == "operation"
+    assert ss.diff(one, other).in_both == 1
 
 
 def test_intervals_of_pairs_and_of_unequal_counts():
@@ -276,6 +325,19 @@ def test_more_overlap_is_told_as_such():
         builder.add(KERNEL, "gemm", lane, 0, 20_000)
     found = ss.diff(sequence(("gemm", 20), ("gemm", 20), gap_ns=0, exact=True), trace_of(builder.build(), exact=True))
     assert found.answer == "The second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more saved by kernels side by side."
+
+
+def test_a_part_of_a_tenth_of_the_change_is_told():
+    found = ss.diff(launched(0, 30, exact=True), launched(10, 120, exact=True))
+    assert ": 90.0 µs more kernel time and 10.0 µs more host wait." in found.answer
+
+
+def test_which_trace_lacks_records_is_told():
+    whole, lacking = launched(0, 30, engine="eager"), launched(0, 40, engine="graph")
+    lacking = replace(lacking, info=replace(lacking.info, ledger={"lost_records": 1}))
+    assert "lack" not in ss.diff(whole, whole).answer
+    assert ss.diff(whole, lacking).answer.startswith("graph lacks records, so its metrics are lower bounds, ")
+    assert ss.diff(lacking, lacking).answer.startswith("Both lack records, so their metrics are lower bounds, ")
 
 
 def test_its_texts():
