@@ -85,3 +85,11 @@ def test_a_full_queue():
     # 20 are under way from the 39th call, at 380, until the 20th kernel begins at 385, and again from 390 to 405.
     assert queue_full_ns(spans, limit=20) == {"main": 5 + 15}
     assert queue_full_ns(spans) == {}
+
+
+def test_a_queue_is_full_with_as_many_as_its_limit(make_trace):
+    spans = make_trace(
+        (LAUNCH, "host", 0, 3, 0), (KERNEL, "main", 20, 25, 0), (LAUNCH, "host", 10, 13, 1), (KERNEL, "main", 30, 35, 1),
+    ).spans  # fmt: skip
+    assert queue_full_ns(spans, limit=2) == {"main": 10}
+    assert queue_full_ns(spans, limit=3) == {}
