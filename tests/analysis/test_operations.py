@@ -41,7 +41,7 @@ def test_rows_join_by_operation_and_part():
 def test_the_kernels_of_one_launch_are_added_up():
     """A library call of two kernels, launched twice: 10 + 20 and 14 + 30."""
     builder = SpanBuilder(["main"])
-    for correlation, start_ns, end_ns in ((1, 0, 10), (1, 12, 32), (2, 40, 54), (2, 60, 90)):
+    for correlation, start_ns, end_ns in ((0, 0, 10), (0, 12, 32), (2, 40, 54), (2, 60, 90)):
         builder.add(SpanKind.KERNEL, "conv", "main", start_ns, end_ns, operation=0, correlation=correlation)
     builder.add(SpanKind.KERNEL, "relu", "main", 90, 95, operation=1, correlation=2)
     table = operation_table({"sync": Trace(builder.build(), TraceInfo("sync", "p", DeviceInfo("cuda", "card")))})

@@ -1,6 +1,7 @@
 """The metrics of one trace of any origin: by hand, and against a count for each nanosecond."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,11 @@ def test_kernels_are_added_up_by_name_and_symbol():
     assert "| vectorized\\_" not in found.to_markdown()
     assert "CUDAFunctor_add | 2 | 8.00 | 4.00 |" in found.to_markdown()
     assert "vectorized_elementwise_kernel CUDAFunctor_add      2       8.00      4.00" in repr(found)
+
+
+def test_how_far_a_time_may_be_off_is_told_with_its_share():
+    found = summary(foreign((KERNEL, "stream 7", 0, 40_000, 1), (KERNEL, "stream 7", 60_000, 100_000, 2)))
+    assert "80.0 µs ± 5.00 µs (80 ± 5 %)" in repr(replace(found, gpu_busy_error_us=5.0))
 
 
 def test_a_function_of_spans_says_what_to_pass():

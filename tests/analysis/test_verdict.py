@@ -215,6 +215,7 @@ def test_other_bottlenecks_in_words():
     assert verdict({"sync": engine(100, busy=0.4, host=0.6)}, CARD) == (
         "Host-bound: under sync the GPU is busy 40 % of the time and host functions alone take 60 %."
     )
+    assert "take 50 %, host functions alone take 1 % and" in verdict({"async": engine(100, busy=0.3, copies=0.5, host=0.01)}, CARD)
     assert verdict({"graph": engine(100, busy=0.996)}, CARD) == "GPU-bound: under graph the GPU is busy 100 % of the time."
 
 

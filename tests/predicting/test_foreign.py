@@ -15,7 +15,7 @@ import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.foreign import GAPS_STAY
+from streamscope.predicting.foreign import GAPS_STAY, tasks_of_foreign
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -58,6 +58,20 @@ def test_a_step_under_a_graph_has_its_kernels_behind_each_other_and_nothing_of_t
     assert graph.before_ns == 120_000
     assert graph.info.device.simulated
     assert "the order on its streams" in graph.info.notes[0]
+
+
+def test_a_call_has_the_time_since_the_one_before_and_nodes_of_a_graph_have_none_of_their_own():
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    builder.add(SpanKind.GRAPH_LAUNCH, "graph", "thread 1", 0, 10, correlation=0)
+    builder.add(SpanKind.LAUNCH, "launch", "thread 1", 12, 15, correlation=1)
+    for name, start_ns, correlation in (("node", 20, 0), ("called", 32, 1), ("uncalled", 45, -1)):
+        builder.add(SpanKind.KERNEL, name, "stream 7", start_ns, start_ns + 8, correlation=correlation)
+    builder.add(SpanKind.LAUNCH, "launch", "thread 1", 60, 64, correlation=2)
+    builder.add(SpanKind.KERNEL, "last", "stream 7", 70, 78, correlation=2)
+    tasks = tasks_of_foreign(Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")))
+    assert [(task.name, task.call_ns) for task in tasks] == [
+        ("node", pytest.approx(float("nan"), nan_ok=True)), ("called", 15), ("uncalled", 0), ("last", 49),
+    ]  # fmt: skip
 
 
 def test_issued_as_before_the_host_keeps_its_own_time_between_calls():
