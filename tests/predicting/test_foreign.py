@@ -219,6 +219,18 @@ def test_the_host_waits_for_a_copy_that_blocks_and_its_work_after_that_stays(wai
     assert ss.what_if(trace).predicted_ns == pytest.approx(915_000, rel=0.02)
 
 
+@pytest.mark.parametrize(("second", "several"), [((20, 30), True), ((21, 30), False), ((9, 30), False)])
+def test_ranges_one_after_the_other_in_which_all_launches_lie_are_steps(second, several):
+    """A launch at the start of a range lies in it; in ranges that overlap, and outside of all, there are no steps."""
+    builder = SpanBuilder(["thread 1", "thread 1 ranges", "stream 7"])
+    for number, (begin_ns, end_ns) in enumerate([(0, 10), second]):
+        builder.add(SpanKind.RANGE, "step", "thread 1 ranges", begin_ns, end_ns)
+        builder.add(SpanKind.LAUNCH, "launch", "thread 1", 20 * number, 20 * number + 2, correlation=number)
+        builder.add(SpanKind.KERNEL, "k", "stream 7", 20 * number + 5, 20 * number + 8, correlation=number)
+    graph = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")).what_if(engine="graph")
+    assert any("the trace holds 2 ranges 'step'" in note for note in graph.notes) is several
+
+
 def test_a_recording_that_a_profiler_stretched_is_told_and_not_compared(repository):
     trace = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz")
     graph = ss.what_if(trace, engine="graph")

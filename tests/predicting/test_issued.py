@@ -1,0 +1,36 @@
+"""Calls of code that is not ours as they were issued, by hand."""
+
+import pytest
+
+from streamscope.predicting.issued import Calls, _awaited
+from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
+from streamscope.trace.origins import Trait
+
+
+def test_a_blocking_copy_gives_the_host_back_after_as_long_as_other_calls_take():
+    calls = Calls.of(
+        SpanTable.of(
+            ("launch", "cudaLaunchKernel", "thread 1", 100, 104, 0), ("kernel", "a", "stream 7", 110, 120, 0),
+            ("launch", "cudaMemcpy", "thread 1", 130, 160, 1), ("copy", "Memcpy DtoH", "stream 7", 140, 155, 1),
+            ("launch", "cudaLaunchKernel", "thread 1", 170, 174, 2), ("kernel", "b", "stream 7", 180, 190, 2),
+        )
+    )  # fmt: skip
+    assert (calls.called_ns.tolist(), calls.back_ns.tolist()) == ([0, 30, 70], [4, 34, 74])
+    assert (calls.begin_ns.tolist(), calls.end_ns.tolist()) == ([10, 40, 80], [20, 55, 90])
+    assert calls.breaks == {2: 10}  # The host was free again at 160, and called at 170.
+
+
+@pytest.mark.parametrize(("name", "starts_ns", "awaited", "on_bus"), [
+    ("Memcpy HtoD (Pinned -> Device)", 25, {0}, True),  # the bus was free
+    ("Memcpy HtoD (Pinned -> Device)", 24, set(), False),  # it began too soon to have waited for the bus: the device takes 5 between two
+    ("Memcpy DtoH (Device -> Pinned)", 25, set(), True),  # that is another direction
+])  # fmt: skip
+def test_a_copy_comes_after_the_one_before_in_its_direction_unless_it_began_before_that_had_ended(name, starts_ns, awaited, on_bus):
+    spans = SpanTable.of(
+        ("copy", "Memcpy HtoD (Pinned -> Device)", "stream 7", 0, 20), ("copy", name, "stream 20", starts_ns, 35),
+        ("kernel", "a", "stream 7", 45, 50),
+    )  # fmt: skip
+    trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"), Origins(complete=True))
+    before, traits = _awaited(trace, Calls.of(spans), gap_ns=5)
+    assert before == [set(), awaited, {0}]
+    assert [bool(trait & (Trait.COPY_IN | Trait.COPY_OUT)) for trait in traits] == [True, on_bus, False]
