@@ -227,7 +227,8 @@ def test_ranges_one_after_the_other_in_which_all_launches_lie_are_steps(second, 
         builder.add(SpanKind.RANGE, "step", "thread 1 ranges", begin_ns, end_ns)
         builder.add(SpanKind.LAUNCH, "launch", "thread 1", 20 * number, 20 * number + 2, correlation=number)
         builder.add(SpanKind.KERNEL, "k", "stream 7", 20 * number + 5, 20 * number + 8, correlation=number)
-    graph = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")).what_if(engine="graph")
+    trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+    graph = ss.what_if(trace, engine="graph")
     assert any("the trace holds 2 ranges 'step'" in note for note in graph.notes) is several
 
 
