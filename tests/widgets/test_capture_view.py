@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import streamscope as ss
-from streamscope.capturing.facts import CaptureFacts
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.errors import TraceError
+from streamscope.program.foreign import CaptureFacts
 from streamscope_widgets.capture_view import capture_html, capture_section
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"

@@ -14,9 +14,9 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.errors import EngineError, KeywordError, ProgramError
 from streamscope.frames import users_lines_shown
+from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
 from streamscope.tracing import ProgramFunction
@@ -47,7 +47,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
             program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
             check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
             limit = keywords.get("memory_limit")
-            if isinstance(program, CapturedProgram) and limit is not None:
+            if isinstance(program, ForeignProgram) and limit is not None:
                 raise EngineError(
                     f"captured {program.name!r} holds the memory of its capture under every engine, so memory_limit= chooses none",
                     hint="give the limit to ss.capture or ss.parallelise instead",
@@ -61,7 +61,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 def as_program(given: object) -> object:
     """Return what a verb was given: a plain function as the program that ``ss.program(function)`` is, a parallelised one as captured."""
-    if isinstance(captured := getattr(given, "captured", None), CapturedProgram):
+    if isinstance(captured := getattr(given, "captured", None), ForeignProgram):
         return captured
     return ProgramFunction(given) if callable(given) and not isinstance(given, ProgramFunction) else given
 
@@ -70,7 +70,7 @@ def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapp
     """Return the traced program that a verb was given, traced or not; ``caller`` is how errors name the verb."""
     if isinstance(program, Program):
         return program
-    if isinstance(program, CapturedProgram):
+    if isinstance(program, ForeignProgram):
         check_captured(caller, program, inputs)
         return program.trace()
     if isinstance(program, ProgramFunction):
@@ -78,7 +78,7 @@ def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapp
     raise no_program(caller, program)
 
 
-def check_captured(caller: str, program: CapturedProgram, inputs: Sequence[Any]) -> None:
+def check_captured(caller: str, program: ForeignProgram, inputs: Sequence[Any]) -> None:
     """Check that captured code, which has its inputs already, got no others."""
     if inputs:
         raise ProgramError(f"captured {program.name!r} takes no inputs: the capture holds its own", hint=f"call {caller}(captured)")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from streamscope.analysis.table import device_words
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate, OrderedPair
-from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import StreamscopeError
+from streamscope.program.foreign import CaptureFacts
 from streamscope.words import capitalised, counted
 from streamscope_widgets.graph_picture import graph_html
 from streamscope_widgets.show.html import (

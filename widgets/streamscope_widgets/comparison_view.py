@@ -17,8 +17,8 @@ from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
-from streamscope.capturing.facts import CaptureFacts
 from streamscope.errors import TraceError
+from streamscope.program.foreign import CaptureFacts
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view

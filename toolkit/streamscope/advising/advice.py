@@ -16,11 +16,11 @@ from streamscope.advising.probes import PROBES
 from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
 from streamscope.calling import verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import device_for, open_device
 from streamscope.devices.protocol import Device
 from streamscope.errors import OutputError, ProgramError
 from streamscope.measuring.case import Case
+from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 
@@ -105,7 +105,7 @@ class Advice(display.Shown):
 
 @verb
 def advise(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram | None = None,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram | None = None,
     /,
     *inputs: Any,
     device: str | Device = "auto",

@@ -22,12 +22,12 @@ from streamscope.auditing.serialisation import serialisation, serialisation_find
 from streamscope.auditing.touches import touch_findings
 from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
+from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
 from streamscope.progress import Progress, showing
@@ -187,7 +187,7 @@ class Audit(display.Shown):
 
 @verb
 def audit(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram | Program | Plan,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram | Program | Plan,
     /,
     *inputs: Any,
     engine: str | None = None,
@@ -292,7 +292,7 @@ def audit(
             *causes,
         ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
-    replay_us = program.capture_us if isinstance(program, CapturedProgram) else None
+    replay_us = program.capture_us if isinstance(program, ForeignProgram) else None
     replay_ns = None if replay_us is None else 1e3 * replay_us
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches, replay_ns, compared)
 

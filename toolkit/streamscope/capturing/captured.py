@@ -13,12 +13,13 @@ import numpy as np
 from streamscope import display
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.facts import CaptureFacts, CaptureOrigin, origin_words
+from streamscope.capturing.facts import CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
+from streamscope.program.foreign import CaptureFacts, ForeignProgram
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
@@ -31,7 +32,7 @@ TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass(repr=False)
-class CapturedProgram(display.Shown):
+class CapturedProgram(display.Shown, ForeignProgram):
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
     Attributes

@@ -35,6 +35,7 @@ from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import cuda_errors, libraries
+from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import UserLine, user_line
@@ -47,7 +48,7 @@ WARM_RUNS = 3
 
 
 @dataclass(repr=False)
-class CapturedFunction(CapturedProgram):
+class CapturedFunction(CapturedProgram, ForeignFunction):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.

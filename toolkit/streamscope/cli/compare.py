@@ -59,8 +59,8 @@ def compare(
 
     Exits with 3 if the results of an engine differ from the NumPy reference.
     """
-    from streamscope.capturing.captured import CapturedProgram
     from streamscope.comparing import compare as module
+    from streamscope.program.foreign import ForeignProgram
     from streamscope.tracing import program as fused
 
     program, inputs, used = built(workload, setting_values(settings, WRONG_SETTING))
@@ -79,7 +79,7 @@ def compare(
             memory_limit=memory_limit,
             recorder=recorder,
             ledger=ledger,
-            name=name or (program.name if isinstance(program, CapturedProgram) else workload),
+            name=name or (program.name if isinstance(program, ForeignProgram) else workload),
             settings=used,
         )
 

@@ -13,7 +13,6 @@ from streamscope import options
 from streamscope.arguments import memory_bytes, whole_number
 from streamscope.arguments import shown as in_short
 from streamscope.calling import verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
@@ -24,6 +23,7 @@ from streamscope.measuring.best import MOST_ROUNDS, Selection, simplest_first
 from streamscope.measuring.case import CHECKED_RUNS, Case, Checked
 from streamscope.measuring.choice import Choice
 from streamscope.measuring.recordings import Recorded, recorded_traces
+from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
@@ -37,7 +37,7 @@ SIMULATED_REPEATS = 3
 
 @verb
 def compare(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,

@@ -19,11 +19,11 @@ from streamscope.analysis.table import EngineTable, metrics_text
 from streamscope.analysis.traits import reference_engine, streams_words
 from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
-from streamscope.capturing.facts import CaptureFacts
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError, UnknownAttributeError
 from streamscope.files import filled_whole
 from streamscope.measuring.choice import Choice
+from streamscope.program.foreign import CaptureFacts
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (

@@ -8,12 +8,12 @@ from typing import Any
 from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import no_program, verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import ProgramError
+from streamscope.program.foreign import ForeignProgram
 from streamscope.recording.recorders import checked_recorder
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
@@ -21,7 +21,7 @@ from streamscope.tracing import ProgramFunction
 
 @verb
 def explore(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram | None = None,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram | None = None,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
@@ -83,7 +83,7 @@ def explore(
     """
     if program is None and (inputs or attributes):
         raise ProgramError("ss.explore got inputs without a program", hint="ss.explore(function, *inputs), or ss.explore()")
-    if not isinstance(program, ProgramFunction | CapturedProgram | None):
+    if not isinstance(program, ProgramFunction | ForeignProgram | None):
         raise no_program("ss.explore", program)
     check_device(device)
     return display.explorer(

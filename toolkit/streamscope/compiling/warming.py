@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from streamscope.calling import traced, verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device, open_device
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.protocol import Device
@@ -15,6 +14,7 @@ from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
 from streamscope.kernels.compile.nvrtc import checked_architecture
 from streamscope.kernels.compile.program_kernels import program_kernels
+from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
@@ -112,6 +112,6 @@ def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: 
     """Return the traced program of a verb that compiles, traced or not."""
     if isinstance(program, Program) and inputs:
         raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
-    if isinstance(program, CapturedProgram):
+    if isinstance(program, ForeignProgram):
         raise ProgramError(f"captured {program.name!r} has kernels that are compiled already", hint=f"{caller} is for programs of ours")
     return traced(caller, program, inputs, attributes)

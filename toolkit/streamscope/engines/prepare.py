@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from streamscope.calling import traced, verb
-from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.program.foreign import ForeignFunction
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
 from streamscope.progress import Progress, showing
@@ -16,7 +16,7 @@ from streamscope.progress import Progress, showing
 
 @verb
 def prepare(
-    program: Callable[..., Any] | CapturedFunction | Program,
+    program: Callable[..., Any] | ForeignFunction | Program,
     /,
     *inputs: Any,
     engine: str = "async",

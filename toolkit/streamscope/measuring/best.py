@@ -12,7 +12,6 @@ from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.arguments import memory_bytes
 from streamscope.calling import verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
@@ -21,6 +20,7 @@ from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.measuring.case import CHECKED_RUNS, Case, Checked
 from streamscope.measuring.choice import Candidate, Choice, Standing, reason
 from streamscope.measuring.elimination import Elimination, Out, paired_ratios
+from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, format_mib
@@ -32,7 +32,7 @@ STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
 
 @verb
 def best(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,

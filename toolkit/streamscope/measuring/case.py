@@ -13,9 +13,6 @@ import numpy as np
 
 from streamscope.analysis.verdict import FUNCTION, NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.facts import CaptureFacts
-from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import MemoryWarning, ProgramError
@@ -23,6 +20,7 @@ from streamscope.interrupts import deferred, let_through
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused
+from streamscope.program.foreign import CaptureFacts, ForeignFunction, ForeignProgram
 from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
@@ -64,7 +62,7 @@ class Case:
     expected: Sequence[Array | None] | None
     """What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where no
     output has one."""
-    captured: CapturedFunction | None = None
+    captured: ForeignFunction | None = None
     """Where the program was captured: it has memory of its own, in which its results are."""
     allowed: Sequence[Array | None] | None = None
     """How far each element of the outputs may be from what is expected; see `tolerance.py`."""
@@ -88,11 +86,11 @@ class Case:
         ``attributes``: the function's own.
         ``checked``: whether there are expected results, where the program has a reference.
         """
-        if isinstance(function, CapturedFunction):
+        if isinstance(function, ForeignFunction):
             check_captured(caller, function, inputs)
             found = function.expected()
             return cls(function.trace(), (), found, function, function.allowed(), facts=lambda: function.facts)
-        if isinstance(function, CapturedProgram):
+        if isinstance(function, ForeignProgram):
             check_captured(caller, function, inputs)
             return cls(function.trace(), (), None, facts=lambda: function.facts)
         if isinstance(function, Program):

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
@@ -21,6 +20,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.measuring.case import Case, run_ns
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
+from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace.info import DeviceInfo
@@ -153,7 +153,7 @@ def error_text(error: float) -> str:
 
 @verb
 def verify(
-    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
+    program: Callable[..., Any] | ProgramFunction | ForeignProgram,
     /,
     *inputs: Any,
     device: str | Device = "auto",

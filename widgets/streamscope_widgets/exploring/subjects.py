@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamscope.calling import traced
-from streamscope.capturing.captured import CapturedProgram
 from streamscope.errors import ProgramError
+from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
 from streamscope.tracing import ProgramFunction
@@ -118,7 +118,7 @@ class OwnProgram:
         return function
 
     def _arrays(self, function: Any) -> Sequence[Any]:
-        if self.inputs or isinstance(function, CapturedProgram):
+        if self.inputs or isinstance(function, ForeignProgram):
             return self.inputs
         needed = [
             name

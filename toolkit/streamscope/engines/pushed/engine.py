@@ -11,7 +11,6 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import takes_streams
@@ -30,6 +29,7 @@ from streamscope.engines.pushed.workers import two_pools
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
+from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
@@ -357,7 +357,7 @@ class Engine:
         self._enter()
         return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
 
-    def run(self, program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
+    def run(self, program: Callable[..., Any] | ProgramFunction | ForeignFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
         """Run a function or a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
         The engine prepares it once for its shapes and attributes, so run the same function object again, not a new ``lambda`` each time.

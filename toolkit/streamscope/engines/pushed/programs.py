@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.calling import as_program, check_keywords, traced
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.function import CapturedFunction
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.program.foreign import ForeignFunction, ForeignProgram
 from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
@@ -118,7 +117,7 @@ class PreparedPrograms:
         if attributes and isinstance(program := as_program(given), ProgramFunction):
             inputs, attributes = program.by_position(inputs, attributes)
         entry = self._entry(given, inputs, attributes)
-        if isinstance(given, CapturedFunction):
+        if isinstance(given, ForeignFunction):
             with entry.lock:  # There is one memory, that of the capture.
                 outputs = self._outputs(entry, inputs, lambda prepared: _captured_outputs(prepared, given))
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -127,7 +126,7 @@ class PreparedPrograms:
 
     def _entry(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> _Entry:
         # What was given is kept with its program, so its id stands for no other. A method is made anew each time that it is looked up.
-        identity = id(given) if isinstance(given, ProgramFunction | CapturedProgram | Program) else given
+        identity = id(given) if isinstance(given, ProgramFunction | ForeignProgram | Program) else given
         check_hashable(identity, attributes)
         # As text: something other than an array may have a shape that cannot be hashed. Tracing then says so.
         # A number of NumPy's is never written, an array without axes may be.
@@ -177,6 +176,6 @@ class PreparedPrograms:
         return prepared
 
 
-def _captured_outputs(prepared: Prepared, function: CapturedFunction) -> list[Array]:
+def _captured_outputs(prepared: Prepared, function: ForeignFunction) -> list[Array]:
     prepared.wait()
     return function.outputs()

@@ -1,0 +1,100 @@
+"""Foreign programs: code that was captured rather than written for Streamscope, as every package above `capturing` knows it.
+
+`capturing` makes them. Engines, measuring and the verbs need no more than is here, so none of them imports `capturing`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from streamscope.arguments import Kinds, check_kinds
+from streamscope.errors import TraceError
+from streamscope.program.launch import Array
+from streamscope.program.operation import Program
+from streamscope.trace.stored import TEXT, TEXTS
+
+
+@dataclass(frozen=True)
+class CaptureFacts:
+    """Captured code in words, for a comparison and its report."""
+
+    captured: str
+    """Where, when and with which versions it was captured."""
+    bound: str
+    """How much faster another order can be at most."""
+    certificate: str
+    """What is certified, in one sentence."""
+    evidence: tuple[str, ...] = ()
+    """What the certificate rests on, a sentence each."""
+    memory: str = ""
+    """What the capture holds on the GPU; empty where that is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        texts = {"captured": self.captured, "bound": self.bound, "certificate": self.certificate, "memory": self.memory}
+        return {**texts, "evidence": list(self.evidence)}
+
+    @classmethod
+    def from_json(cls, stored: Any) -> CaptureFacts:
+        """Return what `to_json` returned.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        captured, bound, certificate, memory = (stored[name] for name in ("captured", "bound", "certificate", "memory"))
+        evidence = tuple(stored["evidence"])
+        check_kinds("capture", _STORED, captured, bound, certificate, memory, evidence, error=TraceError)
+        return cls(captured, bound, certificate, evidence, memory)
+
+
+_STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS}
+
+
+class ForeignProgram(ABC):
+    """A program of what other code launched, read from a file or live in this process."""
+
+    name: str
+
+    @abstractmethod
+    def trace(self) -> Program:
+        """Return the program; it takes no arguments, since the capture holds its own memory."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> CaptureFacts:
+        """What a comparison and its report say of it."""
+
+    @property
+    @abstractmethod
+    def capture_us(self) -> float | None:
+        """Time of a replay in the order of the capture, in µs; None where it was not measured."""
+
+
+class ForeignFunction(ForeignProgram):
+    """A foreign program that lives in this process: it has the memory of its capture, and its results can be checked."""
+
+    @abstractmethod
+    def expected(self) -> Sequence[Array]:
+        """Return the results of a plain call of the function, on the host."""
+
+    @abstractmethod
+    def allowed(self) -> Sequence[Array]:
+        """Return how far results may be from `expected`, as absolute differences."""
+
+    @abstractmethod
+    def outputs(self) -> list[Array]:
+        """Return what the last run left in the captured results, on the host."""
+
+    @abstractmethod
+    def clear_outputs(self) -> None:
+        """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes."""
+
+    @abstractmethod
+    def keeping(self) -> AbstractContextManager[None]:
+        """Run a block, and put back afterwards what the function changes as it was before the block."""
