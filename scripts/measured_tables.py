@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import streamscope as ss
+from streamscope.analysis.metric import METRICS
 from streamscope.analysis.verdict import difference, fastest
 from streamscope.comparing.preview import Preview
 from streamscope.devices.reference import KNOWN_TO_NS
@@ -28,7 +29,7 @@ from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("accuracy.md", "performance.md", "record.md")
+PAGES = ("accuracy.md", "metrics.md", "performance.md", "record.md")
 NOISE = 0.03
 """A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -63,6 +64,20 @@ def least(values: Iterable[float]) -> str:
 def most(values: Iterable[float]) -> str:
     """Return the greatest of some numbers, rounded so that it stays a bound."""
     return f"{math.ceil(100 * max(values)) / 100:.2f}"
+
+
+def metrics() -> str:
+    """Return all metrics of the registry: name, heading, scope and the function that defines each."""
+    rows = []
+    for name, metric in METRICS.items():
+        functions = dict.fromkeys(f"`{each.__name__}`" for each in (metric.function, metric.trace_function))
+        rows.append((f"`{name}`", metric.heading, ", ".join(metric.scope), ", ".join(functions)))
+    return words_table(("name", "metric", "scope", "function"), rows)
+
+
+def words_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of words in Markdown."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rows))
 
 
 def recorders() -> str:
@@ -561,6 +576,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compilation": compilation,
     "convolution": convolution,
     "holistic": holistic,
+    "metrics": metrics,
     "reading": reading,
     "predictions": predictions,
 }

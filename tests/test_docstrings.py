@@ -9,7 +9,8 @@ from streamscope.docstrings import docstring
 SHOWN = """
 import contextlib, io, json, sys
 import streamscope as ss
-from streamscope.analysis.table import AGAINST, QUANTITIES
+from streamscope.analysis.metric import ENGINE, metrics_of
+from streamscope.analysis.table import AGAINST
 from streamscope.cli.app import COMMANDS, run
 helps = {}
 for command in ("", *(command.__name__.replace("_", "-") for command in COMMANDS)):
@@ -19,7 +20,7 @@ for command in ("", *(command.__name__.replace("_", "-") for command in COMMANDS
 function, inputs = ss.workload("branches").build(branches=2, length=2, size=16)
 runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
 found = {
-    "definitions": {one.heading: one.definition for one in (*QUANTITIES, AGAINST)},
+    "definitions": {one.heading: one.definition for one in (*metrics_of(ENGINE), AGAINST)},
     "rows": {label: meaning for label, _, meaning in ss.analysis.summary(runs["graph"].trace).rows()},
     "help": helps,
 }

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.counting import calls_of
 
 from streamscope.analysis import measure
-from streamscope.analysis.table import AGAINST, QUANTITIES, metrics_table
+from streamscope.analysis.metric import ENGINE, metrics_of
+from streamscope.analysis.table import AGAINST, metrics_table
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
@@ -134,13 +135,13 @@ def test_metrics_of_very_many_spans():
 
 
 def test_every_definition_has_words_a_unit_and_no_markup():
-    for quantity in (*QUANTITIES, AGAINST):
+    for quantity in (*metrics_of(ENGINE), AGAINST):
         assert len(quantity.definition) > 40, quantity.label
         assert "`" not in quantity.definition
         assert "Parameters" not in quantity.definition
         assert "Raises" not in quantity.definition
-    assert all("Unit:" in quantity.definition for quantity in QUANTITIES)
-    assert all("Denominator:" in quantity.definition for quantity in QUANTITIES if quantity.unit in ("%", "×"))
+    assert all("Unit:" in quantity.definition for quantity in metrics_of(ENGINE))
+    assert all("Denominator:" in quantity.definition for quantity in metrics_of(ENGINE) if quantity.unit in ("%", "×"))
 
 
 @pytest.mark.parametrize(

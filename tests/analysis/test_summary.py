@@ -18,8 +18,9 @@ LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
     SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "API", "RANGE", "SYNC", "KERNEL", "COPY", "SET")
 )  # fmt: skip
 KEYS = [
-    "kernel_count", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "idle_us", "overlap",
-    "launch_latency_us", "queue_time_us", "api_time_us", "streams", "at_least", "warnings",
+    "span_us", "gpu_busy_us", "communication_us", "exposed_us", "copy_us", "idle_us", "overlap", "average_concurrency", "net_overlap_us",
+    "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
+    "queue_full_us", "streams", "at_least", "warnings",
 ]  # fmt: skip
 IDLE = ["total", "host_wait", "launch", "kernel_wait", "other"]
 
@@ -97,7 +98,8 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     nothing = {"median": None, "p95": None}
     assert found == {
         "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0,
-        "idle_us": dict.fromkeys(IDLE, 0), "overlap": None,
+        "copy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None, "average_concurrency": None, "net_overlap_us": None,
+        "short_kernels": 0, "late_kernels": 0, "launch_overhead_us": nothing, "queue_full_us": 0,
         "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "at_least": [], "warnings": [],
     }  # fmt: skip
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
@@ -128,7 +130,7 @@ def test_lost_records_mark_the_numbers():
         "kernels or copies without a launch call: 1; latency and idle causes leave them out",
     )
     assert found.at_least == {"kernel_count", "gpu_busy_us", "overlap"}
-    assert found.at_most == {"idle"}
+    assert found.at_most == {"idle_us"}
     assert "| idle | ≤ 0.005 µs" in found.to_markdown()
     assert "| GPU busy | ≥ 0.007 µs (58 %)" in found.to_markdown()
     assert "kernels" in repr(found)
@@ -139,7 +141,7 @@ def test_lost_records_mark_the_numbers():
 def test_records_that_the_recorder_says_it_dropped_mark_the_numbers():
     rows = (LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1)
     found = summary(foreign(*rows, ledger={"lost_records": 5.0}, notes=("CUPTI dropped 5 records",)))
-    assert (found.at_least, found.at_most) == ({"kernel_count", "gpu_busy_us", "overlap"}, {"idle"})
+    assert (found.at_least, found.at_most) == ({"kernel_count", "gpu_busy_us", "overlap"}, {"idle_us"})
     assert not summary(foreign(*rows)).at_least | summary(foreign(*rows)).at_most
 
 

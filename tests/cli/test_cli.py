@@ -14,7 +14,8 @@ import pytest
 
 import streamscope
 from streamscope import options
-from streamscope.analysis.table import QUANTITIES, device_words
+from streamscope.analysis.metric import ENGINE, metrics_of
+from streamscope.analysis.table import device_words
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
@@ -212,7 +213,7 @@ def test_the_table_fits_and_says_that_it_is_simulated(width, monkeypatch, capsys
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert device_words(streamscope.open_device("simulated").info) in lines[0]
-    for quantity in QUANTITIES:
+    for quantity in metrics_of(ENGINE):
         assert any(line.startswith(quantity.heading) for line in lines), quantity.heading
     for engine in PLANNERS:
         assert any(line.startswith(engine) and "µs" in line for line in lines), engine

@@ -24,20 +24,10 @@ from streamscope.formats.read import LARGE_FILE_BYTES
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
-    "kernel_count",
-    "span_us",
-    "gpu_busy_us",
-    "communication_us",
-    "exposed_us",
-    "idle_us",
-    "overlap",
-    "launch_latency_us",
-    "queue_time_us",
-    "api_time_us",
-    "streams",
-    "at_least",
-    "warnings",
-]
+    "span_us", "gpu_busy_us", "communication_us", "exposed_us", "copy_us", "idle_us", "overlap", "average_concurrency", "net_overlap_us",
+    "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
+    "queue_full_us", "streams", "at_least", "warnings",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import streamscope as ss
-from streamscope.analysis.table import definition_of
+from streamscope.analysis.metric import definition_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-ROWS = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in PAGE.splitlines() if re.search(r"\| `\w+` \|$", line)]
+FORMULAS = PAGE.partition("## What are the formulas?")[2].partition("\n## ")[0]
+ROWS = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in FORMULAS.splitlines() if re.search(r"\| `\w+` \|$", line)]
 
 
 def test_there_are_formulas():

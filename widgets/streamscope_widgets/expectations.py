@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from streamscope.analysis.table import QUANTITIES
+from streamscope.analysis.metric import ENGINE, METRICS, metrics_of
 from streamscope.arguments import UNITS
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import ExpectationError
@@ -19,8 +19,6 @@ from streamscope.errors import ExpectationError
 SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
-METRICS = {quantity.field: quantity for quantity in QUANTITIES}
-"""What can be expected, by its public name: a field of `EngineMetrics` that tables show."""
 TIMES_US = {"": 1.0, "µs": 1.0, "μs": 1.0, "us": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
 SHARES = {"": 1.0, "%": 0.01}
 _CONDITION = re.compile(
@@ -52,7 +50,7 @@ class Condition:
             raise UsageError(f"engine {self.engine!r} was not compared{_near(self.engine, [*comparison])}")
         best = comparison.assessment.best
         engine = self.engine or best[0]
-        value = getattr(comparison.metrics[engine], self.metric)
+        value = comparison.metrics[engine].value(self.metric)
         whose = f"{self.metric} of {engine}" + (
             "" if self.engine else ", the fastest," if len(best) == 1 else ", the engine with the shortest median time,"
         )
@@ -60,6 +58,11 @@ class Condition:
             return False, f"{whose} has no value"
         unit = self.unit or ("µs" if self.metric.endswith("_us") else "bytes" if self.metric.endswith("_bytes") else "")
         return SIGNS[self.sign](value, self.limit), f"{whose} is {value / self.scale:.6g} {unit}".rstrip()
+
+
+def metric_names() -> list[str]:
+    """Return the names of metrics that can be expected: those of the table of engines."""
+    return [metric.name for metric in metrics_of(ENGINE)]
 
 
 def conditions(text: str) -> list[Condition]:
@@ -87,8 +90,8 @@ def _condition(text: str) -> Condition:
         signs = " ".join(SIGNS)
         raise UsageError(f"{text!r} is not a condition: write a metric, one of {signs}, and a number, as in overlap > 0.3")
     engine, metric, sign, number, unit = (part or "" for part in match.groups())
-    if metric not in METRICS:
-        raise UsageError(f"unknown metric {metric!r}{_near(metric, METRICS)}")
+    if metric not in metric_names():
+        raise UsageError(f"unknown metric {metric!r}{_near(metric, metric_names())}")
     scales = _scales(metric)
     scale = scales.get(unit.upper() if metric.endswith("_bytes") else unit)
     if scale is None:

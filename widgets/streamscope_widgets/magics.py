@@ -91,7 +91,7 @@ def run_assert(session: Session, line: str) -> None:
     from streamscope_widgets import expectations
 
     if line.strip() in ("-h", "--help"):
-        print(f"{USAGE_OF_ASSERT}\nMetrics: {', '.join(expectations.METRICS)}")  # noqa: T201
+        print(f"{USAGE_OF_ASSERT}\nMetrics: {', '.join(expectations.metric_names())}")  # noqa: T201
         return
     named = re.match(r"\s*--runs(?:\s+|=)(\S+)(.*)", line)
     comparison = session.latest if named is None else session.shell.user_ns.get(named[1])
@@ -108,7 +108,7 @@ def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
 
     engine, dot, _ = event.symbol.rpartition(".")
     engines = [f"{name}." for name in session.latest or ()]
-    return [f"{engine}{dot}{name}" for name in expectations.METRICS] + ([] if dot else ["--runs", *engines])
+    return [f"{engine}{dot}{name}" for name in expectations.metric_names()] + ([] if dot else ["--runs", *engines])
 
 
 def _matcher(words: Mapping[str, Words]) -> Matcher:

@@ -18,8 +18,9 @@ from streamscope.analysis.launches import (
     queue_length,
     queue_time_ns,
 )
+from streamscope.analysis.metric import METRICS, Metric, definitions
 from streamscope.analysis.metrics import EngineMetrics, measure
-from streamscope.analysis.neighbours import Neighbours, neighbours
+from streamscope.analysis.neighbours import Neighbours, neighbours, net_overlap_ns
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.overlap import (
     StreamPair,
@@ -42,10 +43,11 @@ from streamscope.analysis.statistics import MedianInterval, Ranking, median_inte
 from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
-from streamscope.analysis.work import Work, WorkSplit, work_of, work_split
+from streamscope.analysis.work import Work, WorkSplit, exposed_communication_ns, work_of, work_split
 
 __all__ = [
     "COMMUNICATION",
+    "METRICS",
     "Activity",
     "Bound",
     "Change",
@@ -56,6 +58,7 @@ __all__ = [
     "IdleSplit",
     "Launches",
     "MedianInterval",
+    "Metric",
     "MissingRecords",
     "Neighbours",
     "Occupation",
@@ -79,9 +82,11 @@ __all__ = [
     "copy_busy_ns",
     "copy_compute_overlap",
     "critical_path",
+    "definitions",
     "device_gaps",
     "device_idle",
     "difference",
+    "exposed_communication_ns",
     "exposed_copy_ns",
     "exposed_host_ns",
     "fullness",
@@ -100,6 +105,7 @@ __all__ = [
     "median_interval",
     "missing_records",
     "neighbours",
+    "net_overlap_ns",
     "operation_table",
     "overlap_error",
     "overlap_fraction",

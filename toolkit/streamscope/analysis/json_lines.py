@@ -9,30 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.idle import device_idle, idle_by_stream
-from streamscope.analysis.launches import call_times_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction, span_ns
+from streamscope.analysis.idle import idle_by_stream
+from streamscope.analysis.metric import TRACE, metrics_of
+from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count
 from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
-from streamscope.analysis.work import work_split
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 
-DEFINITIONS: Mapping[str, Callable[..., Any]] = {
-    "kernel_count": kernel_count,
-    "span_us": span_ns,
-    "gpu_busy_us": gpu_busy_ns,
-    "communication_us": work_split,
-    "exposed_us": work_split,
-    "idle_us": device_idle,
-    "overlap": overlap_fraction,
-    "launch_latency_us": launch_latency_ns,
-    "queue_time_us": queue_time_ns,
-    "api_time_us": call_times_ns,
-    "gpu_busy_error_us": busy_error_ns,
-    "overlap_error": overlap_error,
-}
-"""What defines each metric, by its name in `Summary.to_dict`."""
+ERRORS: Mapping[str, Callable[..., Any]] = {"gpu_busy_error_us": busy_error_ns, "overlap_error": overlap_error}
+"""How far metrics may be off, beside them in `Summary.to_dict`."""
 OF_STREAMS: Mapping[str, Callable[..., Any]] = {
     "kernel_count": kernel_count, "busy_us": gpu_busy_ns, "copy_us": copy_busy_ns, "idle_us": idle_by_stream,
 }  # fmt: skip
@@ -59,7 +45,7 @@ def json_lines(trace: Trace, *, communication: Iterable[str] = ()) -> str:
     >>> runs = ss.compare(function, *inputs, engines=["graph"], device="simulated", progress=False)
     >>> first = json.loads(ss.analysis.json_lines(runs["graph"].trace).splitlines()[0])
     >>> first["name"], first["value"], first["unit"], first["definition"], first["basis"]
-    ('kernel_count', 35, '1', 'kernel_count', 'simulated')
+    ('span_us', ..., 'us', 'span_ns', 'simulated')
     """
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in _lines(trace, communication))
 
@@ -69,9 +55,10 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
     whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
     streams = whole.pop("streams")
     del whole["at_least"], whole["warnings"]
+    definitions = {**ERRORS, **{metric.name: metric.trace_function for metric in metrics_of(TRACE)}}
     for name, value in _flat(whole):
         rests_on = spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
-        yield _line(name, value, DEFINITIONS, found) | {"basis": _basis(trace, rests_on)} | whose
+        yield _line(name, value, definitions, found) | {"basis": _basis(trace, rests_on)} | whose
     for stream in streams:
         lane = stream.pop("name")
         rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from streamscope import display
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
+from streamscope.analysis.metric import ENGINE, Metric, guest_values
 from streamscope.analysis.overlap import (
     copy_compute_overlap,
     exposed_copy_ns,
@@ -37,7 +38,7 @@ PROFILED = "a profiler stretched the recorded run, its calls most: time a run wi
 
 @dataclass(frozen=True, repr=False)
 class EngineMetrics(display.Shown):
-    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.table` names for it.
+    """What one engine did with a program. Each number is defined by the function that the registry names for it.
 
     It is shown as a table.
 
@@ -84,6 +85,8 @@ class EngineMetrics(display.Shown):
     net_overlap_us : float or None
         What overlap saves less what neighbours cost each other (`neighbours`). None where no kernels run side by side, or where the time
         of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
+    guests : mapping of str to float or None
+        Metrics that other packages add, by name.
     """
 
     engine: str
@@ -118,6 +121,18 @@ class EngineMetrics(display.Shown):
     launch_wait_us: float = 0.0
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
+    guests: Mapping[str, float | None] = field(default_factory=dict)
+
+    def value(self, name: str) -> float | None:
+        """Return a metric by its name in the registry, also one that another package adds; None where it has no value."""
+        found: float | None = self.guests[name] if name in self.guests else getattr(self, name, None)
+        return found
+
+    def show(self, metric: Metric) -> str:
+        """Write a metric's value as text, without the unit: ``"33.1 ± 2.9"`` where it may be off; an en dash where there is none."""
+        error = getattr(self, metric.error) if metric.error else None
+        shown = metric.show_value(self.value(metric.name))
+        return f"{shown} ± {metric.show_value(error)}" if error else shown
 
     @property
     def busy_fraction_error(self) -> float | None:
@@ -163,6 +178,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
     simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
+    guests, failed = guest_values(trace, ENGINE)
     return EngineMetrics(
         engine=trace.info.engine,
         simulated=simulated,
@@ -194,11 +210,13 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
             *_repeat_flags(makespan, simulated=simulated),
             *_record_flags(makespan, busy_ns, missing, latency_ns, cost),
             *trace.info.notes,
+            *failed,
         ),
         copy_overlap=copy_compute_overlap(spans) if SpanKind.COPY in spans.kind else None,
         host_overlap=host_device_overlap(spans) if SpanKind.HOST in spans.kind else None,
         gpu_busy_error_us=None if (error_ns := busy_error_ns(trace)) is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
+        guests=guests,
     )
 
 

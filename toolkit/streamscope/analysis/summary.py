@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from streamscope.analysis.communication import checked_patterns
-from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, launch_wait_ns, other_idle_ns
+from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, shortest_launch_ns
 from streamscope.analysis.launches import (
     call_times_ns,
     incomplete_replays,
     join_launches,
-    launch_latency_ns,
     missing_records,
-    queue_time_ns,
 )
+from streamscope.analysis.metric import TRACE, Metric, definition_of, guest_values, metrics_of
 from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, profiler_flags, recording_cost, replay_flags
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
-    exposed_copy_ns,
-    gpu_busy_ns,
     kernel_count,
-    overlap_fraction,
     overlap_ns,
     rows_by_stream,
     run_of,
     span_ns,
 )
 from streamscope.analysis.statistics import quantiles
-from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
+from streamscope.analysis.table import device_words, in_markdown, markdown_rows
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
-from streamscope.analysis.work import WorkSplit, exposed_communication_ns, kernels_called, work_split
+from streamscope.analysis.work import WorkSplit, kernels_called, work_split
 from streamscope.errors import printable
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
@@ -71,6 +68,10 @@ class Spread:
     def to_dict(self) -> dict[str, float]:
         """Return it as JSON values, in µs."""
         return {"median": self.median_us, "p95": self.p95_us}
+
+
+NO_SPREAD = Spread(math.nan, math.nan)
+"""Of no values."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ class Summary:
         How many there are by name and symbol.
     gpu_busy_error_us, overlap_error : float or None
         `busy_error_ns` and `overlap_error`; None where the recorder says nothing.
+    guests : mapping of str to float or None
+        Metrics that other packages add, by name.
     """
 
     info: TraceInfo
@@ -200,6 +203,7 @@ class Summary:
     different_kernels: int
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
+    guests: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
@@ -216,22 +220,23 @@ class Summary:
         >>> found["span_us"], found["overlap"], found["launch_latency_us"]
         (20.0, 0.0, {'median': None, 'p95': None})
         """
-        spreads = {"launch_latency_us": self.launch_latency, "queue_time_us": self.queue_time, "api_time_us": self.api_time}
         return {
-            "kernel_count": self.kernel_count,
-            "span_us": self.span_us,
-            "gpu_busy_us": self.gpu_busy_us,
-            "communication_us": self.work.communication_ns / 1000,
-            "exposed_us": self.work.exposed_communication_ns / 1000,
-            "idle_us": idle_dict(self.idle),
-            "overlap": self.overlap,
-            **{name: spread.to_dict() if spread else {"median": None, "p95": None} for name, spread in spreads.items()},
+            **{metric.name: _json(self.value(metric.name)) for metric in metrics_of(TRACE)},
             "streams": [stream.to_dict() for stream in self.streams],
             "at_least": sorted(self.at_least),
             "warnings": list(self.warnings),
             **({"gpu_busy_error_us": self.gpu_busy_error_us} if self.gpu_busy_error_us is not None else {}),
             **({"overlap_error": self.overlap_error} if self.overlap_error is not None else {}),
         }
+
+    def value(self, name: str) -> Value:
+        """Return a metric by its name in the registry, also one that another package adds; None where there is nothing to measure."""
+        if name in self.guests:
+            return self.guests[name]
+        if name in _OF_WORK:
+            return float(getattr(self.work, _OF_WORK[name])) / 1000
+        found: Value = getattr(self, _ATTRIBUTES.get(name, name), None)
+        return NO_SPREAD if found is None and name in _SPREADS else found
 
     def to_markdown(self) -> str:
         """Return it as a short page: the numbers with what they mean, the streams, and the warnings.
@@ -279,49 +284,37 @@ class Summary:
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
-        for label, name, value, function in self._values():
-            if value is not None:
-                meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
-                bound = "≥ " if name in self.at_least else "≤ " if name in self.at_most else ""
-                yield label, f"{bound}{value}", f"{capitalised(re.sub('^(Return|Count) the ', '', meaning))}."
+        """Yield label, value and meaning of each metric, as texts; one that says nothing is left out."""
+        for metric in metrics_of(TRACE):
+            value = self.value(metric.name)
+            if value in (None, NO_SPREAD, metric.quiet_at):
+                continue
+            yield self._row(metric.name, metric.label, self._text(metric, value), metric.trace_function)
+            if isinstance(value, IdleSplit):
+                parts = idle_dict(value)
+                for key, label, function in metric.parts:
+                    if parts[key]:
+                        yield self._row(f"{metric.name}.{key}", label, time_text(parts[key] * 1000), function)
 
-    def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
-        """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
-        yield "kernels", "kernel_count", f"{self.kernel_count:,}", kernel_count
-        yield "span", "span_us", time_text(self.span_us * 1000), span_ns
-        yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us, self.gpu_busy_error_us), gpu_busy_ns
-        communication_us = self.work.exposed_communication_ns / 1000
-        yield "communication alone", "work", self._share(communication_us) if communication_us else None, exposed_communication_ns
-        yield "copies and sets alone", "copy_us", self._share(self.copy_us) if self.copy_us else None, exposed_copy_ns
-        yield "idle", "idle", self._share(self.idle.total_ns / 1000), device_idle
-        causes = (
-            ("host wait", self.idle.host_wait_ns, host_wait_ns),
-            ("launch", self.idle.launch_ns, launch_wait_ns),
-            ("kernel wait", self.idle.kernel_wait_ns, kernel_wait_ns),
-            ("other", self.idle.other_ns, other_idle_ns),
-        )
-        for words, time_ns, function in causes:
-            yield f"idle: {words}", "", time_text(time_ns) if time_ns else None, function
-        yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap, self.overlap_error), overlap_fraction
-        at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
-        yield "kernels at once", "overlap", at_once, average_concurrency
-        net = None if self.net_overlap_us is None else time_text(self.net_overlap_us * 1000)
-        yield "net gain of overlap", "net_overlap_us", net, net_overlap_ns
-        yield from self._launch_values()
+    def _row(self, name: str, label: str, text: str, function: Callable[..., Any]) -> tuple[str, str, str]:
+        meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
+        name = "overlap" if name == "average_concurrency" else name  # One is a lower bound where the other is.
+        bound = "≥ " if name in self.at_least else "≤ " if name in self.at_most else ""
+        return label, f"{bound}{text}", f"{capitalised(re.sub('^(Return|Count) the ', '', meaning))}."
 
-    def _launch_values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
-        for words, name, spread, function in (
-            ("launch latency", "launch_latency", self.launch_latency, launch_latency_ns),
-            ("launch latency, empty queue", "launch_overhead", self.launch_overhead, launch_overhead_ns),
-            ("queue time", "queue_time", self.queue_time, queue_time_ns),
-            ("API time", "api_time", self.api_time, call_times_ns),
-        ):
-            text = f"{time_text(spread.median_us * 1000)}, 95 % below {time_text(spread.p95_us * 1000)}" if spread else None
-            yield words, name, text, function
-        yield "short kernels", "short_kernels", f"{self.short_kernels:,}" if self.short_kernels else None, short_kernels
-        yield "late kernels", "late_kernels", f"{self.late_kernels:,}" if self.late_kernels else None, late_kernels
-        yield "queue full", "queue_full_us", time_text(self.queue_full_us * 1000) if self.queue_full_us else None, queue_full_ns
+    def _text(self, metric: Metric, value: Value) -> str:
+        """Write a value with its unit."""
+        error = getattr(self, metric.error) if metric.error else None
+        if isinstance(value, Spread):
+            return f"{time_text(value.median_us * 1000)}, 95 % below {time_text(value.p95_us * 1000)}"
+        if isinstance(value, IdleSplit):
+            return self._share(value.total_ns / 1000)
+        assert value is not None
+        if metric.share:
+            return self._share(value, error)
+        if metric.unit == "µs":
+            return time_text(value * 1000)
+        return percent(value, error) if metric.unit == "%" else metric.show_value(value)
 
     def _share(self, value_us: float, error_us: float | None = None) -> str:
         """Return a time with its share of the span, and how far both may be off."""
@@ -351,13 +344,13 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     >>> ss.analysis.summary(trace)
     step · kineto · NVIDIA H200
-    kernels                      2
     span                         30.0 µs
     GPU busy                     24.0 µs (80 %)
     idle                         6.00 µs (20 %)
     idle: launch                 5.00 µs
     idle: kernel wait            1.00 µs
     overlap                      0 %
+    kernels                      2
     launch latency               13.5 µs, 95 % below 21.1 µs
     launch latency, empty queue  5.00 µs, 95 % below 5.00 µs
     queue time                   11.0 µs, 95 % below 19.1 µs
@@ -378,6 +371,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
     error_ns = busy_error_ns(trace)
     kernels, different = _kernels(spans)
+    guests, failed = guest_values(trace, TRACE)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -400,7 +394,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         gpu_busy_error_us=None if error_ns is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
         at_least=frozenset(("kernel_count", "gpu_busy_us", "overlap") if lost else ("overlap",) if estimated else ()),
-        at_most=frozenset(("idle",) if lost else ()),
+        at_most=frozenset(("idle_us",) if lost else ()),
         warnings=(
             *_model_warnings(trace.info),
             *profiler_flags(trace.info),
@@ -411,10 +405,28 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
             *cost_flags(recording_cost(trace.info.ledger)),
             *_names_nothing(spans, patterns),
             *(note for note in trace.info.notes if not (missing.device and UNCALLED in note)),  # The flag says it already.
+            *failed,
         ),
         kernels=kernels,
         different_kernels=different,
+        guests=guests,
     )
+
+
+Value: TypeAlias = "float | Spread | IdleSplit | None"
+"""Value of a metric of a trace."""
+_ATTRIBUTES = {
+    "idle_us": "idle", "launch_latency_us": "launch_latency", "queue_time_us": "queue_time", "api_time_us": "api_time",
+    "launch_overhead_us": "launch_overhead",
+}  # fmt: skip
+_SPREADS = frozenset(_ATTRIBUTES) - {"idle_us"}
+_OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns"}
+
+
+def _json(value: Value) -> Any:
+    if value is NO_SPREAD:
+        return {"median": None, "p95": None}
+    return idle_dict(value) if isinstance(value, IdleSplit) else value.to_dict() if isinstance(value, Spread) else value
 
 
 def idle_dict(idle: IdleSplit) -> dict[str, float]:

@@ -1,100 +1,24 @@
-"""The table of engines, as words: each metric with its definition and its values as text, and the engines side by side.
-
-A definition is the first part of the docstring of the function that computes the metric. So tables, tooltips and charts show the same
-words.
-"""
+"""The table of engines as text: each metric of the registry with its definition and values, the engines side by side."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from streamscope import display
-from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
-from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host_device_overlap, kernel_count, overlap_fraction
+from streamscope.analysis import metric as registry
+from streamscope.analysis.metric import Metric, definition_of, metrics_of
+from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import Verdict, difference, fastest
-from streamscope.docstrings import docstring
 from streamscope.errors import printable
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import aligned, format_mib, format_us
+from streamscope.words import aligned
 
-
-@dataclass(frozen=True)
-class Quantity:
-    """One metric as tables and charts name it."""
-
-    field: str
-    """Its attribute of `EngineMetrics`."""
-    label: str
-    unit: str
-    function: Callable[..., Any]
-    """What computes it, and so defines it."""
-    error: str = ""
-    """The attribute that says how far it may be off, where there is one."""
-
-    @property
-    def heading(self) -> str:
-        """Label with its unit, for a table's head or an axis."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
-
-    @property
-    def definition(self) -> str:
-        """Definition, formula, denominator and source, in one paragraph; the unit is the one that is shown."""
-        return re.sub(r"Unit: [^.;,]+", f"Unit: {self.unit or 'none'}", definition_of(self.function))
-
-    def show(self, values: EngineMetrics) -> str:
-        """Return its value as text, without the unit: ``"33.1 ± 2.9"`` where it may be off; an en dash where there is none."""
-        error = getattr(values, self.error) if self.error else None
-        shown = self.show_value(getattr(values, self.field))
-        return f"{shown} ± {self.show_value(error)}" if error else shown
-
-    def show_value(self, value: float | None) -> str:
-        """Return any value of this quantity as text, without the unit."""
-        if value is None:
-            return "–"
-        if self.unit == "µs":
-            return format_us(value)
-        if self.unit == "%":
-            return f"{value * 100:.1f}" if 0 < value < 0.0995 else f"{value * 100:.0f}"
-        if self.unit == "MiB":
-            return format_mib(value)
-        return f"{value:.2f}" if self.unit == "×" else f"{value:,}"
-
-
-QUANTITIES = (
-    Quantity("makespan_us", "makespan", "µs", makespan_ns),
-    Quantity("gpu_busy_us", "GPU busy", "µs", gpu_busy_ns, "gpu_busy_error_us"),
-    Quantity("busy_fraction", "GPU busy", "%", busy_fraction, "busy_fraction_error"),
-    Quantity("idle_us", "idle", "µs", idle_ns),
-    Quantity("overlap", "overlap", "%", overlap_fraction, "overlap_error"),
-    Quantity("copy_overlap", "copies beside kernels", "%", copy_compute_overlap),
-    Quantity("host_overlap", "host beside device", "%", host_device_overlap),
-    Quantity("kernel_count", "kernels", "", kernel_count),
-    Quantity("launch_latency_us", "launch latency", "µs", launch_latency_ns),
-    Quantity("queue_time_us", "queue time", "µs", queue_time_ns),
-    Quantity("api_time_us", "API time", "µs", api_time_ns),
-    Quantity("device_memory_bytes", "device memory", "MiB", device_memory_bytes),
-    Quantity("recording_cost", "recording", "×", recording_cost),
-)
-"""The metrics that a table of engines shows, in its order."""
-FIRST = frozenset({"makespan_us", "busy_fraction", "idle_us", "overlap", "copy_overlap", "host_overlap", "kernel_count"})
-"""The metrics that answer most questions, and fit beside each other; the others stand apart where there is little room."""
-AGAINST = Quantity("makespan_us", "against", "", difference)
+AGAINST = Metric(name="makespan_us", label="against", unit="", function=difference, scope=())
 """The column that compares each engine with the reference."""
-
-
-def definition_of(function: Callable[..., Any]) -> str:
-    """Return what a function's docstring says before its sections, as one paragraph."""
-    lines = docstring(function).split("\n")
-    rule = next((row for row, line in enumerate(lines) if line and set(line) == {"-"}), len(lines) + 1)
-    return " ".join(" ".join(lines[: rule - 1]).replace("`", "").split())
-
-
 ENGINE = "engine"
 """Heading of the first column."""
 INTERVAL = "low to high"
@@ -132,10 +56,12 @@ class MetricsTable:
 
 
 def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
-    """Write metrics as text; a quantity that no engine has a value for is left out."""
+    """Write metrics as text; a metric that no engine has a value for is left out."""
     if not metrics:
         return MetricsTable((), (), (), {}, {}, "", (), ())
-    makespan, *others = (quantity for quantity in QUANTITIES if any(getattr(m, quantity.field) is not None for m in metrics.values()))
+    makespan, *others = (
+        metric for metric in metrics_of(registry.ENGINE) if any(m.value(metric.name) is not None for m in metrics.values())
+    )
     against = f"{AGAINST.label} {reference_engine(metrics)}" if len(metrics) > 1 else ""
     # A simulated clock has no noise, so an interval of its times says nothing.
     varied = any(
@@ -149,9 +75,9 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
     best = fastest(metrics)
     return MetricsTable(
-        headings=(*(heading for heading, _ in head), *(quantity.heading for quantity in others)),
-        definitions=(*(meaning for _, meaning in head), *(quantity.definition for quantity in others)),
-        first=(*(True for _ in head), *(quantity.field in FIRST for quantity in others)),
+        headings=(*(heading for heading, _ in head), *(metric.heading for metric in others)),
+        definitions=(*(meaning for _, meaning in head), *(metric.definition for metric in others)),
+        first=(*(True for _ in head), *(metric.first for metric in others)),
         names={engine: _name(m, notes) for engine, m in metrics.items()},
         cells={engine: _cells(metrics, engine, makespan, others, varied=varied) for engine in metrics},
         against=against,
@@ -222,11 +148,9 @@ def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:
     return f"{metrics.engine} [{numbers}]" if numbers else metrics.engine
 
 
-def _cells(
-    metrics: Mapping[str, EngineMetrics], engine: str, makespan: Quantity, others: list[Quantity], *, varied: bool
-) -> tuple[str, ...]:
+def _cells(metrics: Mapping[str, EngineMetrics], engine: str, makespan: Metric, others: list[Metric], *, varied: bool) -> tuple[str, ...]:
     values, reference = metrics[engine], reference_engine(metrics)
     low, high = makespan.show_value(values.makespan_low_us), makespan.show_value(values.makespan_high_us)
     interval = [f"{low} to {high}"] if varied else []
     against = ["–" if engine == reference else difference(values, metrics[reference])] if len(metrics) > 1 else []
-    return (makespan.show(values), *against, *interval, *(quantity.show(values) for quantity in others))
+    return (values.show(makespan), *against, *interval, *map(values.show, others))

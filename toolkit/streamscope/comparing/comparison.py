@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope import display
+from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import EngineTable, metrics_text
@@ -209,7 +210,9 @@ class Comparison(Mapping[str, Run], display.Shown):
         """Return the metrics as a DataFrame, one row an engine."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(metrics) for metrics in self.metrics.values()]).set_index("engine")
+        fields = [asdict(each) for each in self.metrics.values()]
+        rows = [each | each.pop("guests") for each in fields]
+        return pd.DataFrame(rows).set_index("engine")
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and what is not known become null."""
@@ -218,20 +221,14 @@ class Comparison(Mapping[str, Run], display.Shown):
             m, plan = run.metrics, run.trace.info.plan
             engines[engine] = {
                 "makespan_us": {"median": m.makespan_us, "low": m.makespan_low_us, "high": m.makespan_high_us},
-                "gpu_busy_us": m.gpu_busy_us,
-                "idle_us": m.idle_us,
-                "overlap": m.overlap,
-                "kernel_count": m.kernel_count,
+                **{metric.name: m.value(metric.name) for metric in metrics_of(ENGINE) if metric.name != "makespan_us"},
                 "streams": plan.get("streams"),
                 "events": plan.get("events"),
                 "waits": plan.get("waits"),
                 "memory": run.trace.info.memory,
-                "launch_latency_us": m.launch_latency_us,
-                "api_time_us": m.api_time_us,
                 "max_abs_error": run.max_abs_error,
                 "tolerance": run.tolerance,
                 "repeats": m.repeats,
-                "recording_cost": m.recording_cost,
                 "flags": list(m.flags),
                 **({"gpu_busy_error_us": m.gpu_busy_error_us} if m.gpu_busy_error_us is not None else {}),
                 **({"overlap_error": m.overlap_error} if m.overlap_error is not None else {}),
