@@ -28,7 +28,11 @@ import { filterSpans } from "./filter.js";
  * @property {() => void} redraw
  */
 
-/** @typedef {Partial<Found> & Partial<HitCounts> & { onDevice: number, onHost: number, hits?: Uint32Array }} Hits of one group; of a long trace Python counts them */
+/**
+ * Hits of one group: which spans, listed when first asked for; of a long trace what Python counts.
+ *
+ * @typedef {(Found | HitCounts) & { shown?: Uint8Array, starts?: number[], hits?: Uint32Array }} Hits
+ */
 
 const REST_MS = 250;
 

@@ -5,7 +5,7 @@ import { aria, make, makeButton, withKeys } from "./dom.js";
 /**
  * The timeline as the help knows it.
  *
- * @typedef {{ root: HTMLElement, stage: { overlay: HTMLElement }, pointing: { leave(): void } }} Helped
+ * @typedef {{ root: HTMLElement, stage: { overlay: HTMLElement }, pointing: { leave(): void } }} HelpTarget
  */
 
 /** @type {[string, string][]} [what it does, with which keys or gestures]; what stands between bars is a key. */
@@ -28,7 +28,7 @@ const KEY_WORDS = [
   ["clear the selection", "|Escape|"],
 ];
 
-/** @param {Helped} timeline */
+/** @param {HelpTarget} timeline */
 export function showHelp(timeline) {
   const rows = KEY_WORDS.flatMap(([what, how]) => [
     make("dt", "", what),

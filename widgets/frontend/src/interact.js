@@ -3,7 +3,7 @@
 import { isCombined, KEYS } from "./keys.js";
 
 /**
- * @import { Keyed } from "./keys.js"
+ * @import { KeyTarget } from "./keys.js"
  * @import { Layout } from "./layout.js"
  * @import { Dragging, Pointer, Pointing } from "./pointing.js"
  * @import { Stage } from "./stage.js"
@@ -13,7 +13,7 @@ import { isCombined, KEYS } from "./keys.js";
 /**
  * The timeline as pointer and wheel know it.
  *
- * @typedef {Keyed & { layout: Pick<Layout, "axis">, stage: Pick<Stage, "axisTop" | "nudge">, pointing: Pointing, viewer: Viewer }} Owner
+ * @typedef {KeyTarget & { layout: Pick<Layout, "axis">, stage: Pick<Stage, "axisTop" | "nudge">, pointing: Pointing, viewer: Viewer }} Owner
  */
 
 /** @typedef {"overview" | "reorder" | Dragging} DragMode */

@@ -6,7 +6,7 @@ import { showHelp } from "./help.js";
  * @import { AlignMode } from "./align.js"
  * @import { Choosing } from "./choosing.js"
  * @import { Finding } from "./finding.js"
- * @import { Helped } from "./help.js"
+ * @import { HelpTarget } from "./help.js"
  * @import { OverlapSwitches } from "./switches.js"
  * @import { Viewer } from "./viewing.js"
  */
@@ -14,12 +14,12 @@ import { showHelp } from "./help.js";
 /**
  * The timeline as the keys know it.
  *
- * @typedef {Helped & {
+ * @typedef {HelpTarget & {
  *   viewer: Pick<Viewer, "mode" | "zoomBy" | "panShare">,
  *   choosing: Pick<Choosing, "fit" | "neighbour" | "acrossEngines" | "followLaunch" | "followWait" | "followDependent" | "measure">,
  *   finding: Pick<Finding, "step">, overlap: Pick<OverlapSwitches, "toggle">, toolbar: { search: { input: HTMLElement } },
  *   align(mode: AlignMode): void, reset(): void, clear(): void,
- * }} Keyed
+ * }} KeyTarget
  */
 
 /**
@@ -46,16 +46,16 @@ export function keepKeys(root) {
   return () => window.removeEventListener("keydown", mark, true);
 }
 
-/** @param {Keyed} timeline */
+/** @param {KeyTarget} timeline */
 const zoomIn = (timeline) => timeline.viewer.zoomBy(1 / 1.5);
-/** @param {Keyed} timeline */
+/** @param {KeyTarget} timeline */
 const zoomOut = (timeline) => timeline.viewer.zoomBy(1.5);
-/** @param {Keyed} timeline */
+/** @param {KeyTarget} timeline */
 const left = (timeline) => timeline.viewer.panShare(-0.2);
-/** @param {Keyed} timeline */
+/** @param {KeyTarget} timeline */
 const right = (timeline) => timeline.viewer.panShare(0.2);
 
-/** @type {Record<string, (timeline: Keyed, event: KeyboardEvent) => void>} */
+/** @type {Record<string, (timeline: KeyTarget, event: KeyboardEvent) => void>} */
 export const KEYS = {
   w: zoomIn, "+": zoomIn, "=": zoomIn, s: zoomOut, "-": zoomOut, a: left, ArrowLeft: left, d: right, ArrowRight: right,
   0: (timeline) => timeline.reset(),

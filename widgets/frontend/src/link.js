@@ -5,7 +5,7 @@ import { makeButton, rove } from "./dom.js";
 
 /** @import { State } from "./state.js" */
 
-/** @typedef {{ get state(): State, set state(wanted: Partial<State>), toolbar: { buttons: HTMLElement } }} Linked */
+/** @typedef {{ get state(): State, set state(wanted: Partial<State>), toolbar: { buttons: HTMLElement } }} LinkTarget */
 
 const MARK = "#view=";
 
@@ -67,7 +67,7 @@ export function readLink(hash) {
 /**
  * Show what the page's address says, now and when it changes, and offer a link to what is shown.
  *
- * @param {Linked} timeline
+ * @param {LinkTarget} timeline
  * @param {Window} page
  */
 export function linkPage(timeline, page = window) {

@@ -12,12 +12,12 @@ import { font } from "./text.js";
 /**
  * @import { Marks } from "./overlay.js"
  * @import { Ranking } from "./palette.js"
- * @import { Drawn, Scene } from "./scene.js"
+ * @import { FrameSource, Scene } from "./scene.js"
  * @import { Context } from "./svg_context.js"
  * @import { Theme } from "./theme.js"
  */
 
-/** @typedef {Drawn & Marks & { ranking: Ranking }} Pictured */
+/** @typedef {FrameSource & Marks & { ranking: Ranking }} PictureSource */
 
 const LEGEND = 30;
 const PNG_SCALE = 2;
@@ -25,7 +25,7 @@ const PNG_SCALE = 2;
 /**
  * The view as a picture.
  *
- * @param {Pictured} timeline
+ * @param {PictureSource} timeline
  * @param {"png" | "svg"} format
  * @returns {Promise<Blob>}
  */
@@ -47,13 +47,13 @@ export async function pictureOf(timeline, format) {
 
 /**
  * @param {Context} ctx
- * @param {Pictured} timeline
+ * @param {PictureSource} timeline
  * @param {number} scale
  * @param {string | CanvasPattern} hatch
  */
 function draw(ctx, timeline, scale, hatch) {
   const { layout, model } = timeline;
-  /** @type {Pictured} */
+  /** @type {PictureSource} */
   const other = Object.create(timeline, Object.fromEntries(Object.entries({
     dpr: scale, hatch, entries: new Int32Array(2 * entryCapacity(Math.ceil(layout.width * scale))),
     labelWidths: new Float32Array(model.names.length).fill(NaN),
@@ -73,7 +73,7 @@ function draw(ctx, timeline, scale, hatch) {
  *
  * @param {Context} ctx
  * @param {Scene} scene
- * @param {Pick<Pictured, "ranking">} timeline
+ * @param {Pick<PictureSource, "ranking">} timeline
  */
 function drawLegend(ctx, scene, { ranking }) {
   const { geometry: g, model, theme } = scene;
@@ -103,7 +103,7 @@ const commas = (colour) => colour.replace(/(\d) (?=\d)/g, "$1,");
 /**
  * Hand the picture to the reader as a file.
  *
- * @param {Pictured} timeline
+ * @param {PictureSource} timeline
  * @param {"png" | "svg"} format
  */
 export async function savePicture(timeline, format) {

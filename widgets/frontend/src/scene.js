@@ -19,7 +19,7 @@ import { frameGeometry } from "./geometry.js";
 /**
  * What a frame is drawn of.
  *
- * @typedef {object} Drawn
+ * @typedef {object} FrameSource
  * @property {Model} model
  * @property {Layout} layout
  * @property {Pick<Viewer, "view" | "home" | "bounds" | "alignments" | "mode">} viewer
@@ -36,14 +36,14 @@ import { frameGeometry } from "./geometry.js";
  */
 
 /**
- * @typedef {Pick<Drawn, "model" | "layout" | "theme" | "overlap" | "shown" | "entries" | "labelWidths" | "hatch" | "finding">
- *   & Drawn["viewer"] & { groups: Part[], dim: boolean, geometry: Geometry, own: Scene[] }} Scene
+ * @typedef {Pick<FrameSource, "model" | "layout" | "theme" | "overlap" | "shown" | "entries" | "labelWidths" | "hatch" | "finding">
+ *   & FrameSource["viewer"] & { groups: Part[], dim: boolean, geometry: Geometry, own: Scene[] }} Scene
  */
 
 /**
  * The frame's scene; times of its geometry are those of the axis. `sceneOf` gives that of one engine.
  *
- * @param {Drawn} timeline
+ * @param {FrameSource} timeline
  * @returns {Scene}
  */
 export function buildScene(timeline) {

@@ -11,7 +11,7 @@ import { grouped } from "./format.js";
 /**
  * The timeline as the search box knows it.
  *
- * @typedef {object} Searched
+ * @typedef {object} SearchTarget
  * @property {Pick<Finding, "step" | "position" | "count" | "groups">} finding
  * @property {{ overlay: HTMLElement }} stage
  * @property {(changed: (what: Trait) => void) => void} watch
@@ -19,7 +19,7 @@ import { grouped } from "./format.js";
 
 export class SearchBox {
   /**
-   * @param {Searched} timeline
+   * @param {SearchTarget} timeline
    * @param {() => void} onInput
    */
   constructor(timeline, onInput) {

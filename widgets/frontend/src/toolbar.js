@@ -13,11 +13,11 @@ import { shortened } from "./text.js";
  * @import { Arrangement } from "./arrangement.js"
  * @import { Finding } from "./finding.js"
  * @import { KindName } from "./header.js"
- * @import { Helped } from "./help.js"
+ * @import { HelpTarget } from "./help.js"
  * @import { Model } from "./model.js"
- * @import { Pictured } from "./picture.js"
+ * @import { PictureSource } from "./picture.js"
  * @import { Dragging } from "./pointing.js"
- * @import { Searched } from "./search_box.js"
+ * @import { SearchTarget } from "./search_box.js"
  * @import { Theme } from "./theme.js"
  * @import { Viewer } from "./viewing.js"
  */
@@ -25,7 +25,7 @@ import { shortened } from "./text.js";
 /**
  * The timeline as the line above it knows it.
  *
- * @typedef {Pictured & Helped & Searched & {
+ * @typedef {PictureSource & HelpTarget & SearchTarget & {
  *   arrangement: Pick<Arrangement, "hidden">, viewer: Pick<Viewer, "mode" | "zoomBy">, finding: Pick<Finding, "find">,
  *   overlap: { box: HTMLElement }, dragging: Dragging, align(mode: AlignMode): void, setDragging(mode: Dragging): void, reset(): void,
  *   arrange(change: () => void): void,

@@ -15,7 +15,7 @@
  * @property {(name: string, listen: () => void) => void} off
  */
 
-/** @typedef {{ get state(): State, set state(wanted: Partial<State>), watch(changed: (what: Trait) => void): () => void }} Watched */
+/** @typedef {{ get state(): State, set state(wanted: Partial<State>), watch(changed: (what: Trait) => void): () => void }} TraitSource */
 
 /** @type {Trait[]} */
 export const TRAITS = ["selection", "range", "engines", "shows"];
@@ -32,7 +32,7 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
  * Keep both alike. Returns a function that ends the link.
  *
  * @param {WidgetModel} model
- * @param {Watched} timeline
+ * @param {TraitSource} timeline
  */
 export function linkTraits(model, timeline) {
   /** @type {Set<Trait>} */

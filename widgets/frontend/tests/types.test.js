@@ -1,6 +1,7 @@
 // What `tsc` does not refuse: values of the type `any`, which nothing is checked of, and comments that turn the check off.
 
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import test from "node:test";
 
@@ -34,8 +35,9 @@ function hasType(name) {
   return !(parent.kind === PropertyAccessExpression && parent.parent.kind === BinaryExpression && parent.parent.left === parent);
 }
 
+const folder = fileURLToPath(new URL("..", import.meta.url));
+
 test("nothing is of the type any, and nothing is left unchecked", () => {
-  const folder = fileURLToPath(new URL("..", import.meta.url));
   const api = new API({ cwd: folder });
   const [{ program, checker }] = api.updateSnapshot({ openProject: `${folder}tsconfig.json` }).getProjects();
   const files = program.getSourceFileNames().filter((name) => name.startsWith(`${folder}src/`)).map((name) => program.getSourceFile(name));
@@ -49,4 +51,9 @@ test("nothing is of the type any, and nothing is left unchecked", () => {
   api.close();
   assert.ok(files.length > 60);
   assert.deepEqual(found, []);
+});
+
+test("the doors alone know the whole timeline; each part says what it needs of it", () => {
+  const sources = readdirSync(`${folder}src`).filter((name) => readFileSync(`${folder}src/${name}`, "utf8").includes('"./timeline.js"'));
+  assert.deepEqual(sources, ["index.js", "mount.js"]);
 });
