@@ -27,8 +27,7 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope import ops
-from streamscope.advising.probes import chain, forked
-from streamscope.advising.simulation import simulated_ns, without_data
+from streamscope.advising.break_even import chain, forked
 from streamscope.calibrating.measure_costs import ADDITION_SIZES, COPY_BYTES, SMALL_ELEMENTS
 from streamscope.calibrating.product_sweep import sweeps, traced_case
 from streamscope.calibrating.program_times import HostPrograms
@@ -39,6 +38,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
 from streamscope.measuring.case import run_ns
+from streamscope.measuring.simulation import simulated_ns, without_data
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamscope.advising.device_costs import device_costs
-from streamscope.advising.probes import chain, forked
+from streamscope.advising.break_even import DeviceCosts, chain, forked
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
 from streamscope.measuring.case import run_ns
@@ -13,7 +12,7 @@ from streamscope.measuring.case import run_ns
 
 @pytest.fixture(scope="session")
 def costs():
-    return device_costs(SimulatedDevice())
+    return DeviceCosts.of(SimulatedDevice())
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.test_captured_orders import orders, program_of
 
-from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.capturing.bound import upper_bound
 from streamscope.devices.cost_model import CostModel
 from streamscope.engines import PLANNERS
+from streamscope.measuring.simulation import simulated_ns, without_data
 from streamscope.program.launch import Cost
 
 MODEL = CostModel.load()

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines.conftest import PROGRAMS, RUNS
 
-from streamscope.advising.simulation import without_data
 from streamscope.capturing.saved import load_captured
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
@@ -23,6 +22,7 @@ from streamscope.engines.plan import CallHost, Issue, Plan
 from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError
+from streamscope.measuring.simulation import without_data
 from streamscope.ops import add, multiply, relu
 from streamscope.ops.convolutions import convolution_backward
 from streamscope.ops.host import host_function

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.advising.probes import launch_durations_ns
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue
@@ -120,13 +119,3 @@ def test_a_launch_that_cannot_be_captured_is_one_span_with_a_note(refused):
     assert note.endswith("it waits for the device")
     made.run()  # no stream is left capturing
     made.wait()
-
-
-def test_a_launch_lasts_from_its_first_kernel_to_its_last():
-    builder = SpanBuilder(["host", "main"])
-    for correlation, start in ((0, 0), (1, 100), (2, 300)):
-        builder.add(SpanKind.KERNEL, "a", "main", start, start + 10, operation=0, correlation=correlation)
-        builder.add(SpanKind.KERNEL, "a", "main", start + 12, start + 20 + correlation, operation=0, correlation=correlation)
-    builder.add(SpanKind.SET, "b", "main", 400, 404, operation=1, part=1, correlation=3)
-    builder.add(SpanKind.KERNEL, "c", "main", 500, 504)
-    assert launch_durations_ns(builder.build()) == {(0, 0): 21, (1, 1): 4}

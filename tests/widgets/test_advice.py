@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from dataclasses import replace
 from math import log10
 from xml.etree import ElementTree as ET
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.break_even import chain_ns, graph_pays, graph_speedup, replays_to_pay, second_stream_pays
+from streamscope.advising.break_even import graph_pays, graph_speedup, second_stream_pays
 from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import advice_view
@@ -50,13 +49,12 @@ def points(chart):
 def test_the_title_is_the_finding(branches, chain):
     title = regions(branches).title
     forecast = branches.forecast
-    measured, predicted = forecast.speedups["graph-dual"].median, forecast.predicted_speedup("graph-dual")
     assert title.startswith(
         f"parallel_branches, 35 kernels of {format_us(forecast.kernel_ns / 1e3)} µs: "
-        f"graph-dual is {measured:.1f}× as fast as async (predicted {predicted:.1f}×)"
+        f"graph-dual should be {forecast.speedup('graph-dual'):.1f}× as fast as async"
     )
     assert "simulated times" in regions(branches).below
-    assert "graph is " in regions(chain).title
+    assert "graph should be " in regions(chain).title
     up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_view.BRANCH, in_graph=False).low_ns
     assert (
         f"A graph pays for kernels of up to {format_us(up_to / 1e3)} µs, "
@@ -71,8 +69,7 @@ def test_the_program_is_a_point_at_its_length_and_count(branches, chain):
     left, right = points(regions(branches))
     assert left == (pytest.approx(log10(kernel_us)), pytest.approx(log10(35)))
     assert right == (pytest.approx(log10(kernel_us)), pytest.approx(log10(branches.forecast.per_branch)))
-    measured = branches.forecast.speedups["graph-dual"].median
-    assert f"graph-dual: {measured:.1f}× as fast" in regions(branches).panels[1].spot.words
+    assert f"graph-dual: {branches.forecast.speedup('graph-dual'):.1f}× as fast" in regions(branches).panels[1].spot.words
     assert points(regions(ss.advise(device="simulated"))) == []
 
 
@@ -98,46 +95,6 @@ def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
     for name, line in lines.items():
         for x, y in zip(line.x, line.y, strict=True):
             assert graph_speedup(chain.costs, round(10**y), 10**x * 1e3) == pytest.approx(float(name.rstrip("×")), rel=0.04)
-
-
-def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chain):
-    chart = advice_view.captures_chart(chain.costs, chain.forecast)
-    line = next(line for line in chart.panels[0].lines if line.words == "100 kernels")
-    for index in (0, 40, 99):
-        length_ns = 10 ** line.x[index] * 1e3
-        saved_ns = chain_ns(chain.costs, "async", 100, length_ns) - chain_ns(chain.costs, "graph", 100, length_ns)
-        assert 10 ** line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
-    (point,) = points(chart)
-    kernel_us = chain.forecast.kernel_ns / 1e3
-    assert point == (pytest.approx(log10(kernel_us)), pytest.approx(log10(chain.forecast.capture_replays)))
-    assert chart.panels[0].x.title.endswith("simulated")
-    assert len(chart.panels[0].legend) == 3
-
-
-def test_the_still_capture_chart_has_the_same_numbers_and_words(chain):
-    chart = advice_view.captures_chart(chain.costs, chain.forecast)
-    root, (panel,) = ET.fromstring(plane_svg(chart)), chart.panels
-    texts = {element.text for element in root.iter() if element.tag.endswith("text")}
-    assert {chart.title, "10 kernels", "100 kernels", "1,000 kernels", "yours", panel.x.title} <= texts
-    lines = [element for element in root.iter() if element.tag.endswith("polyline")]
-    assert [line.get("stroke") for line in lines] == [line.colour for line in panel.lines]
-    (circle,) = [element for element in root.iter() if element.tag.endswith("circle")]
-    places = [tuple(map(float, pair.split(","))) for pair in lines[1].get("points").split()]
-    # The program has 50 kernels: it pays later than 100 do, which is higher on the page.
-    assert float(circle.get("cy")) < np.interp(float(circle.get("cx")), *zip(*places, strict=True))
-    assert plane_svg(chart) in html_pictures(chain)
-
-
-def html_pictures(result):
-    """The SVG documents in a result's HTML."""
-    return [b64decode(data).decode() for data in re.findall(r"data:image/svg\+xml;base64,([^\"']+)", result._repr_html_())]
-
-
-def test_a_program_whose_graph_never_pays_has_no_point(chain):
-    forecast = replace(chain.forecast, capture_replays=float("inf"))
-    chart = advice_view.captures_chart(chain.costs, forecast)
-    assert chart.title.endswith("never")
-    assert chart.panels[0].spot is None
 
 
 def test_the_words_of_the_program_hide_no_name_of_an_engine(chain):

@@ -6,7 +6,7 @@ Positions in an advice's charts are logarithms to base 10 of kernel lengths in �
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, log10
+from math import log10
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +15,20 @@ from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import (
     LONGEST_US,
     SHORTEST_US,
+    DeviceCosts,
     Regions,
     branch_regions,
-    chain_ns,
     chain_regions,
     graph_pays,
-    replays_to_pay,
     second_stream_pays,
 )
-from streamscope.advising.device_costs import COSTS, DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.advising.sentences import (
     BRANCH,
+    FORECAST_HEADS,
     basis,
     device_sentences,
-    fitted_words,
     forecast_rows,
-    measured_word,
     program_words,
     range_words,
 )
@@ -41,9 +38,8 @@ from streamscope.auditing.findings import Finding, Severity
 from streamscope.measuring.choice import Choice
 from streamscope.words import format_us
 from streamscope_widgets.report import still_page
-from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
-from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
+from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, image, lead, table
 from streamscope_widgets.show.still_chart import plane_svg
 
 LEVELS = (1.5, 2.0, 3.0, 4.0, 6.0)
@@ -59,9 +55,6 @@ SHADES = {
 LENGTH_TITLE = "kernel length, µs"
 LENGTH_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 COUNT_TICKS = (1, 2, 4, 8, 16, 32, 100, 300, 1000)
-REPLAY_TICKS = (0.5, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 1000)
-CHAIN_LENGTHS = (10, 100, 1000)
-"""Kernels in the chains whose capture is drawn."""
 MOST_KERNELS, MOST_BRANCH = 1000, 32
 """Where the axes of numbers end: of kernels, and of kernels in a branch."""
 
@@ -75,36 +68,16 @@ def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
     return PlaneChart(headline(costs, forecast), _below(costs), (left, right))
 
 
-def captures_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
-    """Describe its one panel: a line for each length of a chain, and the program."""
-    colours = zip(CHAIN_LENGTHS, (SHADES["graph"][1], SHADES["graph"][3], palette.OVERLAPPED), strict=True)
-    lines = tuple(line for count, colour in colours if (line := _paid_line(costs, count, colour)) is not None)
-    finite = forecast is not None and forecast.kernels > 0 and isfinite(forecast.capture_replays)
-    spot = _paid_spot(forecast) if forecast is not None and finite else None
-    heights = np.concatenate([*(line.y for line in lines), [spot.y] if spot is not None else [], [0.0]])
-    panel = Panel(
-        title="",
-        x=_axis(LENGTH_TITLE + _simulated(costs), LENGTH_TICKS, log10(SHORTEST_US), log10(LONGEST_US)),
-        y=_axis("replays until it has paid", REPLAY_TICKS, float(heights.min()) - 0.1, float(heights.max()) + 0.1),
-        cells=None,
-        lines=lines,
-        labels=(),
-        spot=spot,
-    )
-    return PlaneChart(_paid_words(costs, forecast), _below(costs), (panel,))
-
-
 def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Return the finding: for the program if there is one, else for the device."""
     if forecast is None or not forecast.kernels:
         alone = second_stream_pays(costs, BRANCH, in_graph=False)
         return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
-    engine = min(forecast.makespans_ns, key=lambda name: forecast.makespans_ns[name].median * (1.02 if name.endswith("dual") else 1.0))
+    engine = min(forecast.predicted_ns, key=lambda name: forecast.predicted_ns[name] * (1.02 if name.endswith("dual") else 1.0))
     what = f"{forecast.program}, {forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
     if engine == "async":
         return f"{what}: neither a graph nor a second stream pays"
-    found, predicted = forecast.speedups[engine].median, forecast.predicted_speedup(engine)
-    return f"{what}: {engine} is {found:.1f}× as fast as async (predicted {predicted:.1f}×)"
+    return f"{what}: {engine} should be {forecast.speedup(engine):.1f}× as fast as async"
 
 
 def _simulated(costs: DeviceCosts) -> str:
@@ -112,38 +85,7 @@ def _simulated(costs: DeviceCosts) -> str:
 
 
 def _below(costs: DeviceCosts) -> str:
-    return f"{costs.device.name}: {'simulated times, ' if costs.device.simulated else ''}prediction from fitted costs"
-
-
-def _paid_words(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    if forecast is None or not forecast.kernels:
-        replays = _replays(costs, 100, 1e3) or np.inf
-        return f"A graph of 100 kernels of {format_us(1)} µs has paid for its capture after {replays:.1f} replays"
-    paid = f"after {forecast.capture_replays:.1f} replays" if isfinite(forecast.capture_replays) else "never"
-    return f"{forecast.program}: its graph has paid for its capture {paid}"
-
-
-def _paid_line(costs: DeviceCosts, count: int, colour: str) -> Line | None:
-    """Return where the graph of a chain has paid; None where it never has."""
-    lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, 100)
-    replays = [_replays(costs, count, length_us * 1e3) for length_us in lengths_us]
-    paid = np.array([(length_us, number) for length_us, number in zip(lengths_us, replays, strict=True) if number is not None])
-    if not len(paid):
-        return None
-    x, y = np.log10(paid.T)
-    return Line(x, y, f"{count:,} kernels", 0, colour=colour)
-
-
-def _paid_spot(forecast: Forecast) -> Spot:
-    length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
-    return Spot(log10(length_us), log10(forecast.capture_replays), ("yours", f"{forecast.capture_replays:.1f} replays"))
-
-
-def _replays(costs: DeviceCosts, count: int, length_ns: float) -> float | None:
-    """Return after how many replays a chain's graph has paid; None if it never has."""
-    saved_ns = float(chain_ns(costs, "async", count, length_ns) - chain_ns(costs, "graph", count, length_ns))
-    replays = replays_to_pay(costs, count, saved_ns)
-    return replays if isfinite(replays) else None
+    return f"{costs.device.name}: {'simulated times, ' if costs.device.simulated else ''}predicted with its cost model"
 
 
 def _panel(title: str, length_title: str, count_title: str, regions: Regions, spot: Spot | None) -> Panel:
@@ -190,8 +132,7 @@ def _branch_spot(forecast: Forecast | None) -> Spot | None:
 def _spot(forecast: Forecast, count: float, engine: str, most: int) -> Spot:
     """Place the program; outside the picture, at its edge."""
     length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
-    found, predicted = forecast.speedups[engine].median, forecast.predicted_speedup(engine)
-    words = ("yours", f"{engine}: {found:.1f}× as fast", f"predicted {predicted:.1f}×")
+    words = ("yours", f"{engine}: {forecast.speedup(engine):.1f}× as fast", "predicted")
     return Spot(log10(length_us), log10(min(max(count, 1), most)), words)
 
 
@@ -241,22 +182,17 @@ COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE
 
 
 def advice_html(advice: Advice) -> Html:
-    """Return an advice as HTML: the verdict, the picture, and the costs that it rests on."""
+    """Return an advice as HTML: the verdict, the picture, and the program's times."""
     costs, forecast = advice.costs, advice.forecast
     own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
     first, second = (own, general) if own else (general, "")
-    word = measured_word(costs)
-    rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [fitted_words(costs.fitted[name])]]
     return block(
         above(device_words(costs.device)),
         lead(first),
         fill('<p style="margin:0 0 10px 0">{}</p>', second),
         image(plane_svg(regions_chart(costs, forecast)), first),
-        folded(
-            "When a graph has paid for its capture", image(plane_svg(captures_chart(costs, forecast)), "replays until a graph has paid")
-        ),
-        "" if forecast is None else _texts(("engine", "predicted", word, "against async"), forecast_rows(forecast, word)),
-        folded("The costs that this rests on", _texts(("cost", "fitted", "95 % interval"), rows), fill("<p>{}</p>", basis(costs))),
+        "" if forecast is None or not forecast.kernels else _texts(FORECAST_HEADS, forecast_rows(forecast)),
+        fill("<p>{}</p>", basis(costs)),
     )
 
 

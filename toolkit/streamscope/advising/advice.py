@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from streamscope import display
-from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
-from streamscope.advising.device_costs import DeviceCosts, device_costs
+from streamscope.advising.break_even import DeviceCosts, graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.advising.forecast import Forecast, forecast, forecast_steps
-from streamscope.advising.probes import PROBES
 from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
 from streamscope.calling import verb
@@ -30,22 +28,22 @@ BRANCH_LENGTHS = (1, 4, 16)
 
 @dataclass(frozen=True, repr=False)
 class Advice(display.Shown):
-    """What `ss.advise` found. Shown in a notebook, it is the verdict, the picture, and the costs that they rest on.
+    """What `ss.advise` found. Shown in a notebook, it is the verdict and the picture.
 
     Attributes
     ----------
     costs : DeviceCosts
-        What launches, graphs and streams cost on the device, fitted to measured runs.
+        The device, and its cost model.
     forecast : Forecast, optional
-        The program, predicted and measured; None where none was given.
+        The program, predicted; None where none was given.
 
     Examples
     --------
     >>> advice = ss.advise(lambda x: np.tanh(np.tanh(x)), np.ones(64, np.float32), device="simulated", progress=False)
     >>> advice.forecast.kernels
     2
-    >>> round(advice.costs.ns("launch"), -2)
-    3300.0
+    >>> advice.costs.model.launch_ns
+    3324.0
     """
 
     costs: DeviceCosts
@@ -71,9 +69,7 @@ class Advice(display.Shown):
         content: dict[str, Any] = {
             "device": {"kind": device.kind, "name": device.name},
             "verdict": self.verdict,
-            "costs": {name: {"ns": fitted.value_ns, "margin_ns": _finite(fitted.margin_ns)} for name, fitted in self.costs.fitted.items()},
-            "residual": self.costs.residual,
-            "captures_ns": [list(point) for point in self.costs.captures],
+            "cost_model_of": self.costs.model.provenance.device,
             "launch_bound_below_ns": launch_bound_below_ns(self.costs),
             "graph_pays_ns": [_finite(graph.low_ns), _finite(graph.high_ns)],
             "second_stream_pays_ns": {
@@ -88,7 +84,7 @@ class Advice(display.Shown):
         return content if self.forecast is None else content | {"program": _forecast_json(self.forecast)}
 
     def save_html(self, path: str | Path) -> Path:
-        """Write the verdict, the picture and the costs to one HTML file that needs no network, and return its path.
+        """Write the verdict and the picture to one HTML file that needs no network, and return its path.
 
         Raises
         ------
@@ -114,10 +110,9 @@ def advise(
 ) -> Advice:
     """Find out at which kernel length and count a graph, or a second stream, pays on this device; and for a program, if one is given.
 
-    The device's costs are fitted to small programs that run under our own engines: launches of the host, graph launches and their nodes,
-    gaps between kernels, waits between streams, captures. That takes some seconds, once a process and device. With these costs, the
-    simulated device says what other programs take. Your program is simulated from one recorded run under async, and measured, so that you
-    see how far to believe the prediction. Results are not checked; `compare` does that.
+    The simulated device runs chains and branches with this device's cost model: the one that ``streamscope calibrate`` measured here, else
+    the built-in one of the H200. Your program is recorded once under sync, and predicted under the other engines, as by
+    `Trace.what_if`. `best` measures instead, and checks results.
 
     Parameters
     ----------
@@ -147,7 +142,7 @@ def advise(
     >>> x = np.ones((64, 64), np.float32)
     >>> advice = ss.advise(chain, x, device="simulated", progress=False)
     >>> print(advice.verdict)
-    Simulated times, not measured. Your 20 kernels of 0.857 µs: a graph should run them 2.48× as fast as async; simulated 2.47×, ...
+    Simulated times, not measured. Your 20 kernels of 0.857 µs: a graph should run them 2.47× as fast as async, ...
 
     Without a program, the advice is about the device alone:
 
@@ -158,12 +153,12 @@ def advise(
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
     case = None if program is None else Case.of(program, inputs, "ss.advise", attributes, checked=False)
     opened = open_device(device) if case is None else device_for(case.program, device)
-    with showing("measuring the device", progress=progress) as said:
-        steps = Steps(said, PROBES + 1 + (0 if case is None else forecast_steps(case, opened)))
-        costs = device_costs(opened, lambda what: steps.begin(f"measuring {what}"))
-        if case is None:
-            return Advice(costs, None)
-        with opened.watched(lambda launch: steps.part(launch.name)):
+    costs = DeviceCosts.of(opened)
+    if case is None:
+        return Advice(costs)
+    with showing("advising", progress=progress) as said:
+        steps = Steps(said, forecast_steps(case, opened))
+        with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             return Advice(costs, forecast(case, opened, costs, steps))
 
 
@@ -174,17 +169,9 @@ def _forecast_json(forecast: Forecast) -> dict[str, Any]:
         "kernel_ns": forecast.kernel_ns,
         "capture_replays": _finite(forecast.capture_replays),
         "engines": {
-            engine: {
-                "predicted_ns": forecast.predicted_ns[engine],
-                "makespan_ns": forecast.makespans_ns[engine].median,
-                "predicted_speedup": forecast.predicted_speedup(engine),
-                "speedup": forecast.speedups[engine].median,
-                "speedup_low": forecast.speedups[engine].low,
-                "speedup_high": forecast.speedups[engine].high,
-            }
-            for engine in forecast.predicted_ns
+            engine: {"predicted_ns": predicted_ns, "speedup": forecast.speedup(engine)}
+            for engine, predicted_ns in forecast.predicted_ns.items()
         },
-        "unfit": forecast.unfit,
     }
 
 

@@ -1,26 +1,34 @@
-"""Break-even points: from which kernel length and count on a graph, or a second stream, pays on a device with given costs.
+"""Break-even points: from which kernel length and count on a graph, or a second stream, pays on a device.
 
-All of it is read off runs on the simulated device with those costs. Kernels are taken to leave room for each other on the
+All of it is read off runs on the simulated device with that device's cost model. Kernels are taken to leave room for each other on the
 multiprocessors; those that fill them gain nothing from a second stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from math import inf, isnan, nan, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.probes import chain, forked
-from streamscope.advising.simulation import simulated_ns, without_data
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.measured_models import model_of
+from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
+from streamscope.measuring.simulation import simulated_ns, without_data
+from streamscope.ops import add
+from streamscope.ops.softmaxes import softmax
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import empty
+from streamscope.trace.info import DeviceInfo
+from streamscope.tracing import ProgramFunction, program
 
 Array = npt.NDArray[np.float64]
+Inputs = tuple[npt.NDArray[np.float32], ...]
 
 WORTH = 0.05
 """A gain below this share of the makespan does not count as one that pays."""
@@ -43,6 +51,35 @@ FEW, MORE = 2, 12
 STEP_NS = 20.0
 """Between two kernel lengths whose makespans tell on how many kernels they depend."""
 ROUNDING_NS = 5.0
+
+
+ROWS = 2
+"""Rows of a branch's arrays: a softmax has one block for each, so that two of them have room side by side on any GPU."""
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """What calls, kernels and graphs cost on a device."""
+
+    device: DeviceInfo
+    model: CostModel
+    """That of a simulated device itself; of a GPU, the one that ``streamscope calibrate`` measured here, else the built-in one."""
+
+    @classmethod
+    def of(cls, device: Device) -> DeviceCosts:
+        """Return the costs of a device."""
+        info = device.info
+        model = getattr(device, "model", None) or model_of(info.name)
+        return cls(info, replace(model, multiprocessors=int(info.details.get("multiprocessors", model.multiprocessors))))
+
+    @cached_property
+    def corners(self) -> dict[tuple[str, str, int], tuple[Array, Array]]:
+        """Corners of makespans over kernel length that were simulated already, by shape, engine and kernels."""
+        return {}
+
+    def capture_ns(self, nodes: float) -> float:
+        """Return the host's time for capturing and instantiating a graph of so many nodes, in ns."""
+        return nodes * self.model.launch_ns + self.model.graph_instantiate_ns(round(nodes))
 
 
 @dataclass(frozen=True)
@@ -150,6 +187,38 @@ def _regions(
     return Regions(engines, lengths_us, np.asarray(counts, np.int64), winner, speedup, np.asarray(dual_from_us, np.float64))
 
 
+def chain(length: int, size: int) -> tuple[ProgramFunction, Inputs]:
+    """Return additions of ``size`` float32 values, each on the result of the one before, and their inputs."""
+
+    @program
+    def chain(x: Symbol, step: Symbol) -> Symbol:
+        total = empty(size)
+        add(x, step, out=total)
+        for _ in range(length - 1):
+            add(total, step, out=total)
+        return total
+
+    return chain, (np.zeros(size, np.float32), np.full(size, 1e-3, np.float32))
+
+
+def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, Inputs]:
+    """Return blocks of two independent branches that meet in an addition, and their input.
+
+    A branch has ``length`` softmax kernels on a few long rows: they run as long as one wishes and leave most of a GPU free.
+    """
+
+    @program
+    def forked(x: Symbol) -> Symbol:
+        for _ in range(blocks):
+            left, right = x, x
+            for _ in range(length):
+                left, right = softmax(left), softmax(right)
+            x = add(left, right)
+        return x
+
+    return forked, (np.ones((ROWS, columns), np.float32),)
+
+
 @cache
 def _plan(shape: str, engine: str, kernels: int) -> Plan:
     """Return an engine's plan of a small program; it depends on the program's shape, not on the length of its kernels."""
@@ -158,7 +227,7 @@ def _plan(shape: str, engine: str, kernels: int) -> Plan:
 
 
 def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | Array) -> Array:
-    return np.asarray(costs.run_ns + np.interp(length_ns, *_corners(costs, program)), np.float64)
+    return np.asarray(np.interp(length_ns, *_corners(costs, program)), np.float64)
 
 
 def _corners(costs: DeviceCosts, program: tuple[str, str, int]) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Advice in words: the verdict, and the costs that it rests on, as text."""
+"""Advice in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import isfinite
 from streamscope.advising.break_even import (
     WORTH,
     BreakEven,
+    DeviceCosts,
     chain_ns,
     fewest_kernels,
     graph_pays,
@@ -14,17 +15,17 @@ from streamscope.advising.break_even import (
     replays_to_pay,
     second_stream_pays,
 )
-from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
 from streamscope.analysis.traits import STREAM
-from streamscope.words import format_us, time_text, wrapped
+from streamscope.words import aligned, time_text, wrapped
 
 ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
 BRANCH = 4
 """Kernels in each of the branches that the verdict speaks of."""
 WIDTH = 120
+FORECAST_HEADS = ("engine", "predicted", "against async")
 
 
 def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
@@ -35,17 +36,15 @@ def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
 
 
 def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
-    """Say what a graph and a second stream should do to a program, and what they do."""
+    """Say how a graph and a second stream should change a program."""
     if not forecast.kernels:
         return f"{forecast.program} launches no kernels."
     count = f"{forecast.kernels:,} kernels of {time_text(forecast.kernel_ns)}" if forecast.kernels > 1 else "one kernel"
-    word = measured_word(costs)
-    sentences = [f"Your {count}: {_graph_clause(forecast, word)}."]
+    sentences = [f"Your {count}: {_graph_clause(forecast)}."]
     if forecast.per_branch:
-        sentences.append(f"A second stream {_second_stream(forecast, word)}.")
+        sentences.append(f"A second stream {_second_stream(forecast)}.")
     else:
         sentences.append("The dual engine has no use for a second stream here.")
-    sentences += [f"But under {engine} a segment runs uncaptured: {why}." for engine, why in forecast.unfit.items()]
     return " ".join(sentences)
 
 
@@ -74,70 +73,39 @@ def device_sentences(costs: DeviceCosts) -> str:
 
 def advice_text(costs: DeviceCosts, forecast: Forecast | None, most: int = WIDTH) -> str:
     """Return advice as plain text, its sentences in lines of at most so many characters."""
-    rows = [(words, *fitted_words(costs.fitted[name])) for name, words in COSTS.items()]
-    width = max(len(words) for words, *_ in rows)
-    lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
-    own = [] if forecast is None else ["", *_forecast_lines(forecast, measured_word(costs))]
+    own = [] if forecast is None else [*aligned([FORECAST_HEADS, *forecast_rows(forecast)]), ""]
     first, last = (wrapped(words, most) for words in (verdict(costs, forecast), basis(costs)))
-    return "\n".join([device_words(costs.device), *first, *own, "", *lines, *last])
+    return "\n".join([device_words(costs.device), *first, "", *own, *last])
 
 
 def basis(costs: DeviceCosts) -> str:
-    """Say what the costs were fitted to, and how well they fit."""
+    """Name the cost model behind the advice, and how to get a better one."""
+    origin = costs.model.provenance
+    known = f"Predicted with the cost model of the {origin.device}, measured {origin.date[:10]}."
     return (
-        f"Fitted by least squares to {costs.runs} {measured_word(costs)} times of small programs; "
-        f"they are reproduced within {costs.residual * 100:.1f} % (root mean square)."
+        known if costs.device.simulated or origin.device == costs.device.name else f"{known} `streamscope calibrate` measures this GPU's."
     )
 
 
-def measured_word(costs: DeviceCosts) -> str:
-    """Return what the times of a device are."""
-    return "simulated" if costs.device.simulated else "measured"
-
-
-def forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
-    """Return for each engine its name, the predicted time, the found one, and both speed-ups against async."""
+def forecast_rows(forecast: Forecast) -> list[tuple[str, ...]]:
+    """Return each engine with its predicted time and speed-up, under `FORECAST_HEADS`."""
     return [
-        (
-            engine,
-            time_text(forecast.predicted_ns[engine]),
-            time_text(forecast.makespans_ns[engine].median),
-            "–" if engine == "async" else f"{forecast.predicted_speedup(engine):.2f}× predicted, {_found(forecast, engine, word)}",
-        )
-        for engine in forecast.predicted_ns
+        (engine, time_text(ns), "–" if engine == "async" else f"{forecast.speedup(engine):.2f}×")
+        for engine, ns in forecast.predicted_ns.items()
     ]
 
 
-def _forecast_lines(forecast: Forecast, word: str) -> list[str]:
-    rows = [("", "predicted", word, "against async"), *forecast_rows(forecast, word)]
-    return [f"{engine:<12}{predicted:>12}{found:>12}   {against}" for engine, predicted, found, against in rows]
-
-
-def _found(forecast: Forecast, engine: str, word: str) -> str:
-    found = forecast.speedups[engine]
-    return f"{found.median:.2f}× {word}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
-
-
-def fitted_words(fitted: Fitted) -> tuple[str, str]:
-    """Return a fitted cost in µs, and its margin."""
-    margin = f"± {format_us(fitted.margin_ns / 1e3)}" if isfinite(fitted.margin_ns) else "not shown by these runs"
-    return format_us(fitted.value_ns / 1e3), margin
-
-
-def _graph_clause(forecast: Forecast, word: str) -> str:
-    predicted, found = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
-    said = f"a graph should {_run(predicted)} async; {word} {found:.2f}×"
-    if not isfinite(forecast.capture_replays) or found < 1 + ALIKE:
+def _graph_clause(forecast: Forecast) -> str:
+    speedup = forecast.speedup("graph")
+    said = f"a graph should {_run(speedup)} async"
+    if not isfinite(forecast.capture_replays) or speedup < 1 + ALIKE:
         return said
     return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
 
 
-def _second_stream(forecast: Forecast, word: str) -> str:
-    alone, inside = forecast.speedups["dual"].median, forecast.speedups["graph-dual"].median / forecast.speedups["graph"].median
-    alone_predicted = forecast.predicted_speedup("dual")
-    inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
-    one_by_one = f"should {_run(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×)"
-    in_a_graph = f"{_run(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
+def _second_stream(forecast: Forecast) -> str:
+    one_by_one = f"should {_run(forecast.speedup('dual'))} async when they are launched one by one"
+    in_a_graph = f"{_run(forecast.speedup('graph-dual') / forecast.speedup('graph'))} one stream in a graph"
     if forecast.streams == STREAM:
         return f"{one_by_one}, and {in_a_graph}"
     return f"{one_by_one}; {forecast.streams} should {in_a_graph}"

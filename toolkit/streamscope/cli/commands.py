@@ -27,9 +27,7 @@ SIGNS = {"ok": ("✓", "green"), "lacking": ("✗", "red"), "unneeded": ("–", 
 def advise(
     workload: Annotated[
         str | None,
-        typer.Argument(
-            metavar="WORKLOAD", help=f"What to advise on; without one, the device alone is measured. {WORKLOAD}", show_default=False
-        ),
+        typer.Argument(metavar="WORKLOAD", help=f"What to advise on; without one, the device alone. {WORKLOAD}", show_default=False),
     ] = None,
     settings: Settings = None,
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
@@ -39,7 +37,7 @@ def advise(
 ) -> None:
     """Find out at which kernel length and count a graph or a second stream pays.
 
-    Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
+    Predicts with the cost model of this device, which `calibrate` measures; with a workload, predicts that too.
     """
     from streamscope.advising import advice
     from streamscope.advising.sentences import WIDTH, advice_text

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from streamscope.advising.simulation import without_data
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import takes_streams
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared, planned
+from streamscope.measuring.simulation import without_data
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of_program, with_waits

@@ -9,7 +9,6 @@ from itertools import groupby
 
 import numpy as np
 
-from streamscope.advising.simulation import LEAST_NS, without_data
 from streamscope.devices.prices import Piece, Residency
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
@@ -17,6 +16,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import repeating_steps
 from streamscope.engines.plan import Plan, lanes_in_use, own_branches
 from streamscope.engines.prepared import Prepared
+from streamscope.measuring.simulation import LEAST_NS, without_data
 from streamscope.predicting.calls import Host
 from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.issued import as_issued, last_wait_ns

@@ -135,8 +135,6 @@ class Line:
     """Index of the point that the words stand at."""
     dashed: bool = False
     """A boundary, and not a line of equal values."""
-    colour: str = ""
-    """Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells."""
 
 
 @dataclass(frozen=True)
@@ -155,17 +153,11 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    cells: Cells | None
-    """None for a grid instead."""
+    cells: Cells
     lines: tuple[Line, ...]
     labels: tuple[tuple[float, float, str], ...]
     """Bold words, and where their middle is."""
     spot: Spot | None = None
-
-    @property
-    def legend(self) -> tuple[tuple[str, str], ...]:
-        """Words of the lines that have a colour, with it."""
-        return tuple((line.words, line.colour) for line in self.lines if line.colour)
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,8 @@ def _legend(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, float, int
     return entries
 
 
-PLANE_WIDTHS, PLANE_HEIGHT = {1: 720, 2: 980}, 420
-PANEL_WIDTHS, PANEL_STEP = {1: 642, 2: 400}, 502
-"""By the number of panels, in px; one alone is as wide as its title needs."""
+PLANE_WIDTH, PLANE_HEIGHT, PANEL_WIDTH, PANEL_STEP = 980, 420, 400, 502
+"""In px, of a picture of two panels."""
 PANEL_HEIGHT, PANEL_TOP, PANEL_LEFT = 268, 96, 58
 SMALL_CHARACTER = 6.2
 """About the width of a character in px, at a font size of 11.5."""
@@ -167,12 +166,11 @@ PLANE_STYLE = (
 
 
 def plane_svg(chart: PlaneChart) -> str:
-    """Return a chart of one panel or two as an SVG document; one with cells has about 20 kB a panel."""
-    count = len(chart.panels)
-    planes = [_Plane(panel, PANEL_LEFT + PANEL_STEP * index, PANEL_WIDTHS[count]) for index, panel in enumerate(chart.panels)]
+    """Return a chart of two panels as an SVG document, about 20 kB each."""
+    planes = [_Plane(panel, PANEL_LEFT + PANEL_STEP * index, PANEL_WIDTH) for index, panel in enumerate(chart.panels)]
     panels = [part for plane in planes for part in plane.draw()]
     head = [text(14, 26, chart.title, class_="head"), text(14, 45, chart.below, class_="soft")]
-    return document(PLANE_WIDTHS[count], PLANE_HEIGHT, shape("style", PLANE_STYLE), *head, *panels, label=chart.title)
+    return document(PLANE_WIDTH, PLANE_HEIGHT, shape("style", PLANE_STYLE), *head, *panels, label=chart.title)
 
 
 class _Plane:
@@ -193,13 +191,12 @@ class _Plane:
     def draw(self) -> Iterator[str]:
         """Yield the panel's elements, from the back to the front."""
         panel = self.panel
-        yield from self.cells() if panel.cells is not None else self.grid()
+        yield from self.cells()
         for line in panel.lines:
             yield from self.line(line)
         for x, y, label in panel.labels:
             yield text(self.x(x), min(self.y(y) + 4, self.bottom - 6), label, class_="name mid halo")
         yield text(self.left, PANEL_TOP - 12, panel.title, class_="name")
-        yield from self.legend()
         for place, label in panel.x.ticks:
             yield text(self.x(place), self.bottom + 17, label, class_="soft mid")
         for place, label in panel.y.ticks:
@@ -213,7 +210,6 @@ class _Plane:
     def cells(self) -> Iterator[str]:
         """Yield each row as stretches of one colour."""
         cells = self.panel.cells
-        assert cells is not None
         xs, ys = [self.x(edge) for edge in _edges(cells.x)], [self.y(edge) for edge in _edges(cells.y)]
         for row, codes in enumerate(cells.colour):
             for code, group in groupby(range(len(codes)), key=codes.__getitem__):
@@ -223,29 +219,14 @@ class _Plane:
                     fill=cells.colours[code], shape_rendering="crispEdges",
                 )  # fmt: skip
 
-    def grid(self) -> Iterator[str]:
-        """Yield a faint line at each tick."""
-        for x in (self.x(place) for place, _ in self.panel.x.ticks):
-            yield _line(x, PANEL_TOP, x, self.bottom, palette.FAINT_ON_ANY)
-        for y in (self.y(place) for place, _ in self.panel.y.ticks):
-            yield _line(self.left, y, self.right, y, palette.FAINT_ON_ANY)
-
     def line(self, line: Line) -> Iterator[str]:
         points = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
-        if line.colour:
-            yield shape("polyline", points=points, fill="none", stroke=line.colour, stroke_width="2.5")
-            return
         yield shape("polyline", points=points, class_="dual" if line.dashed else "line")
         x, y = self.x(line.x[line.at]), self.y(line.y[line.at])
         if line.dashed:
             yield text(min(x + 6, self.right - 4 - len(line.words) * SMALL_CHARACTER), y - 8, line.words, class_="halo")
         else:
             yield text(x, y + 13, line.words, class_="mid halo")
-
-    def legend(self) -> Iterator[str]:
-        for name, colour, x, _ in _legend(self.panel.legend):
-            yield _rectangle(self.left + x, PANEL_TOP - 21, 10, 10, colour)
-            yield text(self.left + x + 15, PANEL_TOP - 12, name)
 
     def spot(self, spot: Spot) -> Iterator[str]:
         """Yield the point, and a card with its words to the right, on the side of the middle, that hides no name."""
