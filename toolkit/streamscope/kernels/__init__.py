@@ -1,1 +1,1 @@
-"""Kernels made at run time: their CUDA sources, what fits them to arrays, and NVRTC, which compiles them."""
+"""Kernels made at run time: CUDA sources, their specialization for arrays, NVRTC."""

@@ -1,4 +1,4 @@
-"""Copies of views: what lies in any steps is put together, one element after the other. The bits are copied, whatever they mean."""
+"""Copies of strided views into contiguous memory. Bits are copied, whatever the dtype."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tiled:
     """A transpose by tiles."""
 
     layout: StridedLayout
-    """Of what is read, and of what is written."""
+    """Of the source, and of the target."""
     source_axis: int
     """Along which elements follow each other where they are read; where they are written, that is the last one."""
 
@@ -100,16 +100,16 @@ def _copy_signature(itemsize: int) -> Signature:
 
 
 def copy_blocks(spec: ArraySpec) -> int:
-    """Return how many blocks copy what lies without gaps."""
+    """Return the number of blocks that copy contiguous memory."""
     return specialized_fresh(_copy_signature(spec.dtype.itemsize), (spec.shape, spec.shape)).blocks
 
 
 @dataclass(frozen=True)
 class CopyCall:
-    """What prepares the launch of a copy: a `Launch.cuda`."""
+    """Prepares the launch of a copy: a `Launch.cuda`."""
 
     shape: tuple[int, ...]
-    """Of what is copied; the result may have another one, with the elements in the same order."""
+    """Shape of the source; the result may have another one, with the elements in the same order."""
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch."""

@@ -1,4 +1,4 @@
-"""Kernels of sums of all elements up to each one: which ones a shape takes, and what fills ``cuda/cumsum.cuh``."""
+"""Kernels of cumulative sums: the choice for a shape, and the values for ``cuda/cumsum.cuh``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MANY_LINES = 16 * 1024
 """So many threads, one a line, have enough loads under way."""
 BLOCKS = 4 * MULTIPROCESSORS
 LEAST_TILES = 4
-"""Of a part: to begin with what is before it takes about as long as a tile."""
+"""Tiles of a part: the sum of all before it takes about as long as a tile."""
 TILE_STAGES = 3
-"""Of a tile: its elements are read, the threads' sums are joined, and what they come to is written."""
+"""Barriers of a tile: read its elements, join the threads' sums, write the results."""
 
 SECTORS, SECTORS_APART = 0.5, 2.0
 """Where a thread's elements follow each other, half find their sectors in the cache. Where they lie apart, none does, and a sector of which

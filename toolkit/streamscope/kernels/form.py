@@ -19,7 +19,7 @@ MOST_ITEMS = 16
 
 @dataclass(frozen=True)
 class Variant:
-    """What may be chosen freely in a form: the results are the same, the time is not."""
+    """Free choices of a form: the results are the same, the time is not."""
 
     vector_bytes: int = VECTOR_BYTES
     """The most that a thread loads of one array at once."""
@@ -45,10 +45,10 @@ class Access(Enum):
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel's source depends on besides its operator and dtypes."""
+    """Variant of a kernel's source, besides its operator and dtypes."""
 
     width: int
-    """Elements in a vector: what a thread loads at once."""
+    """Elements that a thread loads at once."""
     items: int
     """Vectors that a thread has in flight."""
     rank: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from streamscope.kernels.layout import one_stride
 
 LIMIT = 2**31
-"""Libraries take extents, counts and leading dimensions as a C ``int``: ctypes would hand over what is left of a longer number."""
+"""Largest C ``int``: libraries take extents, counts and leading dimensions so, and ctypes would cut a longer number."""
 
 
 @dataclass(frozen=True)

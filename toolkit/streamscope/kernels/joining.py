@@ -1,4 +1,4 @@
-"""Arrays joined along an axis: one kernel, which copies words as long as what it reads and writes allows, whatever they mean."""
+"""Arrays joined along an axis by one kernel. It copies the longest words that source and target allow, whatever the dtype."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def joined(parts: Sequence[Rows], itemsize: int, addresses: Sequence[int]) -> Jo
 
 @dataclass(frozen=True)
 class ConcatenateCall:
-    """What prepares the launch of a concatenation: a `Launch.cuda`."""
+    """Prepares the launch of a concatenation: a `Launch.cuda`."""
 
     axis: int
     """Along which the arrays are joined."""

@@ -1,4 +1,4 @@
-"""Kernels of layer normalization and its gradient: what fills ``cuda/layer_norm.cuh``."""
+"""Kernels of layer normalization and its gradient: the values for ``cuda/layer_norm.cuh``."""
 
 from __future__ import annotations
 

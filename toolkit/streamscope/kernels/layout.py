@@ -1,4 +1,4 @@
-"""Where elements lie: shapes and strides, made as simple as they can be without changing what they mean, and how kernels follow them."""
+"""Layout of elements: shapes and strides in their simplest equivalent form, and how kernels follow them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequ
 
 
 def one_stride(extents: Sequence[int], strides: Sequence[int]) -> int | None:
-    """Return the distance of what some axes count, if it is the same for all neighbours; 0 for a single one."""
+    """Return the stride of merged axes, if it is the same for all neighbours; 0 for a single element."""
     inner: tuple[int, int] | None = None
     for extent, stride in reversed([*zip(extents, strides, strict=True)]):
         if extent == 1:

@@ -1,4 +1,4 @@
-"""Kernels of pooling and of its gradients: what fills ``cuda/pooling.cuh``."""
+"""Kernels of pooling and of its gradients: the values for ``cuda/pooling.cuh``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNROLLED = 8
 
 @dataclass(frozen=True)
 class PoolingForm:
-    """What the source depends on besides kind and dtype."""
+    """Variant of the source, besides kind and dtype."""
 
     vector: int
     """Channels that a thread takes."""

@@ -1,4 +1,4 @@
-"""How threads share the rows of an array, and the kernel around what they do with a row (``cuda/rows.cuh``)."""
+"""Kernels of rows: how threads share them, and the loop around a row's own code (``cuda/rows.cuh``)."""
 
 from __future__ import annotations
 

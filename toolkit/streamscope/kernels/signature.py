@@ -1,4 +1,4 @@
-"""What a generated element-wise kernel computes: an expression over named operands, with the dtypes of all."""
+"""Signature of a generated element-wise kernel: an expression over named operands, with all dtypes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamscope.kernels.expression.wrapping import wrapped
 from streamscope.kernels.source import COMPUTE, STORAGE
 
 RESULT = "out"
-"""What the kernels call the result's array."""
+"""Name of the result's array in kernels."""
 
 CTYPES = {
     "float": ctypes.c_float,
@@ -29,7 +29,7 @@ CTYPES = {
     "unsigned long long": ctypes.c_uint64,
     "bool": ctypes.c_bool,
 }
-"""What ctypes calls the C++ types of arithmetic."""
+"""ctypes' names of the C++ types of arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Parameter:
     """One operand of an expression."""
 
     name: str
-    """What the expression calls it."""
+    """Name in the expression."""
     stored: str
     """Dtype in memory."""
     taken: str
@@ -47,7 +47,7 @@ class Parameter:
 
     @property
     def argument(self) -> str:
-        """What the kernel calls its array, or its number: no name of the kernel's own begins so, whatever the expression calls it."""
+        """Name of its array or number in the kernel: no name of the kernel's own begins so, whatever the expression's name is."""
         return f"in_{self.name}"
 
 
@@ -69,7 +69,7 @@ class Signature:
     functions: str = ""
     """CUDA source of the user's own device functions."""
     accumulate: bool = False
-    """The value is added to what is in the result instead of replacing it."""
+    """The value is added to the result instead of replacing it."""
     wraps: bool = False
     """Whole numbers that overflow wrap, and give 0 where they are divided by zero, as in NumPy
     (`streamscope.kernels.expression.wrapping`)."""
@@ -91,14 +91,14 @@ class Signature:
 
     @property
     def declarations(self) -> list[str]:
-        """What a kernel declares for the operands, in order, and for the result."""
+        """Parameters of a kernel for the operands, in order, and for the result."""
         operands = [
             f"{COMPUTE[each.taken] if each.scalar else f'const {STORAGE[each.stored]}*'} {each.argument}" for each in self.parameters
         ]
         return [*operands, f"{STORAGE[self.result]}* {RESULT}"]
 
     def arguments(self, arrays: Sequence[Any], numbers: Mapping[str, Any]) -> list[Any]:
-        """Return what a kernel is launched with for the operands, in order: arrays as they are, numbers as C++ has them."""
+        """Return the launch arguments for the operands, in order: arrays as they are, numbers in their C++ types."""
         operands = iter(arrays)
         return [CTYPES[COMPUTE[each.taken]](numbers[each.name].item()) if each.scalar else next(operands) for each in self.parameters]
 
@@ -127,7 +127,7 @@ class Signature:
         return f"{expression};" if code == expression else f"{code};  // {expression}"
 
     def _computed_dtypes(self) -> tuple[tuple[str, np.dtype[Any]], ...]:
-        """Return the dtypes of what the expression names, as the kernel computes with it; none where the user's functions may hide ours."""
+        """Return the dtypes of the expression's names, as the kernel computes with them; none where the user's functions may hide ours."""
         dtypes = {parameter.name: parameter.taken for parameter in self.parameters}
         dtypes |= dict.fromkeys(("T", *(name for name, _ in self.lets)), self.arithmetic)
         return () if self.functions else tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())

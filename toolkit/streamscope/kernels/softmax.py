@@ -1,4 +1,4 @@
-"""Kernels of softmax, log-softmax and their gradients: how threads share rows, and what fills ``cuda/softmax.cuh``."""
+"""Kernels of softmax, log-softmax and their gradients: how threads share rows, and the values for ``cuda/softmax.cuh``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamscope.kernels.source import (
 
 @dataclass(frozen=True)
 class RowFunction:
-    """What is joined over a row, and what each element becomes."""
+    """Code that joins over a row, and code of each element."""
 
     inputs: tuple[str, ...]
     """Names of the arrays."""
@@ -35,12 +35,12 @@ class RowFunction:
     value: str
     """CUDA expression of a result, from the inputs' elements and the joined ``row``."""
     kept: str = ""
-    """What becomes of the kept x meanwhile."""
+    """Code that updates the kept x meanwhile."""
     staged: str = ""
     """If given, a row that is kept in registers is joined in two steps: first the ``largest`` of x, then the sum of this expression of
     x."""
     closing: str = ""
-    """What is computed once from the ``total`` of the second step."""
+    """Code that runs once on the ``total`` of the second step."""
     closed: str = ""
     """The result, from the kept x and that ``closing``."""
 
@@ -61,7 +61,7 @@ ROW_FUNCTIONS: Mapping[str, RowFunction] = {
     "softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy * y"), "y * (dy - row)"),
     "log_softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy"), "dy - exp(y) * row"),
 }
-"""What the kernels compute; the gradients take the incoming gradient and the result."""
+"""Kinds of kernels; the gradients take the incoming gradient and the result."""
 
 
 @lru_cache(maxsize=1024)

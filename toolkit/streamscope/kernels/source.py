@@ -60,9 +60,9 @@ class PlannedKernel:
     numbers: tuple[int, ...]
     """Its arguments behind the pointers."""
     number: type[c_int | c_longlong] = c_longlong
-    """What each of ``numbers`` is passed as."""
+    """C types of ``numbers``."""
     stages: int = 1
-    """What its threads wait for; see `Cost`. Reductions say that themselves."""
+    """Limiting resource of its threads; see `Cost`. Reductions say that themselves."""
     sectors: float = 0.0
     """Sectors of memory that a thread touches for an element that it reads or writes; 0 where neighbours share them."""
 
@@ -89,7 +89,7 @@ def named_source(readable: str, code: str) -> KernelSource:
 
 
 def conversions_source(dtypes: Iterable[str]) -> str:
-    """Return what `loaded` and `stored` need for some dtypes: nothing, unless half is among them."""
+    """Return the includes of `loaded` and `stored` for some dtypes: nothing, unless half is among them."""
     return HALF_CONVERSIONS + "\n" if "float16" in dtypes else ""
 
 

@@ -1,4 +1,4 @@
-"""Kernels of elements at indices, and of their gradient: what fills ``cuda/take.cuh``."""
+"""Kernels of elements at indices, and of their gradient: the values for ``cuda/take.cuh``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TakenShape:
 
     @property
     def number(self) -> type[c_int | c_longlong]:
-        """What the kernel takes extents as."""
+        """C type of extents."""
         return c_longlong if self.wide else c_int
 
 

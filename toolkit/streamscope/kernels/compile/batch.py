@@ -1,4 +1,4 @@
-"""Compiling kernels together: what is not cached, in groups, on several threads; one that fails takes no other down.
+"""Compile kernels together: those that are not cached, in groups, on several threads. One that fails takes no other down.
 
 Threads, not processes: NVRTC leaves the interpreter's lock alone, though it does a part of its work for one thread at a time. New processes
 took about as long (see ``benchmarks/batched_compilation.py``), and would import the user's main module once more.
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of a batch."""
+    """Outcome of a batch."""
 
     cubins: Mapping[KernelSource, Cubin]
     """The machine code with each kernel that compiled."""
@@ -119,7 +119,7 @@ class _Batch:
             stage = CompileStage.WAIT
 
     def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
-        """Return what is in the cache, and what is to be compiled here; for a time, look again as long as neither is anything."""
+        """Return the cached kernels, and those to compile here; look again for a time while both are empty."""
         names = {key: self.sources[key].name for key in keys}
         until_s = time.monotonic() + patience_s
         while True:

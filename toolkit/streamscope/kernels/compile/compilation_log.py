@@ -1,4 +1,4 @@
-"""What was compiled, where from, and how long each stage took: a log that can be looked at as a table and as a timeline."""
+"""The log of compilations: kernels, their origin, and the time of each stage; shown as a table and as a timeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_KEPT = 4096
 
 
 class CompileStage(StrEnum):
-    """What is done to get from a program to kernels that can be launched. NVRTC makes machine code at once, so nothing is linked."""
+    """Stages from a program to kernels that can be launched. NVRTC makes machine code at once, so nothing is linked."""
 
     GENERATE = "generate"
     """Source is generated from the operators."""
@@ -35,7 +35,7 @@ class CompileStage(StrEnum):
     STORE = "store"
     """A cubin is written to the cache."""
     WAIT = "wait"
-    """Another thread or process compiles what is needed."""
+    """Another thread or process compiles the same kernel."""
     LOAD = "load"
     """The driver loads a cubin onto the device."""
 
@@ -93,13 +93,13 @@ class KernelRecord:
 
     @property
     def resources(self) -> KernelResources | None:
-        """What it takes from a GPU; None where that is not known."""
+        """Registers, shared and local memory; None where unknown."""
         return self.cubin.resources.get(self.name) if self.cubin is not None else None
 
 
 @dataclass(frozen=True)
 class LaunchCost:
-    """What the host takes to launch one small kernel that was made at run time, in ns."""
+    """Host time to launch one small generated kernel, in ns."""
 
     device: str
     """Name of the GPU."""
@@ -131,7 +131,7 @@ class CompilationLog(display.Shown):
     launch_cost: LaunchCost | None = None
 
     def note_launch_cost(self, cost: LaunchCost) -> None:
-        """Note what it costs to launch a kernel."""
+        """Note the cost of a launch."""
         for log in self._logs():
             log.launch_cost = cost
 
@@ -261,5 +261,5 @@ def _lane() -> str:
 
 
 def several(names: Sequence[str]) -> str:
-    """Return what a stage for these kernels is called."""
+    """Name a stage for these kernels."""
     return names[0] if len(names) == 1 else f"{len(names)} kernels"

@@ -1,6 +1,6 @@
-"""Machine code of one or several kernels: what it says about each, and how it is kept in a file.
+"""Machine code of one or several kernels: resources of each, and the file format.
 
-What it says is read from its ELF sections, so that no GPU is needed. A file can tell whether it is whole: a magic word, a checksum of all
+Resources are read from its ELF sections, so no GPU is needed. A file can tell whether it is whole: a magic word, a checksum of all
 that follows, a header, the machine code.
 """
 
@@ -33,15 +33,15 @@ MAGIC = b"SSCUBIN" + bytes([FORMAT])
 CHECKSUM_END = len(MAGIC) + 32
 HEADER_START = CHECKSUM_END + 4
 HEADER_BYTES = 4096
-"""The header ends before this; what stands there else need not be read to tell that it is none."""
+"""Largest header in bytes: a longer one belongs to another kind of file."""
 _FIELDS = {"architecture": str, "nvrtc": str, "compile_ns": int, "kernels": int}
 _LEAST = {"compile_ns": 0, "kernels": 1}
-"""What a header says, and the least of each number."""
+"""Fields of a header, and the minimum of each number."""
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes from a GPU."""
+    """Resources of one kernel."""
 
     code_bytes: int
     """Machine code."""
@@ -61,7 +61,7 @@ class Cubin:
     """An ELF file, as the driver loads it."""
     architecture: str
     nvrtc: str
-    """What it was compiled for, and by which version."""
+    """Target architecture, and version of the compiler."""
     compile_ns: int
     """How long NVRTC took for all of it."""
     kernels: int
@@ -82,7 +82,7 @@ class Cubin:
 
     @cached_property
     def resources(self) -> Mapping[str, KernelResources]:
-        """What each kernel takes, by name."""
+        """Resources of each kernel, by name."""
         return resources_of(self.image)
 
 
@@ -120,7 +120,7 @@ def checksum_of(start: bytes) -> bytes | None:
 
 
 def header_of(start: bytes) -> Mapping[str, Any]:
-    """Return what the first bytes of a file say about its cubin; empty where that is not what `packed` writes."""
+    """Read the header from the first bytes of a file; empty where `packed` did not write it."""
     try:
         header = json.loads(start[HEADER_START : min(_header_end(start), HEADER_BYTES)])
     except (ValueError, RecursionError):
@@ -131,7 +131,7 @@ def header_of(start: bytes) -> Mapping[str, Any]:
 
 
 def resources_of(image: bytes) -> dict[str, KernelResources]:
-    """Return what each kernel in a cubin takes, by name; empty where the file is not a 64-bit ELF file, or a damaged one.
+    """Return the resources of each kernel in a cubin, by name; empty where it is not a whole 64-bit ELF file.
 
     The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
     """
@@ -172,7 +172,7 @@ def sections_of(image: bytes | mmap) -> Iterator[Section]:
 
 
 def _is_cuda_elf(image: bytes, architecture: str) -> bool:
-    """Tell whether a file begins and ends as machine code does. Where its format is newer than what we know, any architecture will do."""
+    """Tell whether a file begins and ends as machine code does. In formats newer than ours, any architecture will do."""
     if len(image) < ELF_HEADER_BYTES or not image.startswith(ELF64):
         return False
     machine, table, flags, size, count = struct.unpack_from("<18xH20xQI6xHH", image)

@@ -24,7 +24,7 @@ MOST_BYTES = 512 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
 """Far more than one translation unit takes; a larger file is not read."""
 KEPT_SHARE = 0.8
-"""What is left of the most when cubins are evicted, so that it does not happen at every write."""
+"""Share of the limit that eviction leaves, so that it does not happen at every write."""
 SUFFIX, LOCK = ".cubin", "lock"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
 COMPILED_AGAIN = "that is compiled again"
@@ -42,7 +42,7 @@ class CubinFile:
     """When it was written or read last, in seconds since 1970."""
 
     def header(self) -> dict[str, object]:
-        """Return what the file says about its cubin; empty where it is broken or gone."""
+        """Read the file's header; empty where it is broken or gone."""
         try:
             with self.paths[0].open("rb") as file:
                 start = file.read(HEADER_BYTES)
@@ -88,12 +88,12 @@ class CubinFolder:
         return cubin
 
     def doubt(self, key: str) -> None:
-        """Tell the user, once, that a file does not hold what its name stands for."""
+        """Warn once of a file whose content does not fit its name."""
         if self.path is not None:
             self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", COMPILED_AGAIN)
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
-        """Keep a cubin under the keys of its kernels, and evict what is too much."""
+        """Keep a cubin under the keys of its kernels, and evict the oldest above the limit."""
         if self.path is None:
             self._warn(f"cannot keep anything on disk: {self.why_none}")
             return
@@ -151,7 +151,7 @@ class CubinFolder:
             return f"cannot write to {place}: {error.strerror or error}"
 
     def _read(self, path: str) -> Cubin | None:
-        """Return what a file holds, and note that it was used; None where that is not a whole cubin, which is not read to its end."""
+        """Return a file's cubin, and note that it was used; None where it is not whole, which is not read to its end."""
         # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is not a file.
         try:
             # Without O_NONBLOCK, a FIFO would wait for somebody to write to it.
@@ -235,7 +235,7 @@ def _check_private(folder: Path) -> None:
 
 
 def _why_not_private(status: os.stat_result) -> str:
-    """Return who else decides what is in a file or folder; empty where only you and root do."""
+    """Name other users who may change a file or folder; empty where only you and root may."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"user {status.st_uid} owns it, not you"
     if status.st_mode & stat.S_IWOTH:

@@ -1,6 +1,6 @@
 """Kernels that are compiled together: one translation unit a group, each kernel in a namespace of its own.
 
-A translation unit costs NVRTC some 20 to 40 ms besides what its kernels take, so kernels share one; and groups are compiled side by side.
+A translation unit costs NVRTC 20 to 40 ms besides its kernels, so kernels share one; groups are compiled side by side.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NOT_CODE = re.compile(
 )
 """Comments, texts and characters, whose braces count for nothing; and numbers, since an apostrophe between digits begins no character."""
 _REACHING = re.compile(r"^\s*(?:#|%:|\?\?=)(?!\s*pragma\s+unroll\b)|\b_Pragma\b|<%|%>|/\*|[\"']", re.MULTILINE)
-"""What would reach into kernels further down: directives, and comments and texts that do not end."""
+"""Code that would reach into later kernels: directives, and comments and texts that do not end."""
 _READING_FILES = re.compile(
     r"^[^\S\n]*(?:#|%:|\?\?=)[^\S\n]*(include(?:_next)?|import|embed)\b|\b(__has_(?:include(?:_next)?|embed))\s*\(", re.MULTILINE
 )
 _CHOOSING = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:if|define)|<%|%>|<:|:>", re.MULTILINE)
-"""What makes brackets mean something else than they seem to: directives, and other spellings."""
+"""Code in which brackets are not what they seem: directives, and other spellings."""
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
@@ -58,7 +58,7 @@ def worker_count(asked: int | None = None) -> int:
 def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
     """Return at most ``count`` groups of about equal expected cost, the costliest first; more only for sources that must stand alone.
 
-    What a kernel costs is expected from the length of its source. To know the true times would gain little, since groups wait for each
+    The expected cost of a kernel is the length of its source. True times would gain little, since groups wait for each
     other in NVRTC.
     """
     costs = {source: len(source.code) for source in sources}
@@ -89,7 +89,7 @@ def keeps_to_itself(code: str) -> bool:
 
 
 def file_directive(code: str) -> str | None:
-    """Return what in a source has it depend on files, for example ``#include``; None where nothing does."""
+    """Return the part of a source that depends on files, for example ``#include``; None where nothing does."""
     found = _READING_FILES.search(_bare(code))
     return found and (f"#{found[1]}" if found[1] else found[2])
 

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: in memory, on disk, and told apart by everything that makes the machine code what it is."""
+"""The cache of compiled kernels, in memory and on disk. The key holds everything that the machine code depends on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kernel_key(source: KernelSource, architecture: str) -> str:
 
 
 class Claims:
-    """Who compiles what: a key is claimed by one thread of one process at a time.
+    """Claims: one thread of one process compiles a key at a time.
 
     Other processes are told by locks on single bytes of a file, whose content does not matter: the byte's position is made of the key. The
     locks are those of an *open file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a
@@ -76,7 +76,7 @@ class Claims:
                 self._lock(fcntl.F_UNLCK, key)
 
     def begin_again(self) -> None:
-        """In a forked process, leave to the parent what it holds.
+        """In a forked process, leave the parent its locks.
 
         The open file is shared: its locks would be taken for the child's, and would outlive the parent for as long as the child has it.
         """
@@ -178,12 +178,12 @@ class KernelCache:
         self.claims.give_back(keys)
 
     def forget(self) -> None:
-        """Forget what is in memory; what is on disk stays."""
+        """Empty the cache in memory; files stay."""
         with self._mutex:
             self._memory.clear()
 
     def begin_again(self) -> None:
-        """In a forked process, leave to the parent what it has claimed, and the locks that its threads may have held."""
+        """In a forked process, leave the parent its claims, and the locks that its threads may have held."""
         self._mutex = threading.Lock()
         self.claims.begin_again()
 

@@ -18,11 +18,11 @@ from streamscope.kernels.elementwise.compiler_errors import explained
 from streamscope.kernels.source import KernelSource
 
 OPTIONS = ("--std=c++17",)
-"""What NVRTC is told besides the architecture."""
+"""Options of NVRTC besides the architecture."""
 MAPS = Path("/proc/self/maps")
 """Which files this process has mapped."""
 NOTE_HEADER_BYTES = 16
-"""What comes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
+"""Bytes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
 
 _IN_PTX = re.compile(r"^ptxas application ptx input, line (\d+); (?:error|fatal)\s*: (.+)$", re.MULTILINE)
 _LOCATION = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
@@ -93,7 +93,7 @@ def nvrtc_version() -> str:
 
 @lru_cache(maxsize=1)
 def nvrtc_build() -> str:
-    """Return what tells this NVRTC from every other one, for the keys of what it compiles: its version, of which there are several builds.
+    """Identify this NVRTC, for the keys of its output: version and build.
 
     The build comes from the library that is loaded, so it is the same on all machines that have the same one, in a wheel or with CUDA.
     Where no library can be found, it is the version alone.

@@ -1,4 +1,4 @@
-"""Which kernels a program needs, found without a GPU: its launches are prepared once on a bench that only notes what is asked of it."""
+"""Find the kernels of a program without a GPU: prepare its launches once on a bench that only notes its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIGNED = 4096
 
 
 def _array(spec: ArraySpec, view: View | None = None) -> Any:
-    """Return what a builder of launches looks at of an array: one in memory of its own, or a view of one."""
+    """Describe an array for a builder of launches: one in memory of its own, or a view of one."""
     seen = view or whole(spec)
     return SimpleNamespace(
         shape=seen.spec.shape,
@@ -57,7 +57,7 @@ class _NotingBench:
 
 
 def program_kernels(program: Program, tuned: TunedVariants | None = None) -> tuple[KernelSource, ...]:
-    """Return the generated kernels that a program's launches need, each once, in program order; ``tuned`` is what tuning has found.
+    """Return the generated kernels of a program, each once, in program order; ``tuned`` holds the choices of tuning.
 
     They are those for memory as it is allocated; an array of the user's that is aligned worse may need another form, which is then compiled
     when it is bound. Libraries, functions of the user's and captured code bring their own.

@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class TunedVariants:
-    """What tuning has chosen on one device. A file that is broken or cannot be read counts as no choice; without a folder, none is kept."""
+    """Choices of tuning on one device. A file that is broken or cannot be read counts as no choice; without a folder, none is kept."""
 
     def __init__(self, device: str, folder: Path | None) -> None:
         self.device = device
@@ -30,7 +30,7 @@ class TunedVariants:
         self._known: dict[tuple[KernelSource, int], Variant | None] = {}
 
     def of(self, source: KernelSource, size: int) -> Variant | None:
-        """Return what was chosen in the place of a kernel for so many elements; None where nothing was."""
+        """Return the variant chosen in place of a kernel for so many elements, or None."""
         key = source, size
         if key not in self._known:
             self._known[key] = None if self.folder is None else _read(self.folder / self._name(source, size))
@@ -64,7 +64,7 @@ class TunedVariants:
 
 
 def tuned_variants(device: str) -> TunedVariants:
-    """Return what this process knows of choices on a device: all objects for it share them."""
+    """Return this process's choices for a device: all objects for it share them."""
     try:
         return _in_folder(device, cache_folder().parent / "choices")
     except OutputError:  # There is no home folder.

@@ -35,7 +35,7 @@ def fill(piece: str, /, **values: object) -> str:
 
 @cache
 def _parsed(piece: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Return a piece as a text to be formatted, and each place for whole lines: what it is called there, its name, its indentation."""
+    """Return a piece as a format string, and each place for whole lines: key, name, indentation."""
     parts, lines, end = list[str](), list[tuple[str, str, str]](), 0
     for match in _PLACE.finditer(piece):
         place = match[match.lastgroup or 0]

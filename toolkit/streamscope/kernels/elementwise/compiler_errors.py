@@ -1,4 +1,4 @@
-"""What users wrote into operators of one line, and where: so that errors of the compiler speak of that, and not of the generated source."""
+"""The users' expressions and their places, so that errors of the compiler quote them and not the generated source."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ERROR = re.compile(
     r"(?:(?P<types>(?:\n {12}.*)*?)\n.*\n(?P<before>[ \t]*)\^)?",
     re.MULTILINE,
 )
-"""An error, what NVRTC adds of types and overloads, and the source line that it quotes with a caret."""
+"""An error, NVRTC's notes on types and overloads, and the source line that it quotes with a caret."""
 _ASSEMBLER = re.compile(r"^ptxas (?:error|fatal)\s*: (?P<problem>.+)", re.MULTILINE)
-"""What the assembler says of a kernel as a whole, for example of its shared memory."""
+"""An assembler's error about a whole kernel, for example about its shared memory."""
 _STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*?);(?:  // (.*))?")
-"""What generated sources have an expression in, and in a comment where something else is compiled in its place."""
+"""The line of a generated source that holds an expression, or a comment with it where something else is compiled."""
 _WORD = re.compile(r"wrapping::\w+|\w+")
 _INDENT = 2
 """By how much NVRTC indents a line of source that it quotes."""
@@ -27,7 +27,7 @@ class Written:
     """An operator of one line, as its user wrote it."""
 
     name: str
-    """What the operator is called."""
+    """Name of the operator."""
     line: str
     """The whole line."""
     expressions: tuple[str, ...]
@@ -51,7 +51,7 @@ class Written:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of what a user wrote: what to call its place, its text, the column where that begins in the generated source, and its code."""
+    """A part of a user's expression: name of its place, text, column in the generated source, and code."""
 
     written: Written
     place: str
@@ -84,7 +84,7 @@ _written: dict[tuple[str, str, tuple[str, ...], str], Written] = {}
 
 
 def note(written: Written) -> None:
-    """Keep what a user wrote; the same counts where it was written last."""
+    """Keep a user's expression; of equal ones, the place of the last counts."""
     key = (written.name, written.line, written.expressions, written.functions)
     _written.pop(key, None)
     _written[key] = written
@@ -94,7 +94,7 @@ def note(written: Written) -> None:
 
 
 def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, str] | None:
-    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else."""
+    """Return message and hint for a kernel rejected because of a user's expression; None for other reasons."""
     # The same text may be in several operators; the one that the kernel is named after comes first, else the latest.
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))

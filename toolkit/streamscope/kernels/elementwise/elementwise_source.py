@@ -50,12 +50,12 @@ class _Array:
 
     @property
     def held(self) -> str:
-        """What a thread calls what it has of it."""
+        """Name of a thread's share of it."""
         return f"held_{self.name}"
 
     @property
     def values(self) -> str:
-        """C++ type of what one thread has of it at a time."""
+        """C++ type of a thread's share of it."""
         element = STORAGE[self.dtype]
         return element if self.access is Access.REPEATED else f"vector<{element}, {self.form.width}>"
 

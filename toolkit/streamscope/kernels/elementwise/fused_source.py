@@ -25,7 +25,7 @@ from streamscope.kernels.source import COMPUTE
 ROUNDED, APART = pieces("fused").values()
 _CALL = re.compile(r"\b(\w+)\s*\(")
 _CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
-"""What neither adds nor multiplies; any other function may do both."""
+"""Functions that neither add nor multiply; any other may do both."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FusedStep:
 
 @dataclass(frozen=True)
 class FusedSignature(Signature):
-    """What the kernel of several steps computes: the last step's result."""
+    """Value of a fused kernel: the last step's result."""
 
     steps: tuple[FusedStep, ...] = ()
     """In order."""
@@ -51,7 +51,7 @@ class FusedSignature(Signature):
 
 
 def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> FusedSignature:
-    """Return what the kernel of several steps computes, the last step's result; parameters are taken as they are stored."""
+    """Return the value of a fused kernel, which is the last step's result; parameters are taken as they are stored."""
     result = steps[-1].signature.result
     called = ", ".join(parameter.name for parameter in parameters)
     return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Specialized:
-    """A kernel that suits some arrays, and what it is launched with besides them."""
+    """A kernel that suits some arrays, and its other launch arguments."""
 
     signature: Signature
     form: Form
@@ -96,7 +96,7 @@ def bind(
 
 @dataclass(frozen=True)
 class ElementwiseCall:
-    """What prepares the launch of an element-wise kernel: a `Launch.cuda`."""
+    """Prepares the launch of an element-wise kernel: a `Launch.cuda`."""
 
     signature: Signature
     numbers: Mapping[str, np.generic]

@@ -111,14 +111,14 @@ def multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
 
 
 def _sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return a sum and what rounding took from it (Knuth)."""
+    """Return a sum and its rounding error (Knuth)."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
 
 
 def _left_of_product(a: Any, b: Any, product: Any) -> Any:
-    """Return what rounding took from a product (Dekker, Veltkamp)."""
+    """Return the rounding error of a product (Dekker, Veltkamp)."""
     (a_high, a_low), (b_high, b_low) = ((high, x - high) for x in (a, b) for high in [x * 134217729.0 - (x * 134217729.0 - x)])
     return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
 

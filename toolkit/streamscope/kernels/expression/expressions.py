@@ -1,4 +1,4 @@
-"""CUDA expressions evaluated in NumPy: what gradients, and operators of one line, mean without a GPU.
+"""CUDA expressions evaluated in NumPy: the reference of gradients and of one-line operators without a GPU.
 
 The grammar is that of C's expressions without assignments, members and pointers: ``?:``, logic, comparisons, bits, shifts, arithmetic,
 casts and calls. Numbers have the types that C++ gives them, and meet each other as C has it (`c_arithmetic`).
@@ -31,12 +31,12 @@ SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
 
 
 class Arithmetic(NamedTuple):
-    """What whole numbers may overflow in, and how that is written so that they wrap."""
+    """Operators in which whole numbers may overflow, and their wrapping form."""
 
     signs: tuple[int, ...]
     """Positions of operators of `SIGNS`, applied from left to right, or of ``abs``."""
     inserted: tuple[tuple[int, str], ...]
-    """What is inserted where."""
+    """Insertions, by position."""
 
 
 class Typed(dict[str, Any]):
@@ -62,16 +62,16 @@ _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
 _BINARY = {sign: (level, apply) for level, each in enumerate(_BY_LEVEL) for sign, apply in each.items()}
 _UNARY: Mapping[str, Callable[[Any], Any]] = {"-": np.negative, "+": np.positive, "!": np.logical_not, "~": np.invert}
 _UNLIKE = frozenset({"||", "&&", "<<", ">>"})
-"""What does not bring its operands to a common type."""
+"""Operators that do not bring their operands to a common type."""
 _TRUTH = {"true": np.bool_(True), "false": np.bool_(False)}
 _WORDS = WORDS_OF_TYPES | {*_TRUTH, "sizeof", "static_cast"}
-"""What looks like a variable and is none."""
+"""Words that look like variables and are none."""
 _BYTES = {"char": 1, "short": 2, "": 4, "long": 8, "long long": 8}
 _OTHERS = {name: np.dtype(kind) for name, kind in (("bool", "?"), ("float", "f4"), ("double", "f8"), ("size_t", "u8"))}
 
 
 def names_in(expression: str) -> list[str]:
-    """Return the variables that an expression names, in order of appearance: what is not called, and no word of C++."""
+    """Return the variables of an expression, in order of appearance: names that are not called, and no words of C++."""
     words = [Token("end", "", 0), *tokens(expression)]
     found = (
         word.text
@@ -105,7 +105,7 @@ def compiled(expression: str) -> Evaluator:
 
 @lru_cache(maxsize=1024)
 def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
-    """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
+    """Return an expression's evaluator, its arithmetic from the inside out, and a function that is unknown here.
 
     It raises as `compiled` does, but for unknown functions, which are raised where they are evaluated.
     """
@@ -229,7 +229,7 @@ class _Parser:
         raise UnknownExpressionError(f"{name.text!r} is a type, not a value")
 
     def _type(self, closing: str) -> list[str]:
-        """Take the words of a type, and what closes it."""
+        """Take the words of a type, and its closing bracket."""
         words = []
         while self._peek() in WORDS_OF_TYPES:
             words.append(self._take().text)
@@ -318,7 +318,7 @@ def _first_true(cases: Sequence[tuple[Evaluator, Evaluator]], last: Evaluator) -
 
 
 def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluator:
-    """Return what applies operators from left to right; a loop, since sums may have more terms than Python has stack."""
+    """Return a function that applies operators from left to right; a loop, since sums may be longer than Python's stack."""
 
     def evaluate(values: Values) -> Any:
         result = first(values)

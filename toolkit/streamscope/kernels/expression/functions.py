@@ -13,7 +13,7 @@ from streamscope.kernels.expression.c_arithmetic import alike, converted, multip
 from streamscope.kernels.expression.tokens import Token
 
 FUNCTIONS = pieces("functions")
-"""Our device functions by name, as source: what CUDA does not have, or has with another meaning. Each stands behind those that it calls."""
+"""Sources of our device functions, by name: those that CUDA lacks or defines otherwise. Each stands behind those that it calls."""
 
 _NUMPY: Mapping[str, np.ufunc] = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
@@ -41,20 +41,20 @@ _SCIPY = {
     "tgamma": "gamma",
 }
 _KEEP_WHOLE = frozenset({"abs", "max", "maximum", "min", "minimum", "modulo", "sign"})
-"""What makes whole numbers of whole numbers; all others make ``double`` of them."""
+"""Functions from whole numbers to whole numbers; all others make ``double`` of them."""
 _WITH_EXPONENT = frozenset({"ldexp", "scale_by_power"})
-"""What takes a whole number besides, which has no part in the type of the result."""
+"""Functions with a whole-number parameter that has no part in the type of the result."""
 
 _OF_ONE_TYPE = frozenset({"maximum", "minimum", "sign"})
 """Our templates, which keep short whole numbers short."""
 _INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 _ASKING = frozenset({"isfinite", "isinf", "isnan", "signbit"})
-"""What answers with an int."""
+"""Functions that return an int."""
 
 _OF_BOTH_PRECISIONS = (_NUMPY.keys() | _DERIVED.keys() | _SCIPY.keys()) - FUNCTIONS.keys() - _ASKING - {"abs", "max", "min"}
 _FOR_HALF = ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")
 IN_FLOAT = {name: name.removeprefix("half_") for name in _FOR_HALF} | {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
-"""What converts its arguments to float, and the function that it is then, for example ``expf``."""
+"""Functions that convert their arguments to float, and the function that is then called, for example ``expf``."""
 
 NAMES = frozenset([*_NUMPY, *_DERIVED, *_SCIPY, *IN_FLOAT])
 

@@ -38,7 +38,7 @@ class Promoted:
     """That each operand is converted to."""
     result: DType
     first: DType
-    """What NumPy converts the first operand to: the type of arithmetic."""
+    """NumPy's type of the first operand, in which it computes."""
 
 
 def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, keep_whole: bool = False) -> Promoted:
@@ -83,7 +83,7 @@ def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) 
 
 
 def kind_of(number: Number | np.generic) -> DType | type:
-    """Return what takes part in promotion for a number: its dtype, or ``int`` or ``float`` for one of Python's own."""
+    """Return a number's type for promotion: its dtype, or ``int`` or ``float`` for Python's own."""
     if isinstance(number, np.generic):
         return number.dtype
     return np.dtype(np.bool_) if isinstance(number, bool) else type(number)
@@ -100,13 +100,13 @@ def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.ge
 
 
 def _called(number: Number | np.generic) -> str:
-    """Return what errors call a number that does not fit: a long one by its length, since Python refuses to write the longest."""
+    """Write a number that does not fit, for errors: a long one by its length, since Python refuses to write the longest."""
     bits = int(number).bit_length()
     return f"{number!r}" if bits <= MOST_WRITTEN_BITS else f"a whole number of {bits:,} bits"
 
 
 def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
-    """Return a hint that is true: the smallest dtype that holds a number and what the variable holds, or what to do where there is none."""
+    """Return a hint: the smallest dtype for a number and the variable's values, or another way where there is none."""
     whole = int(number)
     for name in ("int16", "int32", "int64", "uint64"):
         if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:

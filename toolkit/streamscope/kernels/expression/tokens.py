@@ -1,4 +1,4 @@
-"""The words of a C++ expression with their places, and what its numbers are worth: C++17 says of which type."""
+"""Tokens of a C++ expression with their places, and the values of its literals, typed by C++17."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LiteralError(ValueError):
 
 @lru_cache(maxsize=1024)
 def literal(text: str) -> np.generic:
-    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``."""
+    """Return the value of a C++ literal in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``."""
     if match := _WHOLE.fullmatch(text):
         return _whole(match["digits"], match["suffix"].lower())
     if match := _FLOATING.fullmatch(text):
@@ -105,7 +105,7 @@ def _whole(digits: str, suffix: str) -> np.generic:
 
 
 def _floating(digits: str, suffix: str) -> np.generic:
-    """Return the number nearest to what is written, rounded once; beyond its range NVRTC refuses all but ``long double``."""
+    """Return the number nearest to a literal, rounded once; beyond its range NVRTC refuses all but ``long double``."""
     is_hex = digits[:2] in ("0x", "0X")
     kind = np.float32 if suffix == "f" else np.float64
     try:

@@ -18,9 +18,9 @@ from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.promotion import DType
 
 WRAPS = SIGNS | {"abs"}
-"""What an expression has in it that may be written otherwise."""
+"""Parts of an expression that may be rewritten."""
 CASTS = {"int32": ("int(", "unsigned("), "int64": ("(long long)(", "(unsigned long long)(")}
-"""What takes the place of ``wrapping::result(`` and ``wrapping::of(`` in sums, differences and products of a known dtype."""
+"""Replacements of ``wrapping::result(`` and ``wrapping::of(`` in sums, differences and products of a known dtype."""
 _OF_TWO = re.compile(r"a [-+*] b")
 
 
@@ -28,7 +28,7 @@ _OF_TWO = re.compile(r"a [-+*] b")
 def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
     """Return an expression with its arithmetic of whole numbers wrapped; the dtypes are those that the kernel computes with, ``T``'s too.
 
-    Where types are unknown (no dtypes) all operators are so written: what is not whole is computed there as in C++. An expression that is
+    Where types are unknown (no dtypes), all operators are written so; other numbers are computed as in C++. An expression that is
     not understood at all stays as it is.
     """
     if not any(each in expression for each in WRAPS):
@@ -62,7 +62,7 @@ def _cast(expression: str, found: Arithmetic, whole: Mapping[int, DType]) -> Ari
 
 
 def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:
-    """Return an expression with arithmetic wrapped; of what begins at one place, that around the others comes last."""
+    """Return an expression with arithmetic wrapped; of insertions at one place, the outermost comes last."""
     inserted: dict[int, str] = {}
     for each in found:
         for at, text in each.inserted:
@@ -72,7 +72,7 @@ def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:
 
 
 def cast(text: str, casts: tuple[str, str]) -> str:
-    """Return what is inserted into an expression with casts of `CASTS` instead."""
+    """Return the insertions with casts of `CASTS` instead."""
     return text.replace("wrapping::result(", casts[0]).replace("wrapping::of(", casts[1])
 
 

@@ -12,7 +12,7 @@ from streamscope.kernels.library.libraries import INSTALL_HINT
 from streamscope.program.launch import CudaCall
 
 WORKSPACE_BYTES = 32 << 20
-"""What cuBLAS recommends for Hopper; of the stream's own, so that no memory is allocated inside a capture."""
+"""Workspace that cuBLAS recommends for Hopper; one for each stream, so that no memory is allocated inside a capture."""
 
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2}  # cudaDataType_t
 _COMPUTE_TYPES = {"float16": 68, "float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F

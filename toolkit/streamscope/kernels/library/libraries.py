@@ -63,7 +63,7 @@ def driver_call(name: str, *arguments: object) -> Any:
 
 
 def checked(result: tuple[Any, ...]) -> Any:
-    """Return what a call of cuda-python returned, without its status.
+    """Return the result of a call of cuda-python, without its status.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def checked(result: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def cuda_errors(what: str) -> Iterator[None]:
-    """Turn errors of CuPy into ours, saying what was being done."""
+    """Turn errors of CuPy into ours, with the action that failed."""
     lib = libraries()
     try:
         yield

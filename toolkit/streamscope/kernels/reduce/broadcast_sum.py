@@ -48,12 +48,12 @@ _CUDA = pieces("broadcast_sum")
 
 @dataclass(frozen=True)
 class SumForm:
-    """What the source depends on besides the signature."""
+    """Variant of the source, besides the signature."""
 
     lanes: int
     """Threads of a block that share a result, a power of two; the block has so many fewer results (or vectors of them) than threads."""
     beside: bool
-    """What lies beside each other in memory belongs to results beside each other; else to one result."""
+    """Neighbours in memory belong to neighbouring results; else to one result."""
     width: int
     """Elements of a vector that lie beside each other."""
     runs: tuple[bool, ...]
@@ -107,13 +107,13 @@ def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
 
 @dataclass(frozen=True)
 class FittedSum:
-    """A sum kernel that fits some arrays, and what it is launched with besides them."""
+    """A sum kernel that fits some arrays, and its other launch arguments."""
 
     signature: Signature
     form: SumForm
     outer: StridedLayout
     inner: StridedLayout
-    """Of the results, and of what each is the sum of."""
+    """Axes of the results, and of the summed elements."""
     size: int
     count: int
     """Results, and values of each."""
@@ -234,7 +234,7 @@ def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> StridedLayou
 def _vectors(
     outer: StridedLayout, inner: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
 ) -> tuple[int, tuple[bool, ...]]:
-    """Return how many elements vectors can have along the last axis of the results or of what is summed, and which arrays have any."""
+    """Return the vector width along the last axis of the results or of the summed elements, and which arrays have vectors."""
     along, across = (outer, inner) if beside else (inner, outer)
     count = len(itemsizes)
     last = [along.strides[array][-1] for array in range(count)]

@@ -69,7 +69,7 @@ class Reducer:
         return self.adds and dtype in BYTES
 
     def own_type(self, dtype: str) -> str:
-        """Return the C++ type in which a thread joins what it reads itself."""
+        """Return the C++ type in which a thread joins its own elements."""
         return "acc_t" if not self.adds_bytes(dtype) else "int" if dtype == "int8" else "unsigned"
 
     def product_type(self, dtype: str) -> str:
@@ -131,8 +131,8 @@ _LIMITS = {
 def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     """Return the types and functions by which elements are joined.
 
-    Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, ``own_t`` (what one
-    thread joins by itself) and, of bytes that are multiplied, ``product_t``. Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``,
+    Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, ``own_t`` (in which a
+    thread joins its own) and, of bytes that are multiplied, ``product_t``. Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``,
     ``finished``, ``shuffled`` and, of bytes, ``byte_of``; of a located reducer, which of two is found (``better``, ``alike``), and
     ``absorbed_number``. What the reducer's expressions call stands before.
     """
@@ -176,7 +176,7 @@ MOST_KEYED = 2**24 - 1
 
 
 def is_keyed(reducer: Reducer, dtype: str, width: int) -> bool:
-    """Tell whether a block of columns finds what it looks for by keys: among bytes that come in words."""
+    """Tell whether a block of columns searches by keys: among bytes that come in words."""
     return reducer.located and dtype in BYTES and width % 4 == 0
 
 

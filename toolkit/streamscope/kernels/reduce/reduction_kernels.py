@@ -35,7 +35,7 @@ _SHARED, _ROWS, _COLUMNS = map(pieces, ("reduce", "reduce_rows", "reduce_columns
 
 @dataclass(frozen=True)
 class Room:
-    """What the threads of a kernel get of a multiprocessor. All were measured on an H200."""
+    """Share of a multiprocessor for each thread. All were measured on an H200."""
 
     loads: int
     """Loads of a thread that are under way at once. The last of all are masked, not looped over: one after the other they take longer."""
@@ -52,7 +52,7 @@ OF_COLUMNS_OF_BYTES = Room(4, 4)
 
 
 class Pass(Enum):
-    """What a kernel of a reduction reads and leaves."""
+    """Input and output types of a reduction kernel."""
 
     WHOLE = "whole"
     """Elements to results."""
@@ -93,12 +93,12 @@ class ColumnKernel:
 
 
 def room_of_rows(reducer: Reducer, width: int) -> Room:
-    """Return what the threads of a kernel, loading ``width`` elements at once, get."""
+    """Return the launch bounds of a kernel of rows that loads ``width`` elements at once."""
     return OF_ROWS_OF_BYTES if width == BYTES_WIDTH else OF_LOCATED_ROWS if reducer.located else OF_ROWS
 
 
 def room_of_columns(reducer: Reducer, width: int, load_bytes: int) -> Room:
-    """Return what the threads of a kernel, each with ``width`` columns that it loads at once, get."""
+    """Return the launch bounds of a kernel of columns, each thread with ``width`` columns."""
     return OF_COLUMNS_OF_BYTES if width == BYTES_WIDTH and not reducer.multiplies else OF_COLUMNS[load_bytes]
 
 
@@ -215,7 +215,7 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
 
 
 def _take(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Pass, loads: int) -> dict[str, object]:
-    """Return how a thread takes in what it has loaded: a load at a time, or some where bytes are multiplied."""
+    """Return the code that joins loaded elements: a load at a time, or several where bytes are multiplied."""
     places = {"width": kernel.width, "down": THREADS // kernel.across, "element": STORAGE[dtype]}
     at_once, find_nan = 1, ""
     if stage is Pass.FINAL:
@@ -238,7 +238,7 @@ def _take(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Pass, loads
 
 
 def _byte_keys(reducer: Reducer, dtype: str) -> str:
-    """Return ``key_t``, ``no_key``, ``under`` (what is below the byte in a key), ``better_key``, ``keyed`` and ``found``."""
+    """Return ``key_t``, ``no_key``, ``under`` (the bits below the byte in a key), ``better_key``, ``keyed`` and ``found``."""
     signed, largest, most = dtype == "int8", reducer.wanted == "larger", f"{MOST_KEYED:#x}"
     none = ("-0x7fffffff - 1" if signed else "0u") if largest else ("0x7fffffff" if signed else "0xffffffffu")
     kind, turned, beyond = "int" if signed else "unsigned", f"{most}u - " if largest else "", ">" if largest else "<"
@@ -255,7 +255,7 @@ def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) ->
 
 @lru_cache(maxsize=1024)
 def prelude(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
-    """Return what stands before a kernel: the types, and how elements are joined."""
+    """Return the prologue of a kernel: types, and the functions that join elements."""
     return conversions_source((dtype, result)) + VECTORS + _SHARED["waiting"] + reducer_source(reducer, dtype, far=far)
 
 
@@ -278,7 +278,7 @@ def _offset_function(role: str, count: int) -> str:
 
 
 def _out_type(stage: Pass, result: str) -> str:
-    """Return the C++ type of what a kernel leaves."""
+    """Return the C++ type of a kernel's output."""
     return "acc_t" if stage is Pass.PARTIAL else STORAGE[result]
 
 

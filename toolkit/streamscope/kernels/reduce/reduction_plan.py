@@ -38,12 +38,12 @@ LEAST_LOADS = 8
 LEAST_BATCHES = 8
 """A thread of an array of many columns has at least so many times as many loads as it can have under way."""
 LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
-"""Vectors of a short row that a thread takes. Of bytes, to join what more than `FEW_LANES` threads have takes longer than to wait twice."""
+"""Vectors of a short row for each thread. Of bytes, joining more than `FEW_LANES` threads takes longer than waiting twice."""
 FEW_LANES = 4
 LEAST_PIECES, LEAST_WORDS = 4, 2
 """Short pieces of a block, so that enough of its threads have work; and words of a row that is taken in words."""
 MOST_COLUMNS = 256
-"""Of a block that shares each among threads: to join what they have of more takes time in which nothing is loaded."""
+"""Rows of a block that shares each among threads: joining more takes time in which nothing is loaded."""
 LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
@@ -71,7 +71,7 @@ class ReductionPlan:
 
 
 def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    """Return what launches some kernels one after the other."""
+    """Return a launch of several kernels in a row."""
     if len(calls) == 1:
         return calls[0]
 
@@ -245,7 +245,7 @@ def _columns(
 def _joined(
     reducer: Reducer, x: ArraySpec, result: ArraySpec, first: PlannedKernel, splits: int, count: int, *, add: bool
 ) -> ReductionPlan:
-    """Put the kernel behind a split reduction that joins what its blocks left."""
+    """Add the kernel that joins the partial results of a split reduction."""
     if splits == 1:
         return ReductionPlan((first,))
     results = result.size

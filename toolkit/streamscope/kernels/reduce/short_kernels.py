@@ -27,7 +27,7 @@ class ShortKernel:
     single: bool
     """A piece is one row, and has one result."""
     words: bool
-    """Rows are taken in words of 4 bytes, but for what is before and after them, which rows of few elements have too much of."""
+    """Smallest row that is read in words of 4 bytes: in shorter ones, the bytes before and after the words weigh too much."""
 
 
 def elements_of_word(itemsize: int) -> int:
