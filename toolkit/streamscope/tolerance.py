@@ -62,7 +62,7 @@ BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradie
 def allowed_errors(
     program: Program, inputs: Sequence[Array], expected: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None
 ) -> list[Array]:
-    """Return how far each element of each output may be from what is expected; a number where that is the same for all.
+    """Return the tolerance of each element of each output; a number where it is the same for all.
 
     The program must not be fused: results inside a fused operation would not be perturbed. ``begun`` is called before each operation that
     is run again, `steps_of_tolerance` times.
@@ -121,7 +121,7 @@ def _depending_on_others(program: Program) -> tuple[dict[int, float], list[Opera
 
 
 def _share(dtype: np.dtype[Any]) -> float:
-    """Return what `BEHIND_OTHERS` says of a dtype; of complex numbers, what it says of their parts."""
+    """Return `BEHIND_OTHERS` of a dtype; of complex numbers, that of their parts."""
     return BEHIND_OTHERS.get(np.finfo(dtype).dtype.name, 0.0) if dtype.kind in "fc" else 0.0
 
 
@@ -132,7 +132,7 @@ def _behind_others(reference: Array, share: float) -> Array:
 
 
 def _of_rounding(reference: Array, spread: Array | None) -> Array:
-    """Return what is allowed where perturbed runs were off by ``spread``; None: there were none."""
+    """Return the tolerance where perturbed runs were off by ``spread``; None: there were none."""
     if reference.dtype.kind != "f":
         return np.zeros(())
     limits, size = np.finfo(reference.dtype), np.abs(reference.astype(np.float64))
@@ -188,7 +188,7 @@ def rounding_spreads(
 ) -> dict[int, Array]:
     """Return by how much perturbed runs were off, at most, for each element of the floating-point outputs.
 
-    ``operations`` are those of the program that are run: all that the outputs depend on, with references that are functions of what they
+    ``operations`` are those of the program that are run: all that the outputs depend on, with references that depend only on what they
     read alone. ``expected`` has the outputs of the program as it is, by variable.
     """
     wanted = {variable: reference for variable, reference in expected.items() if _is_rounded(program.variables[variable].spec)}
@@ -245,7 +245,7 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
 
 
 def _perturbed_part(values: Array, part: View | None, share: float, perturbation: Perturbation | None) -> Array:
-    """Return a result whose part that was written is perturbed; what stayed as it was is not rounded again."""
+    """Return a result with its written part perturbed; the rest is not rounded again."""
     if part is None:
         return _perturbed(values, share, perturbation)
     result = np.array(values, order="C")
@@ -273,14 +273,14 @@ def _wider(values: Array) -> Array:
 
 
 def _perturbed_share(dtype: np.dtype[Any], joined: int = 1) -> float:
-    """Return by what share of itself a number is perturbed, at most."""
+    """Return the largest relative perturbation of a number."""
     if dtype.kind != "f":
         return 0.0
     return float(np.finfo(dtype).eps) * (PERTURBED_ULPS[dtype.name] + (PERTURBED_ULPS_JOINED * math.sqrt(joined) if joined > 1 else 0.0))
 
 
 def _perturbed(values: Array, share: float, perturbation: Perturbation | None) -> Array:
-    """Return numbers, each greater or smaller by up to a share of itself; what is not finite stays, and what is finite stays so."""
+    """Perturb numbers by up to a share of each; infinite ones stay, and finite ones stay finite."""
     if values.dtype.kind != "f" or perturbation is None:
         return values
     factors = perturbation.factors(min(values.size, PERIOD), share).astype(np.float32 if values.dtype == np.float16 else values.dtype)

@@ -1,1 +1,1 @@
-"""The audit: which orders a plan keeps, which ones its operations need, and what operators touch besides what they declare."""
+"""The audit: orders that a plan keeps, orders that its operations need, and accesses that operators do not declare."""

@@ -45,9 +45,9 @@ UNSEEN = (
     "Not seen: state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out; arrays that a "
     "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
 )
-"""What no audit sees of the operators that it runs."""
+"""Limits of the audit on operators that it runs."""
 CAPTURED = "Not seen: what nodes of captured code touch besides what their evidence says; .certificate() lists it."
-"""What no audit sees of captured code, whose nodes it does not run."""
+"""Limits of the audit on captured code, whose nodes it does not run."""
 NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
 MOST_LINES = 4
 """Lines of the user's that are shown below a finding."""
@@ -57,12 +57,12 @@ WIDTH = 120
 
 @dataclass(frozen=True)
 class Audit(display.Shown):
-    """What `audit` found.
+    """Findings of `audit`.
 
     Attributes
     ----------
     plan : Plan
-        What was audited; its program and its engine are in it.
+        The audited plan, with its program and engine.
     findings : tuple of Finding
         Errors first, then warnings, then notes.
     needed_ns, planned_ns : float
@@ -149,7 +149,7 @@ class Audit(display.Shown):
 
     @property
     def headline(self) -> str:
-        """One line: what was audited and how much was found."""
+        """One line: the plan, and the number of findings."""
         numbers = Counter(finding.severity for finding in self.findings)
         found = ", ".join(counted(numbers[severity], severity.value) for severity in Severity if numbers[severity])
         return f"Audit of {self.plan.program.name} under {self.plan.engine}: {found or 'nothing to report'}"
@@ -166,7 +166,7 @@ class Audit(display.Shown):
 
     @property
     def not_seen(self) -> str:
-        """What the audit did not see, in words."""
+        """Limits of this audit, in words."""
         return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ def audit(
     touches: bool = True,
     **attributes: Any,
 ) -> Audit:
-    """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
+    """Compare the orders that a plan keeps with those that the program needs, and declared accesses with real ones.
 
     Of captured code it lists what orders its nodes without need, each with the edges that it keeps and what it costs at most. Such are
     nodes that are not understood, memory whose use is not known, and the capture itself, under engines that keep its order.
@@ -298,7 +298,7 @@ def audit(
 
 
 def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:
-    """Compare the traced program with the function, where there is one; what a reference raises is among other findings."""
+    """Compare the traced program with the function, where there is one; errors of references are other findings."""
     if not isinstance(program, ProgramFunction):
         return [], ""
     try:

@@ -1,4 +1,4 @@
-"""What orders captured code without need: nodes that are not understood, memory whose use is not known, and the capture itself.
+"""Needless orders of captured code: opaque nodes, memory of unknown use, and the capture itself.
 
 Each cause is taken away in thought: the order is worked out anew without it, and its longest path is compared. That is a bound of what
 can be gained, since the device is taken to have room for all at once.
@@ -90,9 +90,9 @@ def _certain(memory: NodeMemory) -> NodeMemory:
 
 
 def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tuple[list[NodeMemory], list[int]]:
-    """Return what nodes would touch if memory that is handed out again were other memory, and the nodes that it is handed to.
+    """Return the accesses of nodes if no memory were handed out twice, and the nodes that got reused memory.
 
-    What an operator allocates itself holds nothing yet. If it was touched before, only the allocator makes the operator wait.
+    Memory that an operator allocates holds nothing yet. If it was touched before, only the allocator makes the operator wait.
     """
     rows = [(one.start, one.end, number) for number, memory in enumerate(memories) for one in memory.accesses]
     start, end, node = np.array(rows, np.uint64).reshape(-1, 3).T
@@ -117,7 +117,7 @@ def _moved(access: Access, elsewhere: Sequence[tuple[Region, int]]) -> Access:
 
 @dataclass(frozen=True)
 class _Orders:
-    """The true order of captured code, and what it would be without a cause; costs are parts of how long the plan's own order takes."""
+    """The true order of captured code, with and without a cause; costs are shares of the plan's own longest path."""
 
     program: Program
     certificate: Certificate
@@ -145,14 +145,14 @@ class _Orders:
         return true_order([change(memory) if number in numbers else memory for number, memory in memories], self.capture)
 
     def finding(self, kind: Kind, subject: str, numbers: Sequence[int], changed: Edges, advice: str) -> Finding:
-        """Return what a cause orders, and costs at most."""
+        """Return the orders of a cause, and their cost at most."""
         kept = self._lost(self.certificate.order, changed)
         gain_ns = max(0.0, self.takes_ns - self._longest_ns(changed))
         edges = f"That keeps {kept:,} of {counted(self.certificate.edges, 'edge')}"
         return self._said(kind, f"{subject}: {self._some(numbers)}. {edges}", numbers, gain_ns, advice)
 
     def capture_finding(self) -> Iterator[Finding]:
-        """Yield what the capture orders and memory does not."""
+        """Yield orders of the capture that memory does not need."""
         pairs, needed = self.certificate.capture_pairs, self.certificate.pairs
         lost = self._lost(self.capture, self.certificate.order)
         if not lost:

@@ -1,4 +1,4 @@
-"""Whether what a graph is captured from can be captured: every lane forks from the main one and is joined to it."""
+"""Capture rules: every lane forks from the main one and joins it again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Break:
     """The launch at which it shows; for a lane that is not joined, its last one. None if it shows at no launch."""
     lane: int
     why: str
-    """What is wrong, with ``{lane}`` and ``{main}`` for the names of the lanes."""
+    """Problem, with ``{lane}`` and ``{main}`` for the names of the lanes."""
     advice: str
-    """What to do, likewise."""
+    """Remedy, likewise."""
 
 
 NOT_FORKED = "{lane} has not forked from {main} when it is put there", "let {lane} wait for an event recorded on {main} before it"
@@ -30,7 +30,7 @@ NOT_JOINED = "{lane} is not joined to {main} behind it", "let {main} wait, at th
 
 
 def capture_breaks(steps: Sequence[Step]) -> list[Break]:
-    """Return what breaks the capture of some steps, which begins and ends on lane 0; empty if nothing does."""
+    """Return the breaches of a capture, which begins and ends on lane 0; empty if there are none."""
     clocks: dict[int, Counter[int]] = {0: Counter()}  # For each lane in it, after how many launches of each other lane it comes.
     events: dict[int, Counter[int]] = {}
     launches: dict[int, list[Launch]] = defaultdict(list)
@@ -65,7 +65,7 @@ def capture_breaks(steps: Sequence[Step]) -> list[Break]:
 
 
 def capture_findings(plan: Plan) -> Iterator[Finding]:
-    """Yield what breaks the captures of a plan."""
+    """Yield breaches of a plan's captures."""
     for step in plan.steps:
         if isinstance(step, Replay):
             for found in capture_breaks(step.steps):

@@ -1,4 +1,4 @@
-"""Declared dependencies: which pieces of a program's work need which, by what they say they read and write."""
+"""Declared dependencies: which pieces of work need which, by their declared reads and writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from streamscope.program.operation import Program
 
 Work = Launch | HostCall
 Key = tuple[int, int]
-"""Operation and part: what names a piece of work in the program and in every plan of it."""
+"""Operation and part: the key of a piece of work in the program and in every plan of it."""
 
 _BLOCK = 4096
 
 
 def key_of(work: Work) -> Key:
-    """Return what names a piece of work."""
+    """Return the key of a piece of work."""
     return work.operation, 0 if isinstance(work, HostCall) else work.part
 
 
@@ -87,7 +87,7 @@ class Dependencies:
 
 
 def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]]) -> list[float]:
-    """Return when each piece can end at the earliest, in ns, if it waits for what it needs, which comes before it, and for nothing else."""
+    """Return the earliest end of each piece, in ns, if it waits for its declared predecessors alone."""
     end_ns: list[float] = []
     for taken_ns, earlier in zip(duration_ns, needs, strict=True):
         end_ns.append(max((end_ns[needed] for needed in earlier), default=0.0) + taken_ns)

@@ -1,4 +1,4 @@
-"""Findings: what an audit has to say, each with the operations, the variables and the user's lines that it is about."""
+"""Findings of an audit, each with its operations, variables and the user's lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 
 class Kind(Enum):
-    """What a finding is about."""
+    """Kinds of findings."""
 
     MISSING_WAIT = "missing wait"
     """Two pieces of work touch one variable, at least one writes it, and the plan does not order them: a race."""
@@ -37,15 +37,15 @@ class Kind(Enum):
     FALSE_SERIALISATION = "false serialisation"
     """The plan orders work that no path of declared dependencies orders."""
     NOT_UNDERSTOOD = "not understood"
-    """Nobody can tell what nodes of captured code touch, so they are ordered against all others."""
+    """Opaque nodes of captured code, which are ordered against all others."""
     SHARED_WORKSPACE = "shared workspace"
     """Nodes of captured code lead to the same memory, and may or may not use it."""
     REUSED_MEMORY = "memory used twice"
     """The allocator handed the same memory out again, so nodes of captured code are ordered that share nothing else."""
     UNDECLARED_TOUCH = "undeclared touch"
-    """An operator writes to what it declared as read only, or a launch touches what its operation does not declare."""
+    """An operator writes to a variable declared as read only, or a launch touches one that its operation does not declare."""
     WRONG_RESULT = "wrong result"
-    """An operator raises an exception, or returns what does not fit the variables that it writes."""
+    """An operator raises an exception, or its results do not fit the variables that it writes."""
     UNWRITTEN = "unwritten elements"
     """Elements of a result depend on memory that the operator never wrote."""
     HIDDEN_STATE = "hidden state"
@@ -55,7 +55,7 @@ class Kind(Enum):
     OTHER_FUNCTION = "not what the function does"
     """The traced program has other results than the function itself has for the same arrays in NumPy."""
     UNCHECKED = "not checked"
-    """What the audit could not see."""
+    """A limit of the audit."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
         Of a race, the earlier one first.
     variables : tuple of Variable
     message : str
-        What is the matter, in plain words.
+        The problem, in plain words.
     advice : str
         What to do about it.
     cost_ns : float

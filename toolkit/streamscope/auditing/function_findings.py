@@ -1,4 +1,4 @@
-"""Whether a traced program does what its function does: the function is called with NumPy arrays, and its results are compared."""
+"""Comparison of a traced program with its function, which is called with NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamscope.tracing import ProgramFunction
 
 
 def function_findings(function: ProgramFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:
-    """Return what the results of a function say of the program that it is traced to, and a sentence on what was compared."""
+    """Compare the results of a function with its traced program; return findings and a sentence on the comparison."""
     program = ProgramFunction(function.function).trace(*inputs, **attributes)  # not fused
     plain = PlainFunction(function.function, tuple(inputs), attributes)
     found = plain.results(program)

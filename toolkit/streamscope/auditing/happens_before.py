@@ -1,4 +1,4 @@
-"""Happens-before of a plan: what each piece of work knows to be done when it starts, run after run.
+"""Happens-before of a plan: the work known to be done when a piece starts, run after run.
 
 The rules are those of `streamscope.devices.protocol`. Work on a lane is in order. A wait takes the event's latest record at the time of
 the call, and whoever waits for a record knows all that its lane knew there. The host issues in order: its functions are done before
@@ -40,7 +40,7 @@ class Item:
 
 @dataclass(eq=False)
 class Region:
-    """One replay of a graph: the clocks inside it, a row for each lane, and what is known behind it, once it was read."""
+    """One replay of a graph: the clocks inside it, a row for each lane, and the clock after it, once it was read."""
 
     clocks: npt.NDArray[np.int64]
     end: Clock | None = None
@@ -48,7 +48,7 @@ class Region:
 
 @dataclass(eq=False)
 class Visit:
-    """An item in one run, with what it knows."""
+    """An item in one run, with its clock."""
 
     item: Item
     run: int
@@ -56,28 +56,28 @@ class Visit:
     position: int
     """Where it stands."""
     knows: Clock
-    """Clock of what is done before it starts. Whoever sees the visit first may add to it with `learn`."""
+    """Clock of the work done before it starts. Whoever sees the visit first may add to it with `learn`."""
     host: Clock
-    """Clock of what the host knew when it issued the item."""
+    """Clock of the host when it issued the item."""
     region: Region | None
     """The replay that it is in."""
     end: Clock = field(init=False)
-    """Clock of what is done when it ends; set when the walk goes on."""
+    """Clock at its end; set when the walk goes on."""
 
     def after(self, other: Visit) -> bool:
         """Tell whether this item starts only when another is done."""
         return bool(self.knows[other.strand] >= other.position)
 
     def behind(self, other: Visit) -> Clock:
-        """Return the clock that this item has by waiting for another; to wait for what is in a graph is to wait for the graph."""
+        """Return this item's clock after it waits for another; an item inside a graph stands for the graph."""
         if other.region is None or other.region is self.region or other.region.end is None:
             return other.end
         return other.region.end
 
     def learn(self, other: Visit) -> None:
-        """Let this item, and what comes after it, wait for another, as an event would make it.
+        """Let this item and its successors wait for another, as an event would make them.
 
-        What is in a graph waits, for what is outside, before the graph starts.
+        An item in a graph waits for one outside before the graph starts.
         """
         mine = self.knows if self.region is None or self.region is other.region else self.region.clocks
         np.maximum(mine, self.behind(other), out=mine)
@@ -85,7 +85,7 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class Waits:
-    """Event waits of one strand, with nothing between them, and what was known without them."""
+    """Event waits of one strand, with nothing between them, and the clock without them."""
 
     base: Clock
     waited: tuple[tuple[int, Clock], ...]
@@ -174,7 +174,7 @@ class Walk:
         self._next_wait += 1
 
     def _ready(self, strand: int) -> Iterator[Waits]:
-        """Let the host, and then a strand, have waited for what they were told to."""
+        """Apply the pending waits of the host, and then of a strand."""
         yield from self._settle(self._host)
         _merge(self._clocks[strand], self._clocks[self._host])
         yield from self._settle(strand)

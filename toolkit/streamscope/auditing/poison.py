@@ -1,4 +1,4 @@
-"""Fresh memory of NumPy full of one byte, so that what a function never wrote shows in two calls."""
+"""Fresh memory of NumPy full of one byte, so that unwritten elements show in two calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Handler(ctypes.Structure):
 def poisoned_memory(byte: int) -> Iterator[None]:
     """Let NumPy give memory full of one byte to new arrays: by ``np.empty``, ``np.ndarray``, and whatever else leaves it as it is.
 
-    It holds for the calling thread, in the block. What such memory holds is undefined anyway, so no function can mind. Ctrl-C that comes
+    It holds for the calling thread, in the block. Its content is undefined anyway, so no function can mind. Ctrl-C that comes
     while NumPy allocates is raised at the end of the block, since no exception gets through C.
     """
     set_handler, get_handler, pointer, new_capsule = _interface()
@@ -51,9 +51,9 @@ def poisoned_memory(byte: int) -> Iterator[None]:
 
 @cache
 def _filling(former: int, byte: int) -> tuple[_Handler, object, list[BaseException]]:
-    """Return a handler that does as another one does and then fills the memory, its function, and what that raised; all are kept for good.
+    """Return a handler that fills the memory of another one, its function, and the errors it raised; all are kept for good.
 
-    An array goes back to the handler that it came from, however late. What frees it is the other one's.
+    An array goes back to the handler that it came from, however late. The other one's function frees it.
     """
     handler = _Handler.from_buffer_copy(ctypes.cast(former, ctypes.POINTER(_Handler)).contents)
     allocate = _Malloc(handler.malloc or 0)

@@ -1,4 +1,4 @@
-"""Calling NumPy references and host functions on guarded arrays: what they touch besides what they declare, and declare without need."""
+"""Calls of NumPy references and host functions on guarded arrays, which show undeclared and needless accesses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GuardedCall:
     writes: tuple[int, ...]
     """Ids of variables."""
     specs: tuple[ArraySpec, ...]
-    """Of what it writes."""
+    """Specs of the variables that it writes."""
     function: Callable[[Sequence[Array]], Sequence[Array]]
     """``function(arrays of reads) -> arrays of writes``."""
 
@@ -74,7 +74,7 @@ class GuardedCall:
 
 
 def guarded_call(work: Launch | HostCall, specs: Sequence[ArraySpec]) -> GuardedCall | None:
-    """Return a piece of work as a call; None if it has no NumPy reference. ``specs`` are those of what it writes."""
+    """Return a piece of work as a call; None if it has no NumPy reference. ``specs`` are those of its outputs."""
     if isinstance(work, HostCall):
         call = work
         return GuardedCall(work.name, work.reads, work.writes, tuple(specs), lambda arrays: as_arrays(call.function(*arrays)))
@@ -113,7 +113,7 @@ def unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Remark:
-    """What a probe found of one call."""
+    """Observations on one call."""
 
     kind: Kind
     variables: tuple[int, ...]
@@ -123,9 +123,9 @@ class Remark:
 
 
 def call_guarded(call: GuardedCall, memory: Memory) -> tuple[list[Array] | None, list[Remark]]:
-    """Call once with all that is declared read only locked; return the results, or None if there are none that fit, and remarks.
+    """Call once with declared read-only arrays locked; return the results, or None if none fit, and remarks.
 
-    If the call writes to what is locked, it is called again on copies that it may write to.
+    If the call writes to a locked array, it is called again on copies that it may write to.
     """
     locked = call.declared_read_only
     remarks: list[Remark] = []
@@ -160,7 +160,7 @@ def _cannot_be_locked(call: GuardedCall, memory: Memory, variable: int) -> bool:
 def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec], *, declared: bool) -> list[Remark]:
     """Probe a call that works: with values that it got and others, in turn, and with other bytes in fresh memory.
 
-    So it shows which elements it never writes, which state it hides, what it writes to for some values only, and which reads it does not
+    So it shows elements that it never writes, hidden state, writes for some values only, and reads that it does not
     need. The latter is asked only where a user ``declared`` them: our operators read what they need, also where no value shows it.
     """
     own = {variable: memory[variable] for variable in call.reads}
@@ -202,7 +202,7 @@ def _changed(call: GuardedCall, one: Sequence[Array], other: Sequence[Array]) ->
 
 
 def _unwritten(call: GuardedCall, one: Sequence[Array], other: Sequence[Array], *, drawn: bool = False) -> list[Remark]:
-    """Return what differs between two calls in whose fresh memory there was something else."""
+    """Return the differences of two calls whose fresh memory held different bytes."""
     remarks = []
     for variable, a, b in zip(call.writes, one, other, strict=True):
         if a.shape != b.shape:
@@ -228,7 +228,7 @@ class _Unseen:
             self._try(variable, _other_values(values[variable], self._specs[variable], self._random), values, results)
 
     def look_closely(self, own: Memory) -> None:
-        """Try what random values may never be, for what is still unseen: all elements alike, or as those of another variable.
+        """Try values that random ones may never be, for accesses still unseen: all elements alike, or as another variable's.
 
         A comparison tells nothing of numbers that all differ, nor ``any`` of numbers none of which is 0; and of two truth values one hides
         the other. So the others are as they were, all 0 and all 1.
@@ -295,7 +295,7 @@ def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -
 
 
 def _outcome(call: GuardedCall, values: Memory, byte: int = POISON[0]) -> tuple[list[Array], set[int]] | None:
-    """Return the results for values that the user's code may not take, and what it changed; None if it does not."""
+    """Return results and changes for values that the user's code may not take; None if it takes none."""
     try:
         with poisoned_memory(byte):
             return call.watched(values)

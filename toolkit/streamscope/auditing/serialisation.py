@@ -1,4 +1,4 @@
-"""False serialisation: orders that a plan keeps and no path of declared dependencies needs, with an estimate of what they cost.
+"""False serialisation: orders that a plan keeps and no path of declared dependencies needs, with their estimated cost.
 
 One run is looked at. Each item's direct predecessors are the latest items of each strand that it knows; if any two items are ordered and
 need not be, then some direct pair is, so the direct pairs tell all. The estimate compares two lower bounds of the makespan: the
@@ -28,7 +28,7 @@ WORTH = 0.01
 
 
 class Cause(Enum):
-    """What orders two items."""
+    """Causes of an order of two items."""
 
     LANE = "they share the lane"
     HOST_WAITS = "the host waits for the one before it goes on"
@@ -60,7 +60,7 @@ class Serialised:
 
 @dataclass(frozen=True)
 class Serialisation:
-    """What a plan's order costs."""
+    """Cost of a plan's order."""
 
     needed_ns: float
     """Longest path through the declared dependencies alone."""
@@ -80,7 +80,7 @@ class _Strand:
 
 
 def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) -> Serialisation:
-    """Find the false orders of a plan and what they cost; host functions take what they declare."""
+    """Find the false orders of a plan and their cost; host functions take their declared time."""
     visits, before = _direct_predecessors(plan)
     numbers = [dependencies.number[key_of(visit.item.work)] for visit in visits]
     place = {number: index for index, number in enumerate(numbers)}

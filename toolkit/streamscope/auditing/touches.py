@@ -1,4 +1,4 @@
-"""What operators touch besides what they declare, found by running the program's NumPy references and host functions.
+"""Undeclared accesses of operators, found by running the program's NumPy references and host functions.
 
 The program is run once, serially, on the given inputs, with each operator's declared reads locked against writing. Each kind of call (the
 same function on the same shapes) is then probed: called again with the same values, with random ones in between, and with other bytes in
@@ -79,7 +79,7 @@ class _Touches:
         return probe(call, self.memory, specs, declared=isinstance(work, HostCall) or work.declared)
 
     def _store(self, work: Work, results: Sequence[Array] | None) -> None:
-        """Keep what was computed; random values stand in for what could not be."""
+        """Keep the computed values; random ones stand in for missing ones."""
         for index, variable in enumerate(work.writes):
             spec = self.program.variables[variable].spec
             values = random_values(spec, self.random) if results is None else results[index]
@@ -134,7 +134,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress | None = None) -> Iterator[Finding]:
-    """Yield what the operators of a program touch besides what they declare; ``progress`` is told how many operations were run."""
+    """Yield undeclared accesses of a program's operators; ``progress`` gets the number of operations that were run."""
     memory = {variable: np.array(values, order="C") for variable, values in zip(program.inputs, inputs, strict=True)}
     touches = _Touches(program, memory)
     for step, operation in enumerate(program.operations):
@@ -156,7 +156,7 @@ def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress
 
 
 def _undeclared(program: Program, operation: Operation) -> Iterator[Finding]:
-    """Yield what the launches of an operation declare and the operation does not, and the other way round."""
+    """Yield accesses that the launches of an operation declare and the operation does not, and the other way round."""
     reads = {variable for work in operation.works for variable in work.reads}
     writes = {variable for work in operation.works for variable in work.writes}
     for verb, extra in (

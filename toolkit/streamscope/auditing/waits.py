@@ -16,7 +16,7 @@ from streamscope.program.operation import Operation, Program
 from streamscope.words import counted
 
 RACE_RUNS = 2
-"""Runs in a row that show all races: an item is ordered with itself in the next run, so what is further apart conflicts with that, too."""
+"""Runs in a row that show all races: an item is ordered with itself in the next run, so runs further apart add none."""
 
 HAZARDS = {"RAW": "read after write", "WAR": "write after read", "WAW": "write after write"}
 REDUNDANCY_RUNS = 3
@@ -45,7 +45,7 @@ class _Touched:
 def races(plan: Plan) -> list[Race]:
     """Return the fewest races that explain all the others.
 
-    Each is taken as mended (a wait from the later item for the earlier one) before the plan is read on, so what that wait would order
+    Each is taken as mended (a wait from the later item for the earlier one) before the plan is read on, so conflicts that it would order
     besides is not reported.
     """
     touched: dict[int, _Touched] = defaultdict(_Touched)
@@ -113,12 +113,12 @@ def _mend(plan: Plan, race: Race) -> str:
 
 
 def lane_name(plan: Plan, item: Item) -> str:
-    """Return what the place an item runs on is called."""
+    """Name the lane, or the host, of an item."""
     return "the host" if item.lane is None else plan.lanes[item.lane]
 
 
 def issue_findings(plan: Plan, dependencies: Dependencies) -> Iterator[Finding]:
-    """Yield what is not issued once, and what is issued in another order than it depends on each other."""
+    """Yield work that is not issued exactly once, and work issued against its dependencies."""
     program = plan.program
     issued = [visit.item for visit in Walk(plan).runs(1) if isinstance(visit, Visit)]
     times = Counter(key_of(item.work) for item in issued)
@@ -178,7 +178,7 @@ def redundancy_findings(plan: Plan) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a wait stands: whose it is, what it is behind, and what comes next on its lane."""
+    """Place of a wait: its lane, the item before it, and the next one on the lane."""
 
     lane: str
     source: Operation | None

@@ -1,6 +1,6 @@
 """Operators: shapes, NumPy reference, cost, and how they launch on CUDA.
 
-Each raises a `ProgramError` where it is called outside a program, or with what does not fit it: it names the operator, the variables and
+Each raises a `ProgramError` where it is called outside a program, or with wrong arguments: it names the operator, the variables and
 your line. All are loaded when they are first used. They stand in ``__init__.pyi``, where type checkers and editors find them too.
 """
 

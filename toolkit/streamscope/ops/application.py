@@ -1,4 +1,4 @@
-"""Applying an operator inside a program: checks of its operands, what is asked of ``out``, and the work of one that is one kernel."""
+"""Applying an operator inside a program: checks of operands and ``out``, and the work of an operator of one kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamscope.words import a_kind
 
 Request = Literal["write", "add", "null"]
 REQUESTS: tuple[Request, ...] = get_args(Request)
-"""What may happen to ``out``: it is replaced, added to, or left alone."""
+"""Requests: ``out`` is replaced, added to, or left alone."""
 
 
 def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:  # noqa: FBT001 — the condition is the point
@@ -28,7 +28,7 @@ def require(condition: bool, operator: str, problem: str, hint: str | None = Non
 
 
 def check_request(operator: str, request: str, *, has_target: bool) -> None:
-    """Raise a `ProgramError` unless it is known what happens to ``out``: replaced, added to, or left alone."""
+    """Raise a `ProgramError` unless the request is known: replace, add to, or leave ``out`` alone."""
     require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
     require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
 
@@ -131,7 +131,7 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
 
 
 def declared_spec(declared: Any, problem: str) -> ArraySpec:
-    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none."""
+    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is the error's text where it is none."""
     try:
         shape, dtype = declared
         return ArraySpec(tuple(shape), dtype)

@@ -136,7 +136,7 @@ def batch_norm_training(x: object, weight: object, bias: object, *, eps: float =
 def batch_norm_backward(
     x: object, weight: object, mean: object, variance: object, dy: object, *, eps: float = 1e-5, out: object = None
 ) -> tuple[Symbol, Symbol, Symbol]:
-    """Return ``(dx, dweight, dbias)`` for the gradient ``dy`` of what `batch_norm_training` returned for y.
+    """Return ``(dx, dweight, dbias)`` for the gradient ``dy`` of the y of `batch_norm_training`.
 
     ``dweight`` and ``dbias`` are sums of their own, which two streams can run side by side; ``dx`` waits for both.
 

@@ -51,7 +51,7 @@ class CustomOperator:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(self, *arguments: object, **attributes: Any) -> Any:
-        """Apply the operator inside a program that is being traced; returns what it writes."""
+        """Apply the operator inside a program that is being traced; return its outputs."""
         tracer = current_tracer(self.name)
         if len(arguments) != len(self.reads):
             raise ProgramError(f"{self.name} reads {counted(len(self.reads), 'variable')} ({', '.join(self.reads)}), got {len(arguments)}")
@@ -159,7 +159,7 @@ def _parameters(name: str, function: Callable[..., None]) -> Mapping[str, inspec
 
 @dataclass(frozen=True)
 class _Declared:
-    """What the author of an operator declares of it; see `operator`."""
+    """Declaration of a user's operator; see `operator`."""
 
     name: str
     function: Callable[..., None]
@@ -172,7 +172,7 @@ class _Declared:
     flops: int
 
     def infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
-        """Return the specs of what it writes."""
+        """Return the specs of its outputs."""
         name, known = self.name, dict(zip(self.reads, specs, strict=True))
         declared = self.shapes(*specs, **attributes) if self.shapes is not None else {}
         if not isinstance(declared, Mapping):

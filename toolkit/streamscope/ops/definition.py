@@ -1,4 +1,4 @@
-"""What an element-wise operator is, as data: everything else about it is made from this, its documentation too."""
+"""Definition of an element-wise operator, as data: kernel, reference and documentation are made from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Definition:
     summary: str
     """One sentence, for its documentation."""
     operands: tuple[str, ...]
-    """What the expressions call the operands."""
+    """Names of the operands in expressions."""
     expression: str
     """CUDA expression of the result: over the operands, and ``T``, the type of arithmetic; half is float in it."""
     like: np.ufunc
@@ -39,7 +39,7 @@ class Definition:
     """For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``; None
     where that operand has none. None for an operator without gradients."""
     result: str = "y"
-    """What gradients call the result."""
+    """Name of the result in gradients."""
     lets: tuple[tuple[str, str], ...] = ()
     """Names with the expressions that they stand for, computed first."""
     functions: str = ""
@@ -47,7 +47,7 @@ class Definition:
     flops: int = 1
     """Arithmetic operations an element, about."""
     unknown: str = ""
-    """What of the expression NumPy does not know: without a reference, the operator runs on CUDA only."""
+    """Part of the expression that NumPy does not know: without a reference, the operator runs on CUDA only."""
     vouched: bool = False
     """The reference is the user's word, not the same expression in NumPy."""
     declared: bool = False

@@ -71,7 +71,7 @@ def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[st
 
 
 def _order(operator: str, reads: Mapping[str, Sequence[Any]], targets: Mapping[str, Any]) -> list[str]:
-    """Return the operands in an order in which no gradient is written over what a later one reads."""
+    """Order the operands so that no gradient is written over an input of a later one."""
     left, order = {name: {each.id for each in some} for name, some in reads.items()}, list[str]()
     written = {name: target.id if isinstance(target, Symbol) else None for name, target in targets.items()}
     while left:
@@ -98,7 +98,7 @@ def _signature(
     upstream: str,
     accumulate: bool,  # noqa: FBT001 — a key of the cache
 ) -> Signature:
-    """Return what the kernel of one operand's gradient computes, reading only what the expression names."""
+    """Return the signature of one operand's gradient, which reads only the operands that its expression names."""
     needs_result = re.search(rf"\b{definition.result}\b", expression) is not None
     text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
     used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
@@ -137,7 +137,7 @@ def applied_gradient(signature: Signature, reads: Sequence[Any], target: ArraySp
 
 
 def summing_launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
-    """Return the launch of what a signature computes of each element, summed over the axes along which the result is 1 or has none.
+    """Return the launch of a signature summed over the axes along which the result is 1 or has none.
 
     The first array has the shape that all others are broadcast to.
     """
@@ -166,7 +166,7 @@ def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[
 
 
 def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
-    """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and what is unknown."""
+    """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and the unknown part."""
     try:
         function = evaluated(signature)
     except UnknownExpressionError as error:

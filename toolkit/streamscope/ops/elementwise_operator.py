@@ -148,7 +148,7 @@ class Elementwise:
         return source_of(lambda dy, *symbols, **how: of_one(dy, operands_of(symbols), **how), [result, *specs], target if add else None)
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
-        """Return what the kernel computes, for arrays of these dtypes and these numbers."""
+        """Return the kernel's signature for arrays of these dtypes and these numbers."""
         scalar = tuple(name in scalars for name in self.definition.operands)
         return _signature(self.definition, self._kinds(specs, scalars), self.promoted(specs, scalars), scalar, accumulate)
 
@@ -243,7 +243,7 @@ def defined(
 
 
 def evaluated(signature: Signature) -> Reference:
-    """Return what a kernel computes of its operands, as it takes them, by its own expression in NumPy."""
+    """Evaluate a kernel's own expression in NumPy, on operands as the kernel takes them."""
     evaluate, lets = compiled(signature.expression), [(name, compiled(text)) for name, text in signature.lets]
     number, result = arithmetic(np.dtype(signature.arithmetic)), arithmetic(np.dtype(signature.result))
 

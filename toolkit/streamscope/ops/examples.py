@@ -1,4 +1,4 @@
-"""What operators print for some operands: the examples of their documentation."""
+"""Examples of operators, for their documentation: operands and printed results."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "softmax": ("[1.0, 1.0, 1.0, 1.0]", "[0.25 0.25 0.25 0.25]"),
     "log_softmax": ("[0.0, 0.0]", "[-0.69314718 -0.69314718]"),
 }
-"""By name the operands, as lists, and what is printed."""
+"""Operands, as lists, and the printed result, by operator."""
 
 
 RAISES = """

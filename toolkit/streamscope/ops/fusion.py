@@ -25,7 +25,7 @@ from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.view import View, whole
 
 MOST_NAMED = 3
-"""Operations whose names are all in the name of what they were fused to."""
+"""Most operations whose names are all in the name of the fused one."""
 
 
 def fused(program: Program) -> Program:
@@ -74,24 +74,24 @@ def _title(names: Sequence[str]) -> str:
 
 
 class _Operands:
-    """The operands of a fused kernel, each once, and what its steps call them."""
+    """Operands of a fused kernel, each once, and their names in its steps."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.arrays: dict[tuple[int, View | None], Parameter] = {}
         self.numbers: dict[tuple[str, bytes], tuple[Parameter, np.generic]] = {}
         self.inside: dict[int, str] = {}
-        """By variable, what the latest step that wrote it is called."""
+        """Name of the latest step that wrote a variable."""
 
     def array(self, variable: int, view: View | None) -> str:
-        """Return what a variable's value is called where it is read now, as it is seen."""
+        """Name a variable's current value, as it is seen."""
         if variable in self.inside and view is None:
             return self.inside[variable]
         dtype = self.program.variables[variable].spec.dtype.name
         return self.arrays.setdefault((variable, view), Parameter(f"x{len(self.arrays)}", dtype, dtype)).name
 
     def number(self, number: np.generic) -> str:
-        """Return what a number is called."""
+        """Name a number."""
         key = number.dtype.name, number.tobytes()
         parameter = Parameter(f"c{len(self.numbers)}", key[0], key[0], scalar=True)
         return self.numbers.setdefault(key, (parameter, number))[0].name
@@ -199,7 +199,7 @@ MOST_NUMBERS = 64
 def elementwise_call(operation: Operation) -> ElementwiseCall | None:
     """Return the element-wise kernel that an operation launches; None for one that is something else, or nothing, or cannot be fused.
 
-    One that writes a part of a variable cannot: what is fused writes a whole one.
+    One that writes a part of a variable cannot: a fused one writes a whole variable.
     """
     if operation.written or len(operation.launches) != 1 or not isinstance(call := operation.launches[0].cuda, ElementwiseCall):
         return None
@@ -225,14 +225,14 @@ def fusible_groups(program: Program) -> list[tuple[int, ...]]:
 
 
 class _Flow:
-    """Who reads what whom wrote: a variable that is written again holds another value then."""
+    """Readers of each written value: a variable that is written again holds another value then."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sources: list[dict[int, int | None]] = []
         """For each operation the variables that it reads, and which operation wrote each; None: it is an input."""
         self.readers: dict[int, set[int]] = defaultdict(set)
-        """For each operation those that read what it wrote."""
+        """For each operation, the readers of its outputs."""
         self.writers: dict[int, list[int]] = defaultdict(list)
         """For each variable the operations that write it, in order."""
         viewed: set[int | None] = set()

@@ -1,4 +1,4 @@
-"""What has to do with host memory: copies between it and the device, and Python functions that run on the host."""
+"""Host memory: copies between it and the device, and Python functions that run on the host."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     Parameters
     ----------
     function : callable
-        ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments. What you give by name when you apply it,
+        ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments. Keywords that you give when you apply it,
         numbers or options, is passed on.
     results : sequence of (shape, dtype), optional
         What it returns. By default one array like the first argument.

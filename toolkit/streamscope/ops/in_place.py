@@ -16,7 +16,7 @@ from streamscope.program.user_line import user_line
 
 
 def update(operator: str, x: Symbol, other: object) -> Symbol:
-    """Return what ``x`` is after ``x += other``, or after another operator of that kind.
+    """Return ``x`` after ``x += other``, or after another operator of that kind.
 
     Everyone who sees the memory of ``x`` sees the result, as in NumPy: it is written there, in the dtype of ``x``. A number is not written:
     the name stands for another one then.
@@ -41,7 +41,7 @@ def assign(target: Symbol, values: Symbol) -> None:
 
 
 def set_item(x: Symbol, key: Any, values: object) -> None:
-    """End ``x[key] += y``, for which Python assigns what it got of ``x[key]`` and has updated."""
+    """End ``x[key] += y``: Python assigns the updated ``x[key]``."""
     keys = key if isinstance(key, tuple) else (key,)
     if isinstance(values, Symbol) and not any(isinstance(each, Symbol) for each in keys):
         is_number = index(x, key).sharing is Sharing.NUMBER

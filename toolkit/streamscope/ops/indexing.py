@@ -37,7 +37,7 @@ def index(x: Symbol, key: Any) -> Symbol:
 
 
 def _instead_of(keys: tuple[Any, ...], key: Any) -> str:
-    """Say what to write instead of a key that a program cannot follow."""
+    """Hint at another form of a key that a program cannot follow."""
     dtype: Any = bool if isinstance(key, list) and {*map(type, key)} == {bool} else int if isinstance(key, list) else type(key)
     kind = np.dtype(getattr(key, "dtype", dtype)).kind
     if kind == "b":
@@ -60,7 +60,7 @@ def _is_whole(key: object) -> bool:
 
 
 def _taken(x: Symbol, keys: tuple[Any, ...], place: int) -> Symbol:
-    """Return ``x[keys]``, one of which is a variable of indices: what the others see of x, taken along the variable's axis."""
+    """Return ``x[keys]``, one of which is a variable of indices: the others' view of x, taken along the variable's axis."""
     used = sum(each is not None and each is not Ellipsis for each in keys)
     axis = sum(len(x.shape) - used if each is Ellipsis else 1 for each in keys[:place])
     seen = index(x, (*keys[:place], slice(None), *keys[place + 1 :]))

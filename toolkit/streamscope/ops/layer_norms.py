@@ -27,7 +27,7 @@ from streamscope.program.view import one_piece
 
 
 def checked_eps(operator: str, eps: object) -> float:
-    """Return what is added to a variance."""
+    """Return epsilon, which is added to a variance."""
     number = float(eps) if isinstance(eps, Real) and not isinstance(eps, bool) else -1.0
     require(0 <= number < float("inf"), operator, f"eps={shown(eps)} must be a small number", "give 0 or more, for example 1e-5")
     return number
@@ -107,7 +107,7 @@ _scaling = Elementwise(
         gradient=(None, "dy * normalised"),
     )
 )
-"""What the weight does; only its gradient is computed by itself."""
+"""Effect of the weight; only its gradient is computed by itself."""
 _forward, _of_x = _operator("layer_norm"), _operator("layer_norm_gradient")
 
 

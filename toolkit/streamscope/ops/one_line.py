@@ -180,7 +180,7 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
 
 
 def _unknown(expression: str, functions: str) -> str:
-    """Return what of an expression has no meaning in NumPy."""
+    """Return the part of an expression that has no meaning in NumPy."""
     if functions:
         return "functions="  # They may mean something else than NumPy's of the same name.
     try:
@@ -191,7 +191,7 @@ def _unknown(expression: str, functions: str) -> str:
 
 
 def _title(operator: str, gradient_of: str | None = None) -> str:
-    """Return what messages call an expression: that of the operator's result, or of an operand's gradient."""
+    """Name an expression, for messages: the operator's result, or an operand's gradient."""
     return f"ss.elementwise {operator!r}" + ("" if gradient_of is None else f", gradient of {gradient_of}")
 
 

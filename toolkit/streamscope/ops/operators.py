@@ -1,4 +1,4 @@
-"""Every element-wise operator by name, and what Python's operators and NumPy's own functions do with variables of a program.
+"""Every element-wise operator by name, and the meaning of Python's operators and NumPy's functions on variables.
 
 Each of NumPy's functions is the operator that means the same, or is refused by name.
 """
@@ -100,7 +100,7 @@ ADAPTED: Mapping[Any, Callable[..., Any]] = {
     np.concatenate: _joining(concatenate),
     np.stack: _joining(stack),
 }
-"""Functions whose arguments are not those of the operator that means the same: what is called with the arguments that NumPy's got."""
+"""NumPy's functions whose arguments differ from our operator's: adapters that take NumPy's arguments."""
 
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
@@ -167,4 +167,4 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     "__array_ufunc__": apply_ufunc,
     "__array_function__": apply_function,
 }
-"""What `streamscope.program.symbol` calls for Python's operators and NumPy's functions."""
+"""Implementations of Python's operators and NumPy's functions, for `streamscope.program.symbol`."""

@@ -39,7 +39,7 @@ class Gradient:
     lets: tuple[tuple[str, str], ...] = ()
     """Names with the expressions that they stand for, computed first; of type ``T``."""
     double: bool = False
-    """``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only what the expression gives is rounded to that."""
+    """``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only the expression's value is rounded to that."""
 
 
 _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
@@ -130,7 +130,7 @@ def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: boo
 
 
 def _signature(name: str, how: Gradient, dtype: np.dtype[Any], *, accumulate: bool) -> Signature:
-    """Return what the kernel of a gradient computes."""
+    """Return the signature of a gradient's kernel."""
     taken = "float64" if how.double else dtype.name
     exact = "float32" if dtype == np.float16 else dtype.name
     helping = (Parameter(title, stored, stored) for title, stored in ((title, h.result_dtype(dtype).name) for title, h in how.helping))

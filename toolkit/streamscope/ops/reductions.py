@@ -31,7 +31,7 @@ class Reduction:
     """An operator that joins the elements along some axes.
 
     Apply it, inside a program, to a variable: ``operator(x)``, ``operator(x, axis=1)``, ``operator(x, axis=(0, 2), keepdims=True)``; with
-    ``out=c, request="add"`` the result is added to what is in ``c``.
+    ``out=c, request="add"`` the result is added to ``c``.
 
     ``summary``: one sentence, for its documentation.
     ``reference``: NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
@@ -188,7 +188,7 @@ def _documentation(name: str, summary: str) -> str:
 
 
 def _mean(x: Array, axis: Axis, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
-    """Return what `np.mean` does, without its warning of no elements."""
+    """Return `np.mean`, without its warning of no elements."""
     total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     with np.errstate(invalid="ignore"):
         return total / total.dtype.type(x.size / total.size if total.size else 1)

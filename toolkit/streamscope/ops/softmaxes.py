@@ -48,7 +48,7 @@ JOINED = 2.5
 
 @applies_operators
 class Softmax:
-    """An operator that maps the elements along one axis by what they are together: softmax or log-softmax.
+    """An operator that normalizes the elements along one axis: softmax or log-softmax.
 
     Apply it, inside a program, to a variable: ``operator(x)`` along the last axis, ``operator(x, axis=0)`` along another; with
     ``out=c, request="add"`` the result is added to what is in ``c``.
@@ -80,7 +80,7 @@ class Softmax:
         dy : variable
             Gradient of the result, of its shape and dtype.
         y : variable
-            The result: what the operator returned.
+            The operator's result.
         axis : int
             Along which it was applied.
         out : variable, optional
@@ -156,7 +156,7 @@ def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool
 
 
 def _stages(name: str, joined: int) -> int:
-    """Return what a thread waits for: others of its row, and exponentials of so many elements, which it joins one after the other."""
+    """Return the waits of a thread: for others of its row, and for exponentials of its elements in a row."""
     return 1 if name.endswith("_gradient") else 1 + int(joined / JOINED)
 
 

@@ -25,7 +25,7 @@ from streamscope.program.variable import ArraySpec
 from streamscope.program.view import forward_view
 
 exact_mean = Reduction("mean", "", REDUCERS["mean"], mean.reference, exact=True)
-"""Of half in float32, for what goes on computing with it."""
+"""Of half in float32, for operators that go on computing with it."""
 
 
 def _signature(x: np.dtype[Any], result: np.dtype[Any]) -> Signature:

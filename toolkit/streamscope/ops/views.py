@@ -391,7 +391,7 @@ def flattened(x: Symbol) -> Symbol:
 
 
 def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:
-    """Return what is made of how a variable is seen; where NumPy says that it is not possible, say so, with the variable and the line."""
+    """Return a changed view of a variable; where NumPy refuses, raise an error with the variable and the line."""
     try:
         return make(view_of(x))
     except ProgramError:
@@ -411,7 +411,7 @@ def viewed(
 ) -> Symbol:
     """Return the view of a variable that a function of arrays makes.
 
-    ``how``: what printed programs show.
+    ``how``: its text in printed programs.
     ``sharing``: NumPy's rule for such a view.
     """
     specs_of(operator, [x])
@@ -452,7 +452,7 @@ OF_SYMBOLS: dict[str, Callable[..., Any]] = {
     "copy": copied,
     **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel)},
 }
-"""What variables of a program call for their attributes and methods."""
+"""Implementations of the attributes and methods of a program's variables."""
 VIEW_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: transpose,
     np.matrix_transpose: matrix_transposed,
@@ -467,4 +467,4 @@ VIEW_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.split: lambda ary, indices_or_sections, axis=0: split(ary, indices_or_sections, axis),
     np.copy: copy,
 }
-"""NumPy's functions, by what they are here; but for the first, the arguments have the same names."""
+"""Our operators for NumPy's functions; but for the first, the arguments have the same names."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 Clock = tuple[int, ...]
-"""For each lane, the position up to which its items are known to be done before what comes next."""
+"""For each lane, the position up to which its items are known to be done."""
 
 
 class Stamp:
@@ -41,7 +41,7 @@ AnyStamp = TypeVar("AnyStamp", bound=Stamp)
 
 
 def merged(clock: Clock, other: Clock) -> Clock:
-    """Return the clock that knows what either of two clocks knows."""
+    """Join two clocks."""
     return tuple(map(max, clock, other))
 
 

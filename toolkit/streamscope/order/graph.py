@@ -23,7 +23,7 @@ class DependencyGraph:
 
     operations: Sequence[Operation]
     duration_ns: list[float]
-    """What each takes of the device, or of the host if it is a host function."""
+    """Duration of each, on the device or, of a host function, on the host."""
     before: list[list[int]] = field(init=False)
     after: list[list[int]] = field(init=False)
     """Direct predecessors and successors, in program order; none that another one implies."""
@@ -89,7 +89,7 @@ def dependencies_of_work(works: Iterable[Launch | HostCall]) -> list[list[int]]:
 
 
 def _dependencies(items: Iterable[tuple[Collection[int], Collection[int], bool]]) -> list[list[int]]:
-    """Return the positions of what each item comes after, which reads and writes variables and may be a host function."""
+    """Return each item's predecessors, by position."""
     accesses: defaultdict[int, Accesses[int]] = defaultdict(Accesses)
     last_host: int | None = None
     before: list[list[int]] = []

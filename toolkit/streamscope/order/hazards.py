@@ -72,7 +72,7 @@ def unordered(lane: int, clock: Clock, reads: Iterable[Accesses[AnyStamp]], writ
 
 
 def note(lane: int, item: Item, reads: Iterable[Accesses[Item]], writes: Iterable[Accesses[Item]]) -> None:
-    """Note a new item on a lane: it replaces its lane's reader of what it reads, and all users of what it writes."""
+    """Note a new item on a lane: it replaces its lane's reader of the variables it reads, and all users of those it writes."""
     for state in reads:
         state.readers[lane] = item
     for state in writes:
