@@ -119,7 +119,8 @@ def test_a_recorder_of_the_ledger_that_cannot_serve_is_told_and_the_others_stay(
 def test_where_cupti_stayed_in_the_process_each_later_trace_says_so(monkeypatch):
     stayed = iter((False, True))
     monkeypatch.setattr(recordings, "cupti_stayed", lambda: next(stayed))
-    assert [STAYED in run.trace.info.notes for run in compared().values()] == [False, True]
+    delayed = SimulatedDevice(delays=lambda launch, stream: (0, 1))
+    assert [STAYED in run.trace.info.notes for run in compared(delayed).values()] == [False, True]
 
 
 def test_the_command_line_has_the_same_choices(capsys):

@@ -34,19 +34,15 @@ def test_every_engine_is_predicted_from_sync_and_run(found):
 def test_the_trace_of_the_most_usual_run_counts(monkeypatch):
     """Five traces are recorded between nine runs; of all but the fourth, the host was slower or faster than it usually is."""
     monkeypatch.setattr(verify, "SIMULATED_REPEATS", 9)
-    real, shares, recorded = verify.recorder_of, [3.0, 1.3, 0.6, 1.0, 1.1], []
+    real, shares, recorded = verify.recorded_traces, [3.0, 1.3, 0.6, 1.0, 1.1], []
 
-    class Recorder:
-        def __init__(self, device):
-            self.inner = real(device)
+    def recorded_traces(*arguments):
+        ((engine, trace),) = real(*arguments)
+        unrecorded_ns = trace.info.ledger["unrecorded_ns"] * shares[len(recorded)]
+        recorded.append(replace(trace, info=replace(trace.info, ledger=trace.info.ledger | {"unrecorded_ns": unrecorded_ns})))
+        yield engine, recorded[-1]
 
-        def record(self, prepared, reload):
-            trace = self.inner.record(prepared, reload)
-            unrecorded_ns = trace.info.ledger["unrecorded_ns"] * shares[len(recorded)]
-            recorded.append(replace(trace, info=replace(trace.info, ledger=trace.info.ledger | {"unrecorded_ns": unrecorded_ns})))
-            return recorded[-1]
-
-    monkeypatch.setattr(verify, "recorder_of", Recorder)
+    monkeypatch.setattr(verify, "recorded_traces", recorded_traces)
     function, inputs = ss.workload("conv-backward").build(size=8)
     found = ss.verify(function, *inputs, device="simulated", progress=False)
     assert len(recorded) == len(shares)

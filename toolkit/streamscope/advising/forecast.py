@@ -11,10 +11,10 @@ from streamscope.analysis.traits import streams_words
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
-from streamscope.measuring.case import CHECKED_RUNS, Case
+from streamscope.measuring.case import Case
+from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import what_if
 from streamscope.progress import Steps
-from streamscope.recording.recorders import recorder_of
 from streamscope.trace.spans import SpanKind
 
 
@@ -48,11 +48,10 @@ def forecast_steps(case: Case, device: Device) -> int:
 def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Forecast:
     """Record a program once under sync, where nothing overlaps, and predict it under the engines that compete."""
     parts = case.parts(device)
-    steps.begin("preparing sync", CHECKED_RUNS * parts)
-    prepared = case.prepare("sync", device, None).prepared
+    steps.begin("preparing sync", case.checking_parts(device))
+    checked = case.prepare("sync", device, None)
     steps.begin("recording sync", parts)
-    case.reload(prepared)
-    trace = recorder_of(device).record(prepared, lambda: case.reload(prepared))
+    ((_, trace),) = recorded_traces(case, device, {"sync": checked})
     kernels_ns = trace.spans.of_kind([SpanKind.KERNEL]).duration_ns
     predictions = {engine: what_if(trace, engine=engine) for engine in BRANCHED} if len(kernels_ns) else {}
     predicted_ns = {engine: found.predicted_ns for engine, found in predictions.items()}

@@ -20,7 +20,7 @@ from streamscope.engines import engine_names, listed_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.measuring.best import MOST_ROUNDS, Selection, simplest_first
-from streamscope.measuring.case import CHECKED_RUNS, Case, Checked
+from streamscope.measuring.case import Case, Checked
 from streamscope.measuring.choice import Choice
 from streamscope.measuring.recordings import Recorded, recorded_traces
 from streamscope.program.foreign import ForeignProgram
@@ -32,7 +32,7 @@ AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
 
 SIMULATED_REPEATS = 3
-"""A simulated device repeats itself to the nanosecond, so more would show nothing."""
+"""A simulated device repeats itself to the nanosecond, so more would show nothing. Its one run counts for as many."""
 
 
 @verb
@@ -75,7 +75,7 @@ def compare(
         are the fastest. Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches
         CUDA places by itself; where you do, it tries that one only if it has no more branches.
     repeats : int
-        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
+        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run once.
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the comparison.
     memory_limit : int or str, optional
@@ -241,14 +241,13 @@ def _measured(
     recording.check(device)
     parts, checked = case.parts(device), {}
     for engine in compared.names:
-        steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
+        steps.begin(f"preparing {engine}", case.checking_parts(device))
         checked[engine] = case.prepare(engine, device, streams)
     selection = _selection(case, device, checked, compared.memory_limit) if compared.choosing else None
     rounds, choice = _rounds(case, checked, selection, count, partial(steps.begin, "timing", parts * len(checked)))
     runs = []
-    prepared = {engine: each.prepared for engine, each in checked.items()}
     begin = partial(steps.begin, parts=parts)
-    for engine, trace in recorded_traces(case, device, prepared, recording, lambda engine: begin(f"recording {engine}")):
+    for engine, trace in recorded_traces(case, device, checked, recording, lambda engine: begin(f"recording {engine}")):
         each, makespans_ns = checked[engine], np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
         runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
         shown(runs[-1])
@@ -267,14 +266,13 @@ def _rounds(
 ) -> tuple[list[dict[str, int]], Choice | None]:
     """Let the engines take turns; return the makespans of each round, in ns, and the choice that they lead to, if one is asked for."""
     random = np.random.default_rng(0)
-    prepared = {engine: each.prepared for engine, each in checked.items()}
     elimination = None if selection is None else selection.elimination()
     rounds: list[dict[str, int]] = []
     # A choice may take more rounds than were asked for; they count for all engines.
     while len(rounds) < count or (elimination is not None and not elimination.decided and len(rounds) < MOST_ROUNDS):
         if len(rounds) < count:
             step()
-        rounds.append(case.round_ns(prepared, random))
+        rounds.append(case.round_ns(checked, random))
         if elimination is not None:
             elimination.add({engine: float(rounds[-1][engine]) for engine in elimination.names})
     return rounds, None if selection is None or elimination is None else selection.choice(elimination)

@@ -14,7 +14,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared, planned
 from streamscope.measuring.simulation import without_data
 from streamscope.program.operation import Program
-from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of_program, with_waits
 from streamscope.trace.origins import Origins
 from streamscope.trace.trace import Trace
@@ -56,5 +56,6 @@ def _run(program: Program, engine: str, streams: int | None, origins: Origins) -
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     # Without data, the prepared program does not know the shapes.
-    trace = Trace(*DeviceLogRecorder(device, device.log).recorded(prepared), with_waits(origins, plan))
+    recorder = DeviceLogRecorder(device, device.log)
+    trace = Trace(*recorder.spans(prepared, logged_run(prepared, device.log)), with_waits(origins, plan))
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

@@ -128,6 +128,13 @@ class Device(Protocol):
         """Whether all threads share one clock that their calls move, so that the order of calls decides the times."""
 
     @property
+    def repeats_exactly(self) -> bool:
+        """Whether every run of a prepared program takes as long as the first, to the nanosecond, and computes the same.
+
+        Such a device keeps a log, and is run once: that run is timed, recorded and checked.
+        """
+
+    @property
     def log(self) -> DeviceLog | None:
         """The device's own log of what truly ran and when; None where it keeps none and recording takes events."""
 

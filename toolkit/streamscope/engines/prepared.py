@@ -234,6 +234,11 @@ class Prepared:
                 raise
             self._runs += 1
 
+    def ran(self) -> None:
+        """Count a run whose steps a recorder carried out."""
+        with self.lock:
+            self._runs += 1
+
     def put_back(self) -> None:
         """Put back what runs of captured code have changed, so that the next one begins as they did; blocking. Other programs are left."""
         if self.program.raw is not None:

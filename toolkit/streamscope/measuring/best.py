@@ -17,7 +17,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
-from streamscope.measuring.case import CHECKED_RUNS, Case, Checked
+from streamscope.measuring.case import Case, Checked
 from streamscope.measuring.choice import Candidate, Choice, Standing, reason
 from streamscope.measuring.elimination import Elimination, Out, paired_ratios
 from streamscope.program.foreign import ForeignProgram
@@ -127,7 +127,7 @@ class Selection:
     def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps) -> None:
         """Prepare engines and admit each, unless something speaks against it."""
         for engine in simplest_first(engines):
-            steps.begin(f"preparing {engine}", CHECKED_RUNS * self.case.parts(self.device))
+            steps.begin(f"preparing {engine}", self.case.checking_parts(self.device))
             try:
                 checked = self.case.prepare(engine, self.device, streams)
             except OutOfMemoryError as error:
@@ -159,7 +159,7 @@ class Selection:
             if elimination.decided and elimination.times_ns:
                 break
             steps.begin("timing", self.case.parts(self.device) * len(elimination.remaining))
-            running = {name: self.admitted[name].prepared for name in elimination.remaining}
+            running = {name: self.admitted[name] for name in elimination.remaining}
             elimination.add({name: float(ns) for name, ns in self.case.round_ns(running, random).items()})
         return self.choice(elimination)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamscope.analysis.verdict import FUNCTION, NOTHING, NUMPY, PLAIN_CALL
 from streamscope.calling import check_captured, no_program
+from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import MemoryWarning, ProgramError
@@ -26,6 +27,7 @@ from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
 from streamscope.progress import Steps, silent
+from streamscope.recording.device_log import LoggedRun, logged_run
 from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, steps_of_tolerance
 from streamscope.tracing import ProgramFunction
 from streamscope.words import binary_size, counted
@@ -33,7 +35,7 @@ from streamscope.words import binary_size, counted
 Result = TypeVar("Result")
 
 CHECKED_RUNS = 3
-"""The first is warm, the second captures graphs, the third replays them."""
+"""The first is warm, the second captures graphs, the third replays them. A device that repeats itself exactly is run once."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Checked:
     tolerance: float
     """How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing is
     expected."""
+    run: LoggedRun | None = None
+    """Its only run, on a device that repeats itself exactly."""
 
     @property
     def correct(self) -> bool:
@@ -185,16 +189,25 @@ class Case:
         return tuple(f"outputs[{index}] ({names[index]})" for index, expected in enumerate(self.expected or ()) if expected is None)
 
     def parts(self, device: Device) -> int:
-        """Return how many launches of a run a device computes itself, and so can tell of: none on a GPU."""
+        """Return how many launches of a run a device computes itself, and so can tell of: none on a GPU, or where the run is known."""
+        return 0 if device.repeats_exactly else self._computed(device)
+
+    def checking_parts(self, device: Device) -> int:
+        """Return how many launches `prepare` lets a device compute itself."""
+        return self._computed(device) * (1 if device.repeats_exactly else CHECKED_RUNS)
+
+    def _computed(self, device: Device) -> int:
         return sum(1 for _ in self.program.launches()) if device.info.exact else 0
 
     def measuring_steps(self, device: Device, engines: int, *, rounds: int, recorded: int = 0) -> int:
         """Return how many steps it takes to prepare so many engines, to let them take turns, and to record some of them."""
         parts = self.parts(device)
-        return engines * max(1, CHECKED_RUNS * parts) + rounds * max(1, engines * parts) + recorded * max(1, parts)
+        return engines * max(1, self.checking_parts(device)) + rounds * max(1, engines * parts) + recorded * max(1, parts)
 
     def prepare(self, engine: str, device: Device, streams: int | None) -> Checked:
         """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
+        if device.repeats_exactly and device.log is not None:
+            return uncollected(self._run_once, engine, device, device.log, streams)
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(CHECKED_RUNS):
             prepared.load(self.inputs)
@@ -203,19 +216,30 @@ class Case:
             prepared.wait()
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
+    def _run_once(self, engine: str, device: Device, log: DeviceLog, streams: int | None) -> Checked:
+        prepared = prepare_traced(self.program, engine, device, streams=streams)
+        prepared.load(self.inputs)
+        prepared.put_back()
+        prepared.capture()
+        run = logged_run(prepared, log)
+        return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed), run)
+
     def reload(self, prepared: Prepared) -> None:
         """Fill the inputs again, if the program changes them; of captured code, put back what it changes."""
         if self.program.changes_inputs:
             prepared.load(self.inputs)
         prepared.put_back()
 
-    def round_ns(self, prepared: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
+    def makespan_ns(self, checked: Checked) -> int:
+        """Return the makespan of one more run, in ns; that of the only run where there is just one."""
+        if checked.run is not None:
+            return checked.run.makespan_ns
+        self.reload(checked.prepared)
+        return run_ns(checked.prepared)[1]
+
+    def round_ns(self, checked: Mapping[str, Checked], random: np.random.Generator) -> dict[str, int]:
         """Let engines run once each, in random order; return each one's makespan, in ns."""
-        makespans_ns = {}
-        for name in map(str, random.permutation(list(prepared))):
-            self.reload(prepared[name])
-            makespans_ns[name] = run_ns(prepared[name])[1]
-        return makespans_ns
+        return {name: self.makespan_ns(checked[name]) for name in map(str, random.permutation(list(checked)))}
 
     def _outputs(self, prepared: Prepared) -> list[Array]:
         """Return what the last run left; captured code is run once more, on results that are overwritten first."""

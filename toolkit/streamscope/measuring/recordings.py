@@ -12,7 +12,9 @@ from streamscope.arguments import shown
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
-from streamscope.measuring.case import Case
+from streamscope.measuring.case import Case, Checked, uncollected
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.origins import origins_of_program
 from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
 
@@ -48,29 +50,44 @@ class Recorded:
         return LEDGER if self.recorder in LEDGER else (self.recorder, *LEDGER)
 
 
+BY_DEFAULT = Recorded()
+
+
 def recorded_traces(
-    case: Case, device: Device, prepared: Mapping[str, Prepared], asked: Recorded, begin: Callable[[str], None]
+    case: Case,
+    device: Device,
+    checked: Mapping[str, Checked],
+    asked: Recorded = BY_DEFAULT,
+    begin: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, Trace]]:
     """Yield each engine's trace; all times are taken before.
 
-    ``prepared``: by engine.
+    ``checked``: by engine.
     ``begin``: told of each engine before it is recorded.
     """
+    if device.repeats_exactly and device.log is not None:
+        origins = uncollected(origins_of_program, case.program, device.estimate_ns)
+        log = DeviceLogRecorder(device, device.log, asked.recorder)
+        for engine, each in checked.items():
+            begin(engine)
+            assert each.run is not None
+            yield engine, uncollected(log.trace, each.prepared, each.run, origins)
+        return
     if asked.runs(device) == 1:
         recorder = recorder_of(device, asked.recorder)
-        for engine, each in prepared.items():
+        for engine, each in checked.items():
             begin(engine)
-            yield engine, _record(recorder, case, each)
+            yield engine, _record(recorder, case, each.prepared)
         return
     chosen = asked.recorder
-    traces: dict[str, dict[str, Trace]] = {engine: {} for engine in prepared}
+    traces: dict[str, dict[str, Trace]] = {engine: {} for engine in checked}
     reasons: list[str] = []
     for name in asked.recorders:
         try:
             recorder = recorder_of(device, name)
-            for engine, each in prepared.items():
+            for engine, each in checked.items():
                 begin(engine)
-                traces[engine][name] = _record(recorder, case, each)
+                traces[engine][name] = _record(recorder, case, each.prepared)
         except RecordingError as error:
             if name == chosen:
                 raise

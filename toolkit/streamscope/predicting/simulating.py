@@ -26,7 +26,7 @@ from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec
 from streamscope.program.variable import Place as Memory
-from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of
 from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
@@ -146,7 +146,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     device = SimulatedDevice(host.model, prices=prices, delays=waits)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
-    recorded, info = DeviceLogRecorder(device, device.log).recorded(prepared)
+    recorded, info = DeviceLogRecorder(device, device.log).spans(prepared, logged_run(prepared, device.log))
     if kept:
         rows = np.flatnonzero(recorded.is_kind(DEVICE_KINDS))
         of_rows = zip(recorded.operation[rows].tolist(), recorded.part[rows].tolist(), strict=True)

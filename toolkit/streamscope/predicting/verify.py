@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,11 @@ from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import checked_streams
-from streamscope.engines.prepared import Prepared
-from streamscope.measuring.case import Case, run_ns
+from streamscope.measuring.case import Case, Checked
+from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
-from streamscope.recording.recorders import recorder_of
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.stored import MOST_REPEATS
@@ -213,24 +211,24 @@ def verify(
     opened = device_for(case.program, device)
     count = SIMULATED_REPEATS if opened.info.exact else wanted
     with showing("verifying predictions", progress=progress) as said:
-        parts = max(1, case.parts(opened))
+        parts = case.parts(opened)
         moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
         steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
         with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
-            prepared: dict[str, Prepared] = {}
+            checked: dict[str, Checked] = {}
             for engine in PLANNERS:
-                steps.begin(f"preparing {engine}", parts)
-                prepared[engine] = case.prepare(engine, opened, allowed).prepared
+                steps.begin(f"preparing {engine}", case.checking_parts(opened))
+                checked[engine] = case.prepare(engine, opened, allowed)
 
             def before(turn: int) -> None:
                 if turn in moments:
                     steps.begin(f"recording {SOURCE}", parts)
-                    case.reload(prepared[SOURCE])
-                    sources.append(recorder_of(opened).record(prepared[SOURCE], partial(case.reload, prepared[SOURCE])))
-                steps.begin("timing", parts * len(prepared))
+                    found = recorded_traces(case, opened, {SOURCE: checked[SOURCE]})
+                    sources.extend(trace for _, trace in found)
+                steps.begin("timing", parts * len(checked))
 
-            makespans = _timed(case, prepared, count, before)
+            makespans = _timed(case, checked, count, before)
         usual_ns = float(np.median(makespans[SOURCE][1]))
     source = usual_of(sources, usual_ns)
     predicted = {
@@ -258,16 +256,12 @@ def _streams(engine: str, allowed: int | None) -> int | None:
     return allowed if engine.endswith("dual") else None
 
 
-def _timed(case: Case, prepared: Mapping[str, Prepared], repeats: int, before: Callable[[int], None]) -> dict[str, npt.NDArray[np.float64]]:
+def _timed(case: Case, checked: Mapping[str, Checked], repeats: int, before: Callable[[int], None]) -> dict[str, npt.NDArray[np.float64]]:
     """Let the engines take turns of two runs; return the makespans of the first runs and of the second ones, in ns."""
     random = np.random.default_rng(0)
-    found: dict[str, list[tuple[float, ...]]] = {engine: [] for engine in prepared}
+    found: dict[str, list[tuple[float, ...]]] = {engine: [] for engine in checked}
     for turn in range(repeats):
         before(turn)
-        for engine in map(str, random.permutation(list(prepared))):
-            both = []
-            for _ in range(2):
-                case.reload(prepared[engine])
-                both.append(float(run_ns(prepared[engine])[1]))
-            found[engine].append(tuple(both))
+        for engine in map(str, random.permutation(list(checked))):
+            found[engine].append(tuple(float(case.makespan_ns(checked[engine])) for _ in range(2)))
     return {engine: np.asarray(times).T for engine, times in found.items()}

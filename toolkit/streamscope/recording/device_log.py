@@ -11,16 +11,36 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import add_host_span, device_lanes
-from streamscope.recording.origins import info_of, origins_of
+from streamscope.recording.origins import info_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.info import TraceInfo
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
 ROUGH = "times of {} are rough: of shapes that nobody has timed, the model has half within 15 %, and some at half or twice their time"
 """Of 305 convolutions that took no part in the cost model, 12 are not within 40 % of it; one took four times what it says, one half."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """One run, as the host and the device's log saw it."""
+
+    host: list[HostInterval]
+    records: Sequence[LogRecord]
+
+    @property
+    def makespan_ns(self) -> int:
+        """From the first call to the end of the last."""
+        return makespan_ns(self.host)
+
+
+def logged_run(prepared: Prepared, log: DeviceLog) -> LoggedRun:
+    """Run a prepared program whose inputs are loaded once, while its device's log is kept."""
+    with prepared.lock, log.kept() as records, settled(prepared.streams.values()):
+        return LoggedRun(timed_run(prepared), records)
 
 
 @dataclass(frozen=True)
@@ -36,18 +56,20 @@ class DeviceLogRecorder:
     asked: str = "auto"
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
-        """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist."""
-        spans, info = self.recorded(prepared, reload)
-        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
-
-    def recorded(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> tuple[SpanTable, TraceInfo]:
-        """Return the spans of a run and what is known of it, as `record` does."""
+        """Record a prepared program whose inputs are loaded and whose graphs are captured."""
         with prepared.lock:
             reload()
-            with self.log.kept() as records, settled(prepared.streams.values()):
-                host = timed_run(prepared)
-        spans = self._spans(prepared, host, records).build()
-        ledger = dict.fromkeys(("recorded_ns", "unrecorded_ns"), float(makespan_ns(host)))
+            run = logged_run(prepared, self.log)
+        return self.trace(prepared, run, origins_of_program(prepared.program, self.device.estimate_ns))
+
+    def trace(self, prepared: Prepared, run: LoggedRun, origins: Origins) -> Trace:
+        """Make the trace of a run; ``origins`` are those of its program."""
+        return Trace(*self.spans(prepared, run), with_waits(origins, prepared.plan))
+
+    def spans(self, prepared: Prepared, run: LoggedRun) -> tuple[SpanTable, TraceInfo]:
+        """Return the spans of a run, and the facts of its trace."""
+        spans = self._spans(prepared, run.host, run.records).build()
+        ledger = dict.fromkeys(("recorded_ns", "unrecorded_ns"), float(run.makespan_ns))
         return spans, info_of(prepared, "device log", ledger, (*prepared.notes, *self._notes(prepared)))
 
     def _notes(self, prepared: Prepared) -> list[str]:

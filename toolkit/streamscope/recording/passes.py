@@ -19,7 +19,7 @@ import numpy as np
 
 from streamscope.devices.gates import held, primer_call, reference_call, shield_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
-from streamscope.engines.binding import Bound
+from streamscope.engines.binding import Bound, name_launch
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
@@ -93,11 +93,16 @@ def timed_run(prepared: Prepared) -> list[HostInterval]:
     now_ns = prepared.device.now_ns
     for bound in steps_of(prepared):
         start = now_ns()
-        bound.call()
+        try:
+            bound.call()
+        except Exception as error:
+            name_launch(error, (bound,), bound.call)
+            raise
         host.append(HostInterval(bound.step, start, now_ns()))
     start = now_ns()
     prepared.wait()
     host.append(HostInterval(None, start, now_ns()))
+    prepared.ran()
     return host
 
 

@@ -97,6 +97,11 @@ class CudaDevice:
         return False
 
     @property
+    def repeats_exactly(self) -> bool:
+        """False: no two runs take the same time."""
+        return False
+
+    @property
     def log(self) -> None:
         """None: recording takes events."""
         return None

@@ -135,6 +135,11 @@ class Core:
         self._watch = Watch()
         self._fault: BaseException | None = None
 
+    @property
+    def delayed(self) -> bool:
+        """Whether launches are delayed or stretched."""
+        return self._delays is not None
+
     def spend(self, call_ns: float) -> None:
         """Let the host be busy with a call."""
         with self.lock:

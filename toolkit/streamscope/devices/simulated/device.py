@@ -74,6 +74,11 @@ class SimulatedDevice:
         return DeviceInfo("simulated", name, details)
 
     @property
+    def repeats_exactly(self) -> bool:
+        """Whether nobody delays launches: delays may differ from run to run."""
+        return not self._core.delayed
+
+    @property
     def log(self) -> DeviceLog:
         """What has truly run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
