@@ -182,7 +182,8 @@ def test_blocks_of_two_threads_may_overlap():
 
 
 def test_a_comparison_that_is_cancelled_ends_in_its_own_thread_alone():
-    device, ends = SimulatedDevice(), Event()
+    # Delayed, so that there are several runs: the other thread may compute all of one.
+    device, ends = SimulatedDevice(delays=lambda launch, stream: (0, 1)), Event()
 
     def run_until_told():
         prepared = ss.prepare(step, X, device=device, progress=False)
