@@ -21,7 +21,7 @@ from tests.combinations import THOROUGH
 
 # A machine with a GPU need not have the notebook packages: `PYTHONPATH=toolkit pytest -m gpu tests` works without them.
 NOTEBOOK_PACKAGES = ("anywidget", "nbformat", "plotly")
-collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is None for name in NOTEBOOK_PACKAGES) else []
+collect_ignore_glob = ["widgets/*", "notebooks/*", "results/*"] if any(find_spec(name) is None for name in NOTEBOOK_PACKAGES) else []
 
 # The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
 # thorough profile, which looks for new ones.
@@ -141,6 +141,24 @@ def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
 def repository() -> Path:
     """Root of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def hatch_build(repository: Path) -> Any:
+    """The build hook, as a module."""
+    spec = importlib.util.spec_from_file_location("hatch_build", repository / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def bundle(hatch_build: Any, repository: Path) -> Path:
+    """The timeline's bundle, built from the sources as they are now."""
+    path: Path = hatch_build.build_bundle(repository)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streamscope import display
 from streamscope.errors import ProgramError
 from streamscope.progress import Steps, showing
+from streamscope.results import screen
 
 
 def test_a_function_of_the_users_is_given_itself():
@@ -61,7 +61,7 @@ def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, mo
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     now_s = [0.0]
-    monkeypatch.setattr(display, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(screen, "monotonic", lambda: now_s[0])
     threads = threading.active_count()
     with showing("title", progress=True) as shown:
         assert threading.active_count() == threads  # one that draws would run while times are measured
@@ -84,10 +84,10 @@ def test_a_bar_is_drawn_ten_times_a_second_at_most_but_for_new_phases(monkeypatc
     def bar(*_):
         yield lambda *report: draws.append(report)
 
-    monkeypatch.setattr(display, "_in_notebook", lambda: in_notebook)
-    monkeypatch.setattr(display, "_widget", lambda place: bar)
-    monkeypatch.setattr(display, "_terminal_progress", bar)
-    monkeypatch.setattr(display, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(screen, "_in_notebook", lambda: in_notebook)
+    monkeypatch.setattr(screen, "load", lambda place: bar)
+    monkeypatch.setattr(screen, "_terminal_progress", bar)
+    monkeypatch.setattr(screen, "monotonic", lambda: now_s[0])
     with showing("title", progress=True) as shown:
         steps = Steps(shown, 1001)
         steps.begin("one", 1000)

@@ -124,7 +124,7 @@ def test_a_program_without_kernels():
 
 def test_it_is_json():
     advice = advice_on(BRANCHES)
-    content = json.loads(json.dumps(advice.to_json(), allow_nan=False))
+    content = json.loads(json.dumps(advice.to_dict(), allow_nan=False))
     assert content["device"]["kind"] == "simulated"
     assert content["program"]["engines"]["async"]["speedup"] == 1
     pays = second_stream_pays(advice.costs, 4, in_graph=True)

@@ -16,11 +16,11 @@ import pytest
 from tests.cli.test_cli import check_refused
 
 import streamscope as ss
-from streamscope import display
 from streamscope.analysis import summary
 from streamscope.analysis.metrics import PROFILED
 from streamscope.cli.main import main
 from streamscope.formats.read import LARGE_FILE_BYTES
+from streamscope.results import screen
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 KEYS = [
@@ -356,7 +356,7 @@ def test_in_a_terminal_each_command_says_what_it_does(trace, path, tmp_path, cap
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(display, "BETWEEN_DRAWINGS_S", 0.0)
+    monkeypatch.setattr(screen, "BETWEEN_DRAWINGS_S", 0.0)
     name = tmp_path / "[red]step.json"
     kineto = str(trace.to_kineto(name))
     for command, words in (
@@ -387,7 +387,7 @@ def test_a_large_file_is_read_with_a_bar(trace, tmp_path, ending, large, monkeyp
     file = trace.to_parquet(tmp_path / f"step{ending}") if ending == ".parquet" else trace.to_kineto(tmp_path / f"step{ending}")
     assert file.stat().st_size < LARGE_FILE_BYTES
     drawn = []
-    monkeypatch.setattr("streamscope.display.progress_bar", lambda title: nullcontext(lambda *said: drawn.append((title, *said))))
+    monkeypatch.setattr("streamscope.results.screen.progress_bar", lambda title: nullcontext(lambda *said: drawn.append((title, *said))))
     monkeypatch.setattr("streamscope.formats.read.LARGE_FILE_BYTES", file.stat().st_size - large)
     ss.read(file)
     assert {(title, what) for title, what, _, _ in drawn} == ({(f"reading {file.name}",) * 2} if large else set())

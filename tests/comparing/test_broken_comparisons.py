@@ -70,7 +70,7 @@ def trace_of(folder, engine):
 def shown(folder):
     """Load a comparison and show it in every way that a user does."""
     found = ss.load_comparison(folder)
-    return repr(found), found._repr_html_(), json.dumps(found.to_json(), allow_nan=False), found.to_pandas()
+    return repr(found), found._repr_html_(), json.dumps(found.to_dict(), allow_nan=False), found.to_pandas()
 
 
 def places(content, before=()):
@@ -203,7 +203,7 @@ def test_json_never_holds_nan(saved):
     candidate = Candidate("sync", Standing.SLOWER, "it is slower", ratio, ratio)
     device = found.trace.info.device
     choice = Choice("sync", "it is the only one", (candidate,), "relu", device)
-    content = Comparison("relu", device, [unknown], choice=choice).to_json()
+    content = Comparison("relu", device, [unknown], choice=choice).to_dict()
     json.dumps(content, allow_nan=False)
     assert content["engines"]["sync"]["tolerance"] is None
     assert content["choice"]["candidates"][0]["ratio"]["median"] is None
@@ -288,7 +288,7 @@ def test_a_reader_beside_a_writer_gets_the_newer_comparison(broken, saved, monke
     """Another comparison is saved after ``comparison.json`` was read and before its trace is."""
     newer = ss.compare(relu, np.ones((500, 500), np.float32), device="simulated", engines="sync", progress=False)
     monkeypatch.setattr(comparison, "read_trace", lambda *_: (monkeypatch.undo(), newer.save(broken), read_trace(*_))[-1])
-    assert ss.load_comparison(broken).to_json() == newer.to_json()
+    assert ss.load_comparison(broken).to_dict() == newer.to_dict()
     assert len([*broken.glob("*.parquet")]) == 1
 
 

@@ -102,7 +102,7 @@ def test_the_table_of_a_product(kind, dtype, sizes, name):
 
 
 def test_a_table_survives_its_file():
-    assert ProductTimes.checked("matmul float16", TABLE.to_json()) == TABLE
+    assert ProductTimes.checked("matmul float16", TABLE.to_list()) == TABLE
 
 
 GOOD = [[16, 1], [64, 2]]

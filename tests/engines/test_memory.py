@@ -67,7 +67,7 @@ def test_a_comparison_keeps_and_shows_it(tmp_path):
     for shown in (runs, ss.load_comparison(tmp_path)):
         assert [run.trace.info.memory["device_bytes"] for run in shown.values()] == [4096, 4096]
         assert [m.device_memory_bytes for m in shown.metrics.values()] == [4096, 4096]
-        assert shown.to_json()["engines"]["graph"]["memory"] == {"variables_bytes": 4096, "device_bytes": 4096, "host_bytes": 2048}
+        assert shown.to_dict()["engines"]["graph"]["memory"] == {"variables_bytes": 4096, "device_bytes": 4096, "host_bytes": 2048}
     assert "device memory, MiB" in str(runs)
     assert "device memory, MiB" in runs._repr_html_()
     page = runs.report(tmp_path / "report.html").read_text()

@@ -373,13 +373,13 @@ def test_more_streams_make_branches_in_a_graph_quicker_on_the_simulated_device()
 def test_a_comparison_tells_streams_events_and_waits(tmp_path):
     function, inputs = WORKLOADS["branches"].build(branches=3, length=4, size=64)
     found = compare(function, *inputs, engines="async,graph-dual", streams=3, device="simulated", progress=False)
-    told = {engine: [values[key] for key in ("streams", "events", "waits")] for engine, values in found.to_json()["engines"].items()}
+    told = {engine: [values[key] for key in ("streams", "events", "waits")] for engine, values in found.to_dict()["engines"].items()}
     plan = PLANNERS["graph-dual"](function.trace(*inputs), SimulatedDevice().estimate_ns, 3)
     assert told == {"async": [1, 0, 0], "graph-dual": [3, plan.events, plan.waits]}
     trace = found["graph-dual"].trace
     kernels = trace.spans.of_kind([SpanKind.KERNEL])
     assert {trace.spans.lanes[lane] for lane in kernels.lane} == {"main", "aux 1", "aux 2"}
-    assert load_comparison(found.save(tmp_path / "saved")).to_json()["engines"] == found.to_json()["engines"]
+    assert load_comparison(found.save(tmp_path / "saved")).to_dict()["engines"] == found.to_dict()["engines"]
 
 
 def on_the_host(values):

@@ -190,7 +190,7 @@ def test_wrong_arguments():
 
 def test_a_choice_survives_as_json():
     choice = ss.best(two_chains, X, device="simulated", memory_limit="1 GiB")
-    again = type(choice).from_json(choice.to_json(), choice.program, choice.device)
+    again = type(choice).from_dict(choice.to_dict(), choice.program, choice.device)
     assert again == choice
     assert again.prepared is None
 

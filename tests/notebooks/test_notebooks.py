@@ -354,7 +354,7 @@ def test_recording_opens_with_its_verdict_and_numbers(recording):
     comparison = ss.load_comparison(recording)
     assert list(comparison) == list(PLANNERS)
     assert comparison.verdict == stored["verdict"]
-    written = json.loads(json.dumps(comparison.to_json()))
+    written = json.loads(json.dumps(comparison.to_dict()))
     assert written == {key: stored[key] for key in written}
     for engine, run in comparison.items():
         assert run.metrics.makespan_us == pytest.approx(np.median(stored["makespans_ns"][engine]) / 1e3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import os
 import shutil
@@ -153,24 +152,6 @@ def a_shell(folder: Path, setup: str, **options: Any) -> Iterator[InteractiveShe
         yield shell
         atexit.unregister(shell.atexit_operations)
         shell.atexit_operations()
-
-
-@pytest.fixture(scope="session")
-def hatch_build(repository: Path) -> Any:
-    """The build hook, as a module."""
-    spec = importlib.util.spec_from_file_location("hatch_build", repository / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def bundle(hatch_build: Any, repository: Path) -> Path:
-    """The timeline's bundle, built from the sources as they are now."""
-    path: Path = hatch_build.build_bundle(repository)
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -138,12 +138,12 @@ def test_what_a_notebook_keeps(branches, tmp_path):
     assert "<script" not in html
     assert 'src="data:image/svg+xml;base64,' in html
     assert html.index("Your 35 kernels") < html.index("<img") < html.index("<table")
-    page = branches.save_html(tmp_path / "advice.html")
+    page = branches.report(tmp_path / "advice.html")
     assert html in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.browser
 def test_what_is_injected_into_the_page_does_not_run(branches, tmp_path, attacked):
-    page, ran = attacked(branches.save_html(tmp_path / "advice.html"))
+    page, ran = attacked(branches.report(tmp_path / "advice.html"))
     assert page.locator("img[alt*='kernels']").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
     assert ran == []

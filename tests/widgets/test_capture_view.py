@@ -94,10 +94,10 @@ def test_what_is_escaped_in_a_report():
 
 @pytest.mark.parametrize("wrong", [{"bound": 3}, {"evidence": [3]}])
 def test_what_is_stored_is_checked(runs, wrong):
-    stored = runs.capture.to_json()
-    assert CaptureFacts.from_json(stored) == runs.capture
+    stored = runs.capture.to_dict()
+    assert CaptureFacts.from_dict(stored) == runs.capture
     with pytest.raises(TraceError, match="is not"):
-        CaptureFacts.from_json(stored | wrong)
+        CaptureFacts.from_dict(stored | wrong)
 
 
 def test_a_report_says_that_no_engine_is_a_plain_call(runs, tmp_path):

@@ -19,7 +19,7 @@ from streamscope.comparing.preview import Preview
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace import DeviceInfo, SpanKind
-from streamscope_widgets import exports
+from streamscope_widgets import chromium, exports
 from streamscope_widgets.exploring import words
 from streamscope_widgets.exploring.subjects import OwnProgram, subjects
 from streamscope_widgets.payload import encode
@@ -475,8 +475,8 @@ def test_what_is_measured_so_far_stands_under_words_of_its_own(explorer, sent, m
 
 def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exports, "_pdf", lambda comparison: b"%PDF")
-    monkeypatch.setattr(exports, "_png", lambda svg: b"PNG")
+    monkeypatch.setattr(chromium, "pdf_by", lambda write: b"%PDF")
+    monkeypatch.setattr(chromium, "png_of", lambda svg: b"PNG")
     assert explorer.write.disabled
     finish(explorer)
     assert not explorer.write.disabled
@@ -545,7 +545,7 @@ def test_no_name_of_a_program_leads_out_of_the_folder(explorer, tmp_path, monkey
 
 def test_an_export_that_cannot_be_written_says_why(explorer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exports, "BROWSERS", ())
+    monkeypatch.setattr(chromium, "BROWSERS", ())
     finish(explorer)
     explorer.kind.value = "report, PDF"
     explorer.write.click()

@@ -19,7 +19,6 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets import exports
 from streamscope_widgets.show import palette
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -97,7 +96,7 @@ def test_a_picture_is_of_a_chart(branches, tmp_path, of, title):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_spans_of_all_engines_are_one_table(branches, tmp_path, suffix):
-    path = branches.spans(tmp_path / f"spans{suffix}")
+    path = branches.save(tmp_path / f"spans{suffix}")
     found = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
     assert set(found.device) == {"simulated NVIDIA H200"}
     for engine, run in branches.items():
@@ -113,7 +112,7 @@ def test_spans_of_all_engines_are_one_table(branches, tmp_path, suffix):
 
 
 def test_names_in_a_table_come_back_as_they_were(hostile, tmp_path):
-    for path in (hostile.spans(tmp_path / "a.csv"), hostile[HOSTILE].trace.to_csv(tmp_path / "b.csv")):
+    for path in (hostile.save(tmp_path / "a.csv"), hostile[HOSTILE].trace.to_csv(tmp_path / "b.csv")):
         found = pd.read_csv(path)
         assert set(found.name) == set(found.engine) == set(found.device) == {HOSTILE}
 
@@ -124,7 +123,7 @@ def test_names_in_a_table_come_back_as_they_were(hostile, tmp_path):
         (Comparison.report, "r.docx", ".html, .pdf or .md"),
         (Comparison.picture, "t.gif", ".svg or .png"),
         (Comparison.picture, "t", ".svg or .png"),
-        (Comparison.spans, "s.xlsx", ".csv or .parquet"),
+        (Comparison.save, "s.xlsx", ".html, .pdf, .md, .json, .svg, .png, .csv or .parquet"),
         (lambda runs, path: runs["sync"].trace.to_csv(path), "s.parquet", ".csv"),
     ],
 )
@@ -151,7 +150,7 @@ def test_a_picture_that_there_is_not(branches, make_trace, tmp_path):
 
 @pytest.mark.parametrize("name", ["r.html", "r.md", "r.pdf", "t.svg", "t.png", "s.csv", "s.parquet"])
 def test_a_folder_that_is_not_there(branches, tmp_path, name):
-    write = {"r": branches.report, "t": branches.picture, "s": branches.spans}[name[0]]
+    write = {"r": branches.report, "t": branches.picture, "s": branches.save}[name[0]]
     with pytest.raises(OutputError, match="cannot write"):
         write(tmp_path / "none" / name)
 
@@ -192,7 +191,7 @@ def test_without_chromium_it_says_what_to_install_and_leaves_the_file(branches, 
 
 def test_a_chromium_that_hangs_is_stopped(branches, chromium, tmp_path, monkeypatch):
     chromium("exec /bin/sleep 60")
-    monkeypatch.setattr(exports, "PATIENCE_S", 0.2)
+    monkeypatch.setattr("streamscope_widgets.chromium.PATIENCE_S", 0.2)
     with pytest.raises(OutputError, match="did not finish within"):
         branches.report(tmp_path / "r.pdf")
 
@@ -220,7 +219,7 @@ WRITERS = {
     ".html": Comparison.report,
     ".md": Comparison.report,
     ".svg": Comparison.picture,
-    ".csv": Comparison.spans,
+    ".csv": Comparison.save,
     ".parquet": lambda comparison, path: comparison["sync"].trace.to_parquet(path),
     ".json": lambda comparison, path: comparison["sync"].trace.to_kineto(path),
     ".json.gz": lambda comparison, path: comparison["sync"].trace.to_kineto(path),

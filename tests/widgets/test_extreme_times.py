@@ -49,7 +49,7 @@ def show(folder, makespans_ns, times, *, backwards=False):
     assert comparison.verdict
     assert "data:image/svg" in comparison._repr_html_()
     assert "nan" not in comparison.report(folder / "report.html").read_text(encoding="utf-8").split("<script")[0].lower()
-    json.dumps(comparison.to_json(), allow_nan=False)
+    json.dumps(comparison.to_dict(), allow_nan=False)
     for group in encode(comparison.groups()).header["groups"]:
         assert group["extent_ns"] == max(0, *(end for _, end in times), 0)
 

@@ -23,10 +23,10 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, OutputError, ProgramError
 from streamscope.options import REPORT
+from streamscope.results.result import report_suffix
 from streamscope.trace import DeviceInfo
 from streamscope_widgets import expectations
 from streamscope_widgets.expectations import metric_names
-from streamscope_widgets.exports import kind_of_report
 from streamscope_widgets.magic_options import FLAGS
 from streamscope_widgets.magics import Session, run_assert
 
@@ -176,9 +176,9 @@ def test_a_workload_needs_no_line_below(shell):
 
 
 def test_help_names_each_kind_of_report():
-    """As `kind_of_report` says in its hint."""
+    """As `report_suffix` says in its hint."""
     with pytest.raises(OutputError) as refused:
-        kind_of_report(Path("report.txt"))
+        report_suffix(Path("report.txt"))
     endings = re.findall(r"\.[a-z]+", refused.value.hint)
     assert endings
     assert re.findall(r"\.[a-z]+", REPORT.help) == endings

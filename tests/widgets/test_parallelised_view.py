@@ -11,7 +11,7 @@ import streamscope as ss
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs import GraphView
 from streamscope.errors import HungError
-from streamscope_widgets.capture_view import parallelised_html
+from streamscope_widgets.parallelised_view import parallelised_html
 
 
 def graph_of(count):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from streamscope import display
 from streamscope.arguments import shown as in_short
 from streamscope.errors import ProgramError
+from streamscope.results import screen
 
 Progress = Callable[[str, int, int], None]
 """``progress(what, step, steps)``: what begins, which step of how many that is. What it raises ends the work and reaches who called."""
@@ -30,7 +30,7 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
     elif not progress:
         yield silent
     else:
-        with display.progress_bar(title) as shown:
+        with screen.progress_bar(title) as shown:
             yield shown
 
 

@@ -36,6 +36,7 @@ from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
 from streamscope.measuring.choice import Choice
+from streamscope.results.views import View
 from streamscope.words import format_us
 from streamscope_widgets.report import still_page
 from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
@@ -239,3 +240,16 @@ def _finding(finding: Finding) -> Html:
 
 def _texts(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Html:
     return table([Column(heading, kind="text") for heading in headings], [Row(cells, style=RULED) for cells in rows])
+
+
+ADVICE = View(
+    of="advice",
+    html=advice_html,
+    report=advice_page,
+    pictures={
+        "regions": lambda advice: plane_svg(regions_chart(advice.costs, advice.forecast)),
+        "captures": lambda advice: plane_svg(captures_chart(advice.costs, advice.forecast)),
+    },
+)
+AUDIT = View(of="audit", html=audit_html)
+CHOICE = View(of="choice", html=choice_html)

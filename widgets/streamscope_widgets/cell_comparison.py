@@ -21,11 +21,11 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.errors import EngineError, OutputError, ProgramError, StreamscopeError, WorkloadError
 from streamscope.files import writable_file
 from streamscope.options import SET, Option, hint_on_a_line, setting_values
+from streamscope.results.result import report_suffix
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
 from streamscope_widgets.cell_program import CellProgram, cell_program
 from streamscope_widgets.comparison_view import show_with_timeline
-from streamscope_widgets.exports import kind_of_report
 from streamscope_widgets.magic_options import parsed, parser
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
         return None
     _check_engines(chosen.engines, chosen.memory_limit)
     if chosen.report is not None:  # Before the work that it is to hold.
-        kind_of_report(writable_file(given_path(chosen.report, error=OutputError)))
+        report_suffix(writable_file(given_path(chosen.report, error=OutputError)))
     function, inputs, settings = _subject(shell, chosen, line, cell)
     try:
         comparison = compare(
@@ -85,7 +85,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
     else:
         display(comparison)  # type: ignore[no-untyped-call]
     if chosen.save is not None:
-        print(f"Saved in {comparison.save(chosen.save)}")  # noqa: T201 — where the user looks for it
+        print(f"Saved in {comparison.save_folder(chosen.save)}")  # noqa: T201 — where the user looks for it
     if chosen.report is not None:
         print(f"Report: {comparison.report(chosen.report)}")  # noqa: T201
     return comparison

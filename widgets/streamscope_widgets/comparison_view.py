@@ -19,6 +19,7 @@ from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device
 from streamscope.analysis.verdict import Verdict
 from streamscope.errors import TraceError
 from streamscope.program.foreign import CaptureFacts
+from streamscope.results.views import View, sections
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts, ledger_view
@@ -42,7 +43,7 @@ from streamscope_widgets.show.html import (
     still,
     table,
 )
-from streamscope_widgets.still_timeline import timeline_image
+from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison, Run
@@ -202,6 +203,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
             _operations(comparison),
             _meanings(table),
             _provenance(comparison),
+            *sections(comparison, "html"),
         ],
     )
 
@@ -382,3 +384,25 @@ def _plain(value: object) -> str:
             for name, part in value.items()
         )
     return f"{value:,}" if isinstance(value, int | float) and abs(value) >= 100_000 else str(value)
+
+
+CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
+    "makespans": lambda comparison: charts.makespans(comparison.metrics),
+    "speedups": lambda comparison: charts.speedups(comparison.metrics),
+    "overlaps": lambda comparison: charts.overlaps(comparison.metrics),
+    "launches": lambda comparison: charts.launch_overheads(comparison.groups()),
+}
+
+
+def _chart(of: str) -> Callable[[Comparison], str]:
+    return lambda comparison: still_chart.row_document(CHARTS[of](comparison))
+
+
+COMPARISON = View(
+    of="comparison",
+    html=comparison_html,
+    pictures={"timeline": lambda comparison: timeline_svg(comparison.groups())} | {of: _chart(of) for of in CHARTS},
+    timeline="streamscope_widgets.timeline:comparison_timeline",  # anywidget takes a second to import
+    report=comparison_report,
+)
+METRICS = View(of="metrics", html=metrics_html)

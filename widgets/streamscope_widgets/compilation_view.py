@@ -14,6 +14,7 @@ from streamscope.compiling.compare_compilation import CompilationComparison
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, StageTime, lane_order
 from streamscope.kernels.compile.cubin import KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.results.views import View
 from streamscope.words import counted, format_ms, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, fill, folded, image, lead, table
@@ -243,3 +244,11 @@ def _bar(stage: StageTime, clock: BusyClock, scale: float, top: float) -> str:
     left = GUTTER + clock.at(stage.start_ns) * scale
     width = max(0.5, (stage.end_ns - stage.start_ns) * scale)
     return shape("rect", x=left, y=top, width=width, height=BAR, fill=COLOURS[stage.stage])
+
+
+COMPILATION = View(of="compilation", html=compilation_html, timeline="streamscope_widgets.timeline:compilation_timeline")
+COMPILATION_COMPARISON = View(
+    of="compilation-comparison",
+    html=compilation_comparison_html,
+    timeline="streamscope_widgets.timeline:compilation_comparison_timeline",
+)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow
+from streamscope.results.views import View, sections
 from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import counted, shortened, signed_time_text
+from streamscope_widgets.comparison_view import STYLE
 from streamscope_widgets.payload import PairGroup, as_groups
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, bar, block, folded, joined, lead, small, table, warned
-from streamscope_widgets.still_timeline import timeline_image
-from streamscope_widgets.timeline import TimelineWidget
+from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, bar, block, fill, folded, joined, lead, small, table, warned
+from streamscope_widgets.still_timeline import timeline_image, timeline_svg
+from streamscope_widgets.trace_view import timeline_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +41,7 @@ MEANINGS = (
 
 def diff_html(found: TraceDiff) -> Html:
     """Return a comparison of two traces as HTML of less than 200 kB that needs no script, style sheet or network."""
-    longest_us = max(map(abs, [_span_us(found), *_parts_us(found), *_rows_us(found)]))
+    longest_us = _longest_us(found)
     return block(
         above(shortened(found.title, 3 * LONGEST_NAME)),
         lead(found.answer),
@@ -50,9 +53,15 @@ def diff_html(found: TraceDiff) -> Html:
     )
 
 
-def diff_timeline(found: TraceDiff) -> TimelineWidget:
-    """Return both traces live on one axis: what is selected in one is marked in the other."""
-    return TimelineWidget(diff_groups(found), found.answer)
+def diff_report(found: TraceDiff, path: Path) -> Path:
+    """Write the difference with both live timelines to one self-contained HTML file, and return its path."""
+    longest_us = _longest_us(found)
+    first = [STYLE + fill('<p class="verdict">{}</p>', found.answer), _parts(found, longest_us)]
+    warnings = warned(found.warnings, len(found.warnings), LONGEST_TITLE)
+    title = shortened(found.title, 3 * LONGEST_NAME)
+    return timeline_page(
+        diff_groups(found), path, title, found.answer, first, [_rows(found, longest_us), warnings, *sections(found, "html")]
+    )
 
 
 def diff_groups(found: TraceDiff) -> tuple[TimelineGroup, ...]:
@@ -72,6 +81,10 @@ def _paired(found: TraceDiff, side: int) -> Trace:
     operation[found.pairs[:, side]] = np.arange(len(found.pairs))
     spans = replace(trace.spans, operation=operation, part=np.zeros(len(operation), np.int64))
     return Trace(spans, replace(trace.info, program=found.title))
+
+
+def _longest_us(found: TraceDiff) -> float:
+    return max(map(abs, [_span_us(found), *_parts_us(found), *_rows_us(found)]))
 
 
 def _span_us(found: TraceDiff) -> float:
@@ -122,3 +135,12 @@ def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:
     return [
         bar(LONGEST_BAR * abs(one) / longest_us, palette.FASTER if one < 0 else palette.SLOWER) if one else Html() for one in differences_us
     ]
+
+
+DIFF = View(
+    of="diff",
+    html=diff_html,
+    pictures={"timeline": lambda found: timeline_svg(diff_groups(found))},
+    timeline="streamscope_widgets.timeline:diff_timeline",
+    report=diff_report,
+)

@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs import GraphView
+from streamscope.results.views import View
 from streamscope.words import counted, shortened
 from streamscope_widgets.graph_layout import Box, Layout, layout
 from streamscope_widgets.show import palette
@@ -232,3 +233,6 @@ def _common(modules: Sequence[str]) -> str:
     """Return the module that all of these belong to; nothing where there is none."""
     levels = zip(*(module.split(".") for module in modules), strict=False)
     return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
+
+
+GRAPH = View(of="graph", html=graph_html, pictures={"graph": graph_svg})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from streamscope.analysis.summary import summary
 from streamscope.predicting.prediction import Prediction, what_if
 from streamscope.predicting.verify import Verification, ran_heading
+from streamscope.results.views import View
 from streamscope.trace import TimelineGroup
 from streamscope.words import shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
 from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, lead, small, table
-from streamscope_widgets.still_timeline import timeline_image
-from streamscope_widgets.trace_view import head
+from streamscope_widgets.still_timeline import timeline_image, timeline_svg
+from streamscope_widgets.trace_view import head, trace_report
 
 LONGEST_CHANGES = 200
 
@@ -60,3 +61,13 @@ def verification_html(found: Verification) -> Html:
         table(columns, [Row(each.cells()) for each in found.values()]),
         small("Simulated times, not measured." if found.device.simulated else what_if(found.source, engine="graph").info.notes[0]),
     )
+
+
+PREDICTION = View(
+    of="prediction",
+    html=prediction_html,
+    pictures={"timeline": lambda prediction: timeline_svg(prediction_groups(prediction))},
+    timeline="streamscope_widgets.timeline:prediction_timeline",
+    report=lambda prediction, path: trace_report(prediction, prediction_groups(prediction), predicted_words(prediction), path),
+)
+VERIFICATION = View(of="verification", html=verification_html)

@@ -14,6 +14,7 @@ from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import capitalised, listed
 from streamscope_widgets.block_group import block_group
+from streamscope_widgets.diff_view import diff_groups
 from streamscope_widgets.messages import Answer, Spans
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, nature_of
 from streamscope_widgets.prediction_view import predicted_words, prediction_groups
@@ -24,6 +25,7 @@ from streamscope_widgets.tiles import Tiles, needs_tiles
 from streamscope_widgets.trace_view import NATURE_WORDS, finding_of
 
 if TYPE_CHECKING:
+    from streamscope.analysis.diff import TraceDiff
     from streamscope.comparing.comparison import Comparison
     from streamscope.compiling.compare_compilation import CompilationComparison
     from streamscope.kernels.compile.compilation_log import CompilationLog
@@ -231,6 +233,11 @@ def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
     if by != "stream":
         return trace_timeline(prediction, by)
     return TimelineWidget(prediction_groups(prediction), predicted_words(prediction))
+
+
+def diff_timeline(found: TraceDiff) -> TimelineWidget:
+    """Return both traces live on one axis: what is selected in one is marked in the other."""
+    return TimelineWidget(diff_groups(found), found.answer)
 
 
 def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:

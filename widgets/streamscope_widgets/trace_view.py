@@ -8,7 +8,9 @@ from pathlib import Path
 
 from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
-from streamscope.trace import TimelineGroup, Trace
+from streamscope.results.views import View
+from streamscope.results.views import sections as added
+from streamscope.trace import TimelineGroup, Trace, TraceInfo
 from streamscope.words import counted, percent, shortened, shortened_inside, time_text
 from streamscope_widgets import comparison_view
 from streamscope_widgets.payload import as_groups, nature_of
@@ -29,7 +31,7 @@ from streamscope_widgets.show.html import (
     table,
     warned,
 )
-from streamscope_widgets.still_timeline import timeline_image
+from streamscope_widgets.still_timeline import timeline_image, timeline_svg
 from streamscope_widgets.tiles import MOST_WHOLE, needs_tiles
 
 KERNELS = "Kernels that take most time"
@@ -70,15 +72,29 @@ def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return what stands above the picture: the finding, the numbers, the warnings."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
-    return above(trace_title(trace)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, warnings
+    return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, warnings
+
+
+def summary_html(found: Summary) -> Html:
+    """Return a summary as HTML: its numbers, the kernels and the warnings."""
+    kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
+    warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
+    return block(above(trace_title(found.info)), _first_numbers(found), _all_numbers(found), kernels, warnings)
 
 
 def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, path: Path) -> Path:
     """Write a trace with its live timeline to one self-contained HTML file; with a still one, where it has too many spans for a file."""
-    found, title = summary(trace), trace_title(trace)
+    found, title = summary(trace), trace_title(trace.info)
     warnings = warned(found.warnings, len(found.warnings), 10 * LONGEST_NAME)
     sections = [comparison_view.STYLE + fill('<p class="verdict">{}</p>', finding), _first_numbers(found), warnings]
-    below = [fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html(), _all_numbers(found)]
+    kernels = fill("<h2>{}</h2>{}", KERNELS, _kernels(found)) if found.kernels else Html()
+    return timeline_page(groups, path, title, finding, sections, [kernels, _all_numbers(found), *added(trace, "html")])
+
+
+def timeline_page(
+    groups: Sequence[TimelineGroup], path: Path, title: str, finding: str, sections: Sequence[str], below: Sequence[str]
+) -> Path:
+    """Write sections and a timeline to one HTML file: a live timeline or, where it has too many spans for a file, a still one."""
     if not needs_tiles(groups):
         return report(groups, path, title=title, sections=sections, below=below)
     spans = sum(len(group.trace.spans) for group in groups)
@@ -89,9 +105,8 @@ def trace_report(trace: Trace, groups: Sequence[TimelineGroup], finding: str, pa
     return still_page(path, title=title, body=body)
 
 
-def trace_title(trace: Trace) -> str:
-    """Return what a trace is of: the program, how it ran or who recorded it, and the device."""
-    info = trace.info
+def trace_title(info: TraceInfo) -> str:
+    """Title of a trace: the program, how it ran or who recorded it, and the device."""
     device = f"{info.device.name}: all times are predicted" if nature_of(info) == "predicted" else device_words(info.device)
     return " · ".join((shortened(info.program, LONGEST_NAME), shortened(info.engine, LONGEST_NAME), device))
 
@@ -152,3 +167,14 @@ def _streams(found: Summary) -> Html:
     rows = [Row((shortened(name, LONGEST_NAME), *cells)) for name, *cells in islice(found.stream_rows(), MOST_STREAMS)]
     left = len(found.streams) - MOST_STREAMS
     return joined([table(columns, rows), small(f"+ {counted(left, 'more stream')}") if left > 0 else ""])
+
+
+SUMMARY = View(of="summary", html=summary_html)
+TRACE = View(
+    of="trace",
+    html=trace_html,
+    markdown=lambda trace: summary(trace).to_markdown(),
+    pictures={"timeline": lambda trace: timeline_svg(as_groups([trace]))},
+    timeline="streamscope_widgets.timeline:trace_timeline",
+    report=lambda trace, path: trace_report(trace, as_groups([trace]), finding_of(trace), path),
+)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from streamscope.compiling.tuning import LEAST_GAIN, TunedKernel, Tuning, described
 from streamscope.kernels.form import DEFAULT
+from streamscope.results.views import View
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
@@ -74,3 +75,6 @@ def _variants(kernel: TunedKernel) -> Html:
 
 def _shape(kernel: TunedKernel) -> str:
     return " × ".join(f"{extent:,}" for extent in kernel.shapes[-1]) or "one number"
+
+
+TUNING = View(of="tuning", html=tuning_html)

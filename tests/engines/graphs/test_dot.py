@@ -32,7 +32,7 @@ def test_a_hand_written_line():
 
 def test_the_branches_workload(ran_twice, tmp_path):
     (view,) = ran_twice("branches", "graph-dual", streams=4).graphs
-    path = view.write_dot(tmp_path / "branches.dot")
+    path = view.save(tmp_path / "branches.dot")
     found = read_dot(path.read_text(encoding="utf-8"))
     assert found.name == "parallel_branches, segment 0"
     assert list(found.clusters) == ["main", "aux 1", "aux 2", "aux 3"]
@@ -43,4 +43,4 @@ def test_the_branches_workload(ran_twice, tmp_path):
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(OutputError, match="cannot write"):
-        GraphView("p", 0, ()).write_dot(tmp_path / "none" / "graph.dot")
+        GraphView("p", 0, ()).save(tmp_path / "none" / "graph.dot")

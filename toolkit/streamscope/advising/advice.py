@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from streamscope import display
 from streamscope.advising.break_even import DeviceCosts, graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.advising.forecast import Forecast, forecast, forecast_steps
 from streamscope.advising.sentences import advice_text, verdict
-from streamscope.arguments import given_path
 from streamscope.calling import verb
 from streamscope.devices import device_for, open_device
 from streamscope.devices.protocol import Device
-from streamscope.errors import OutputError, ProgramError
+from streamscope.errors import ProgramError
 from streamscope.measuring.case import Case
 from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
+from streamscope.results.result import Result
 from streamscope.tracing import ProgramFunction
 
 BRANCH_LENGTHS = (1, 4, 16)
@@ -27,7 +25,7 @@ BRANCH_LENGTHS = (1, 4, 16)
 
 
 @dataclass(frozen=True, repr=False)
-class Advice(display.Shown):
+class Advice(Result):
     """What `ss.advise` found. Shown in a notebook, it is the verdict and the picture.
 
     Attributes
@@ -46,6 +44,9 @@ class Advice(display.Shown):
     3324.0
     """
 
+    view = "advice"
+    renamed: ClassVar[Mapping[str, str]] = {"to_json": "to_dict()", "save_html": 'save("advice.html")'}
+
     costs: DeviceCosts
     forecast: Forecast | None = None
 
@@ -54,12 +55,12 @@ class Advice(display.Shown):
         """The advice in plain words."""
         return verdict(self.costs, self.forecast)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the advice as JSON values; what is infinite or not known becomes null.
 
         Examples
         --------
-        >>> content = ss.advise(device="simulated", progress=False).to_json()
+        >>> content = ss.advise(device="simulated", progress=False).to_dict()
         >>> shortest, longest = content["graph_pays_ns"]
         >>> f"a graph pays for kernels of {shortest / 1e3:.0f} to {longest / 1e3:.0f} µs"
         'a graph pays for kernels of 0 to 16 µs'
@@ -82,16 +83,6 @@ class Advice(display.Shown):
             },
         }
         return content if self.forecast is None else content | {"program": _forecast_json(self.forecast)}
-
-    def save_html(self, path: str | Path) -> Path:
-        """Write the verdict and the picture to one HTML file that needs no network, and return its path.
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written.
-        """
-        return display.report(self, given_path(path, error=OutputError))
 
     def __str__(self) -> str:
         return advice_text(self.costs, self.forecast)

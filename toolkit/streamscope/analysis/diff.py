@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope import display
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.joining import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
@@ -19,6 +18,9 @@ from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
 from streamscope.arguments import shown
 from streamscope.errors import TraceError, printable
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.spans import IntArray, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, shortened, signed_time_text, time_text, times_text
@@ -56,7 +58,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, repr=False)
-class TraceDiff(display.Shown):
+class TraceDiff(Result):
     """What `diff` found. Differences are the second trace less the first: negative is faster.
 
     Attributes
@@ -71,6 +73,8 @@ class TraceDiff(display.Shown):
     rows : tuple of DiffRow
         By how much they change: the largest first.
     """
+
+    view = "diff"
 
     first: Trace
     second: Trace
@@ -224,8 +228,8 @@ class TraceDiff(display.Shown):
             "warnings": list(self.warnings),
         }
 
-    def to_markdown(self) -> str:
-        """Return it as a short page: the answer, what the difference is made of, and what changed most.
+    def _markdown(self) -> str:
+        """Return a short page: the answer, the parts of the difference, and the rows that changed most.
 
         Examples
         --------
@@ -242,7 +246,8 @@ class TraceDiff(display.Shown):
         notes = [f"- {in_markdown(line)}" for line in (*self._left_out, *self.warnings)]
         return printable("\n".join([*page, "", *notes, ""]))
 
-    _repr_markdown_ = to_markdown
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
     def __repr__(self) -> str:
         parts = aligned([("part of the span", "first, µs", "second, µs", "difference, µs"), *self.contribution_rows()], numbers=True)
@@ -251,7 +256,7 @@ class TraceDiff(display.Shown):
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
 
-    def timeline(self) -> display.Timeline:
+    def timeline(self) -> Timeline:
         """Return both traces as live timelines on one axis; what is selected in one is marked in the other.
 
         Raises
@@ -266,7 +271,7 @@ class TraceDiff(display.Shown):
         >>> ss.diff(runs["async"].trace, runs["graph"].trace).timeline().engines
         ['async', 'graph']
         """
-        return display.timeline(self)
+        return views.timeline(self)
 
     def contribution_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield label, both values and the difference of each contribution as text, then of the span, which is their sum."""

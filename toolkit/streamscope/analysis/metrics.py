@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope import display
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metric import ENGINE, Metric, guest_values
@@ -24,8 +24,10 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
+from streamscope.results.result import Result
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import IntArray, SpanKind
+from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
@@ -37,7 +39,7 @@ PROFILED = "a profiler stretched the recorded run, its calls most: time a run wi
 
 
 @dataclass(frozen=True, repr=False)
-class EngineMetrics(display.Shown):
+class EngineMetrics(Result):
     """What one engine did with a program. Each number is defined by the function that the registry names for it.
 
     It is shown as a table.
@@ -89,6 +91,8 @@ class EngineMetrics(display.Shown):
         Metrics that other packages add, by name.
     """
 
+    view = "metrics"
+
     engine: str
     simulated: bool
     makespan_us: float
@@ -138,6 +142,11 @@ class EngineMetrics(display.Shown):
     def busy_fraction_error(self) -> float | None:
         """How far ``busy_fraction`` may be off."""
         return None if self.gpu_busy_error_us is None or not self.makespan_us else self.gpu_busy_error_us / self.makespan_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics by their names as JSON values."""
+        found: dict[str, Any] = plain(asdict(self))
+        return found
 
     def __repr__(self) -> str:
         from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.

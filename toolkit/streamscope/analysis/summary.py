@@ -37,6 +37,7 @@ from streamscope.analysis.table import device_words, in_markdown, markdown_rows
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import WorkSplit, kernels_called, work_split
 from streamscope.errors import printable
+from streamscope.results.result import Result
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
@@ -130,7 +131,7 @@ class StreamSummary:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary:
+class Summary(Result):
     """What `summary` found. Its text form and `to_markdown` mark lower bounds with ``≥``, and upper bounds with ``≤``.
 
     Attributes
@@ -177,6 +178,8 @@ class Summary:
     guests : mapping of str to float or None
         Metrics that other packages add, by name.
     """
+
+    view = "summary"
 
     info: TraceInfo
     kernel_count: int
@@ -238,8 +241,8 @@ class Summary:
         found: Value = getattr(self, _ATTRIBUTES.get(name, name), None)
         return NO_SPREAD if found is None and name in _SPREADS else found
 
-    def to_markdown(self) -> str:
-        """Return it as a short page: the numbers with what they mean, the streams, and the warnings.
+    def _markdown(self) -> str:
+        """Return a short page: the numbers with their meanings, the streams, and the warnings.
 
         Examples
         --------
@@ -264,7 +267,8 @@ class Summary:
             times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
             yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
-    _repr_markdown_ = to_markdown
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamscope import display
 from streamscope.analysis import metric as registry
 from streamscope.analysis.metric import Metric, definition_of, metrics_of
 from streamscope.analysis.metrics import EngineMetrics
@@ -14,6 +13,7 @@ from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.traits import reference_engine
 from streamscope.analysis.verdict import Verdict, difference, fastest
 from streamscope.errors import printable
+from streamscope.results.result import Result
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned
 
@@ -91,7 +91,7 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     return printable("\n".join([f"{title} · {device_words(device)}", str(verdict), "", *_lines(metrics)]))
 
 
-class EngineTable(dict[str, EngineMetrics], display.Shown):
+class EngineTable(dict[str, EngineMetrics], Result):
     """The metrics of engines by name, shown as a table.
 
     Examples
@@ -102,6 +102,12 @@ class EngineTable(dict[str, EngineMetrics], display.Shown):
     All times are simulated.
     engine  makespan, µs  against async  GPU busy, µs  GPU busy, %  ...
     """
+
+    view = "metrics"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics of each engine as JSON values."""
+        return {engine: metrics.to_dict() for engine, metrics in self.items()}
 
     def __repr__(self) -> str:
         simulated = ["All times are simulated."] if any(each.simulated for each in self.values()) else []

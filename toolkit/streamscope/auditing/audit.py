@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope import display
 from streamscope.arguments import shown
 from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
@@ -31,6 +30,8 @@ from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
 from streamscope.progress import Progress, showing
+from streamscope.results.result import Result
+from streamscope.trace.stored import plain
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text, wrapped
 
@@ -56,7 +57,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Audit(display.Shown):
+class Audit(Result):
     """Findings of `audit`.
 
     Attributes
@@ -81,6 +82,8 @@ class Audit(display.Shown):
     >>> audit.ok, audit.findings
     (True, ())
     """
+
+    view = "audit"
 
     plan: Plan
     findings: tuple[Finding, ...]
@@ -131,21 +134,31 @@ class Audit(display.Shown):
         """
         import pandas as pd
 
-        rows = [
-            {
-                "kind": finding.kind.value,
-                "severity": finding.severity.value,
-                "operations": tuple(operation.id for operation in finding.operations),
-                "variables": tuple(variable.name for variable in finding.variables),
-                "lines": finding.lines,
-                "message": finding.message,
-                "advice": finding.advice,
-                "cost_us": finding.cost_ns / 1e3,
-            }
-            for finding in self.findings
-        ]
         columns = ["kind", "severity", "operations", "variables", "lines", "message", "advice", "cost_us"]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame([finding.to_dict() for finding in self.findings], columns=columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit as JSON values; times in µs.
+
+        Examples
+        --------
+        >>> found = ss.audit(lambda x: np.tanh(x) + np.exp(x), np.ones((64, 64), np.float32), engine="async").to_dict()
+        >>> found["ok"], [finding["kind"] for finding in found["findings"]]
+        (True, ['false serialisation'])
+        """
+        content = {
+            "program": self.plan.program.name,
+            "engine": self.plan.engine,
+            "ok": self.ok,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "needed_us": self.needed_ns / 1e3,
+            "planned_us": self.planned_ns / 1e3,
+            "replay_us": None if self.replay_ns is None else self.replay_ns / 1e3,
+            "compared": self.compared,
+            "not_seen": self.not_seen,
+        }
+        found: dict[str, Any] = plain(content)
+        return found
 
     @property
     def headline(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.words import listed
@@ -94,6 +95,19 @@ class Finding:
     def sources(self) -> tuple[str, ...]:
         """The same lines with their labels and their text: ``"file.py:12 in 'mlp': h = x @ w"``."""
         return tuple(dict.fromkeys(operation.line for operation in self.operations if operation.where))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as values: ids of operations, names of variables, the cost in µs."""
+        return {
+            "kind": self.kind.value,
+            "severity": self.severity.value,
+            "operations": tuple(operation.id for operation in self.operations),
+            "variables": tuple(variable.name for variable in self.variables),
+            "lines": self.lines,
+            "message": self.message,
+            "advice": self.advice,
+            "cost_us": self.cost_ns / 1e3,
+        }
 
     def __str__(self) -> str:
         return f"{self.severity.value}, {self.kind.value}: {self.message} To mend it: {self.advice}"

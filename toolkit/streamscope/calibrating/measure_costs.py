@@ -197,7 +197,7 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
         f"fitted: to {len(r['kernels'])} generated kernels: element-wise, reductions, rows, transposes, rows taken; in chains in a graph",
     )
     gap_ns = max(0.0, r["graph_each"] - r["working"])
-    products = {name: table(steps, gap_ns).to_json() for name, steps in r["products"].items()}
+    products = {name: table(steps, gap_ns).to_list() for name, steps in r["products"].items()}
     yield {"product_times": products}, "measured: chains of 4 and of 16 in a graph, random values, by how much one more takes longer"
     built_in = CostModel.load()
     names = ("graph_crossing_ns", "graph_dispatch_ns", "graph_root_ns", "graph_leaf_ns", "graph_copy_call_ns", "bus_both_share")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamscope import display
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.facts import CaptureOrigin, origin_words
@@ -23,6 +22,8 @@ from streamscope.program.foreign import CaptureFacts, ForeignProgram
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.results.result import Result
+from streamscope.trace.stored import plain
 from streamscope.words import counted
 
 ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
@@ -32,7 +33,7 @@ TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass(repr=False)
-class CapturedProgram(display.Shown, ForeignProgram):
+class CapturedProgram(Result, ForeignProgram):
     """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
 
     Attributes
@@ -46,6 +47,9 @@ class CapturedProgram(display.Shown, ForeignProgram):
     memories : list of NodeMemory
         What each node reads and writes, with the evidence.
     """
+
+    view = "captured"
+    files: ClassVar[Mapping[str, str]] = {".captured.json": "_save_captured", ".json": "_save_captured"}
 
     name: str
     program: Program
@@ -102,12 +106,12 @@ class CapturedProgram(display.Shown, ForeignProgram):
         Parameters
         ----------
         path : str or path
-            Ends with ``.captured.json``.
+            Ends with ``.captured.json``; or with ``.html``, ``.pdf`` or ``.md``, for the summary that a notebook shows.
 
         Raises
         ------
         OutputError
-            The file cannot be written.
+            The file cannot be written, or its suffix is another.
 
         Examples
         --------
@@ -115,9 +119,17 @@ class CapturedProgram(display.Shown, ForeignProgram):
 
             ss.capture(model, image).save("model.captured.json")
         """
+        return super().save(path)
+
+    def _save_captured(self, path: Path) -> Path:
         from streamscope.capturing.saved import save  # It makes programs of this class.
 
         return save(self, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts and the certificate as JSON values."""
+        found: dict[str, Any] = plain({"name": self.name, **self.facts.to_dict(), "order": self.certificate().to_dict()})
+        return found
 
     def origin(self) -> CaptureOrigin:
         """Return where and when it was captured, with which versions, and what it holds in memory."""

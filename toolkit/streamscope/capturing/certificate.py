@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.capturing.conflicts import Bits, CircleError, conflicts, count_of, has, known_before, pairs_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError, RaceError
 from streamscope.order.graph import Edges
+from streamscope.results.result import Result
 from streamscope.words import counted, listed
 
 NAMED = 3
@@ -66,7 +66,7 @@ class OrderedPair:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Certificate(display.Shown):
+class Certificate(Result):
     """Why the true order of captured code is right: each pair of nodes that must keep its order, with the path that keeps it.
 
     A pair must keep its order if the capture orders it, and both touch the same memory, one of them writing; or if one of the two is not
@@ -103,6 +103,8 @@ class Certificate(display.Shown):
     ...
     streamscope.errors.RaceError: a schedule of three kernels leaves 1 of 2 pairs unordered that share memory: ...
     """
+
+    view = "certificate"
 
     name: str
     nodes: Sequence[GraphNode]

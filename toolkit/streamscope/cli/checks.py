@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamscope import display
 from streamscope.errors import CompilationError, StreamscopeError
+from streamscope.results import widgets
 from streamscope.words import binary_size
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Diagnosis:
         """What ``--device auto`` takes here."""
         return "cuda" if any(check.name == "CUDA device" and check.state == "ok" for check in self.checks) else "simulated"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the diagnosis as JSON values."""
         return {"can_run": self.can_run, "device": self.device, "checks": [asdict(check) for check in self.checks]}
 
@@ -286,4 +286,4 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _bundle() -> str:
-    return f"{len(display.bundle_source().encode()) / 1000:.0f} kB of JavaScript"
+    return f"{len(widgets.bundle_source().encode()) / 1000:.0f} kB of JavaScript"

@@ -15,6 +15,7 @@ from streamscope.cli.terminal import notes, output
 from streamscope.errors import NoDeviceError
 from streamscope.files import suffix_of, writable_file
 from streamscope.options import setting_values
+from streamscope.results.result import PICTURES, REPORTS, report_suffix
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,7 @@ def advise(
     ] = None,
     settings: Settings = None,
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
-    file: Annotated[Path | None, out("FILE", "Write the advice with its picture there, as HTML.")] = None,
+    file: Annotated[Path | None, out("FILE", "Write the advice with its picture there: .html, .pdf or .md.")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")] = False,
 ) -> None:
@@ -47,18 +48,15 @@ def advise(
         raise typer.BadParameter("a setting needs a workload", param_hint="--set")
     program, inputs, _ = (None, (), {}) if workload is None else built(workload, values)
     if file is not None:
-        writable_file(file)
+        report_suffix(writable_file(file))
     found = advice.advise(program, *inputs, device=device, progress=notes().is_terminal)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), allow_nan=False))
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
         console = output()
         console.print(advice_text(found.costs, found.forecast, min(WIDTH, console.width)), soft_wrap=True)
     if file is not None:
-        (notes() if as_json else output()).print(f"With a picture, for a browser: {found.save_html(file)}", soft_wrap=True)
-
-
-PICTURES, SPANS = (".svg", ".png"), (".csv", ".parquet")
+        (notes() if as_json else output()).print(f"With a picture, for a browser: {found.report(file)}", soft_wrap=True)
 
 
 def export(
@@ -70,7 +68,7 @@ def export(
         typer.Argument(
             metavar="FILE...",
             parser=given_path,
-            help="Each ends with .html, .pdf or .md (the report), .svg or .png (a picture), .csv or .parquet (the spans).",
+            help="Each ends with .html, .pdf or .md (report), .json (numbers), .svg or .png (picture), .csv or .parquet (spans).",
             show_default=False,
         ),
     ],
@@ -80,17 +78,14 @@ def export(
     from streamscope.comparing.comparison import load_comparison
 
     for file in files:
-        suffix_of(file, ".html", ".pdf", ".md", *PICTURES, *SPANS)
+        suffix_of(file, *REPORTS, ".json", *PICTURES, ".csv", ".parquet")
         writable_file(file)
     comparison = load_comparison(folder)
     for file in files:
-        suffix = file.suffix.lower()
-        if suffix in PICTURES:
+        if file.suffix.lower() in PICTURES:
             comparison.picture(file, of)
-        elif suffix in SPANS:
-            comparison.spans(file)
         else:
-            comparison.report(file)
+            comparison.save(file)
         output().print(f"wrote {file}", soft_wrap=True)
 
 
@@ -126,7 +121,7 @@ def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print one JS
 
     diagnosis = diagnose()
     if as_json:
-        typer.echo(json.dumps(diagnosis.to_json()))
+        typer.echo(json.dumps(diagnosis.to_dict()))
     else:
         _print(output(), diagnosis)
     return 0 if diagnosis.can_run else 1

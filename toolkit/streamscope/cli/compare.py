@@ -85,7 +85,7 @@ def compare(
 
     comparison = run() if folder is None else _written(folder, run)
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(), allow_nan=False))
+        typer.echo(json.dumps(comparison.to_dict(), allow_nan=False))
     else:
         _print(output(), comparison)
         if comparison.choice is not None:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from streamscope.display import console
 from streamscope.errors import printable, readable
+from streamscope.results.screen import console
 from streamscope.words import wrapped
 
 if TYPE_CHECKING:

@@ -7,24 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope import display
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
-from streamscope.analysis.table import EngineTable, metrics_text
+from streamscope.analysis.table import EngineTable, metrics_markdown, metrics_text
 from streamscope.analysis.traits import reference_engine, streams_words
 from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
-from streamscope.errors import EngineError, OutputError, TraceError, UnknownAttributeError
+from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
 from streamscope.measuring.choice import Choice
 from streamscope.program.foreign import CaptureFacts
+from streamscope.renamed import unknown_attribute
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (
@@ -97,7 +100,7 @@ class NotComparedError(EngineError, KeyError):
     """An engine that a comparison does not have."""
 
 
-class Comparison(Mapping[str, Run], display.Shown):
+class Comparison(Mapping[str, Run], Result):
     """What `compare` found: a `Run` for each engine, by name.
 
     Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
@@ -129,6 +132,13 @@ class Comparison(Mapping[str, Run], display.Shown):
     >>> runs.assessment.bottleneck
     'launch-bound'
     """
+
+    view = "comparison"
+    files: ClassVar[Mapping[str, str]] = {".csv": "_save_spans", ".parquet": "_save_spans"}
+    renamed: ClassVar[Mapping[str, str]] = {
+        "to_json": "to_dict()",
+        "spans": 'save("spans.csv"), or runs["graph"].trace.spans for the spans of one engine',
+    }
 
     def __init__(
         self,
@@ -214,7 +224,7 @@ class Comparison(Mapping[str, Run], display.Shown):
         rows = [each | each.pop("guests") for each in fields]
         return pd.DataFrame(rows).set_index("engine")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and what is not known become null."""
         engines = {}
         for engine, run in self._runs.items():
@@ -241,8 +251,8 @@ class Comparison(Mapping[str, Run], display.Shown):
         if self.not_checked:
             content["not_checked"] = self.not_checked
         if self.capture is not None:
-            content["capture"] = self.capture.to_json()
-        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
+            content["capture"] = self.capture.to_dict()
+        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_dict()})
         return found
 
     def groups(self) -> list[TimelineGroup]:
@@ -257,31 +267,9 @@ class Comparison(Mapping[str, Run], display.Shown):
             for engine, run in self._runs.items()
         ]
 
-    def timeline(self) -> display.Timeline:
+    def timeline(self) -> Timeline:
         """Return the live timelines of all engines on one time axis (a notebook widget)."""
-        return display.timeline(self)
-
-    def report(self, path: str | Path) -> Path:
-        """Write one file with verdict, metrics, charts and timelines, and return its path.
-
-        Parameters
-        ----------
-        path : str or Path
-            Its ending says the format: ``.html``, ``.pdf`` or ``.md``.
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
-
-        Examples
-        --------
-        >>> function, inputs = ss.workload("branches").build()
-        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
-        >>> runs.report("step.md").read_text().splitlines()[0]
-        '# parallel_branches · simulated NVIDIA H200: all times are simulated'
-        """
-        return display.report(self, given_path(path, error=OutputError))
+        return views.timeline(self)
 
     def picture(self, path: str | Path, of: str = "timeline") -> Path:
         """Write the timelines, or a chart, as a picture, and return its path.
@@ -306,44 +294,50 @@ class Comparison(Mapping[str, Run], display.Shown):
         >>> runs.picture("timelines.svg").name, runs.picture("speedups.svg", of="speedups").name
         ('timelines.svg', 'speedups.svg')
         """
-        return display.picture(self, given_path(path, error=OutputError), of)
+        return self._save_picture_of(given_path(path, error=OutputError), of)
 
-    def spans(self, path: str | Path) -> Path:
-        """Write the spans of all engines as one table, with a column for the engine and one for the device; return the path.
+    def save(self, path: str | Path) -> Path:
+        """Write the comparison to one file or, where the path has no suffix, into a folder; return the path.
+
+        The folder gets ``comparison.json`` and a Parquet trace for each engine, and `load_comparison` reads them. A comparison of ours in
+        it is replaced, all at once. Other files stay.
 
         Parameters
         ----------
         path : str or Path
-            Its ending says the format: ``.csv`` or ``.parquet``.
+            A folder, or a file whose suffix says the form: ``.html``, ``.pdf``, ``.md`` (as `report`), ``.json`` (`to_dict`), ``.svg``,
+            ``.png`` (as `picture`), ``.csv`` or ``.parquet``: the spans of all engines, with columns for the engine and the device.
 
         Raises
         ------
         OutputError
-            The file cannot be written, or its name ends otherwise.
+            The file or folder cannot be written, its suffix is another, the folder's ``comparison.json`` is not ours, or the name of an
+            engine cannot be a file's.
 
         Examples
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
-        >>> runs.spans("spans.csv").read_text().splitlines()[1]
+        >>> runs.save("spans.csv").read_text().splitlines()[1]
         '"async","simulated NVIDIA H200","launch",...'
+        >>> ss.load_comparison(runs.save("runs"))["graph"].metrics.kernel_count
+        35
         """
-        return write_spans([run.trace for run in self._runs.values()], given_path(path, error=OutputError))
+        target = given_path(path, error=OutputError)
+        return super().save(target) if target.suffix and not target.is_dir() else self.save_folder(target)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.
-
-        A comparison of ours in the folder is replaced, all at once. Other files stay.
-
-        Raises
-        ------
-        OutputError
-            The folder cannot be written, its ``comparison.json`` is not ours, or the name of an engine cannot be a file's.
-        """
+    def save_folder(self, folder: str | Path) -> Path:
+        """Write a folder as `save` does, whatever its name."""
         target = given_path(folder, error=OutputError)
         with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
             write_files(self, unfinished)
         return target
+
+    def _save_spans(self, path: Path) -> Path:
+        return write_spans([run.trace for run in self._runs.values()], path)
+
+    def _markdown(self) -> str:
+        return metrics_markdown(self.program, self.device, self.metrics, self.assessment)
 
     def __str__(self) -> str:
         return metrics_text(self.program, self.device, self.metrics, self.verdict)
@@ -351,17 +345,17 @@ class Comparison(Mapping[str, Run], display.Shown):
     __repr__ = __str__
 
 
-def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> UnknownAttributeError:
+def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> BaseException:
     """Return the error of an attribute that is not there; it says which part of the result has it."""
     there = [f"{start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
-    return UnknownAttributeError(f"{type(result).__name__!r} object has no attribute {name!r}", hint=there[0] if there else None)
+    return unknown_attribute(result, name, there[0] if there else None)
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:
     """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
     makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
-    content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})
+    content = with_digest(comparison.to_dict() | {"makespans_ns": makespans_ns, TRACES: traces})
     (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -412,8 +406,8 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         for engine in measured:
             trace_name(engine, traces[engine])  # Neither leads to another folder.
         chosen = content.get("choice")
-        choice = None if chosen is None else Choice.from_json(chosen, workload, device)
-        capture = CaptureFacts.from_json(content["capture"]) if content.get("capture") is not None else None
+        choice = None if chosen is None else Choice.from_dict(chosen, workload, device)
+        capture = CaptureFacts.from_dict(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error

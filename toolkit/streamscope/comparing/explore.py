@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import no_program, verb
 from streamscope.devices import check_device
@@ -15,6 +14,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.errors import ProgramError
 from streamscope.program.foreign import ForeignProgram
 from streamscope.recording.recorders import checked_recorder
+from streamscope.results import widgets
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
@@ -30,7 +30,7 @@ def explore(
     repeats: int = 30,
     recorder: str = "auto",
     **attributes: Any,
-) -> display.Explorer:
+) -> widgets.Explorer:
     """Open the explorer in a notebook: knobs, and timelines that follow them.
 
     While you move a knob, the times are a forecast on the simulated device, and say so. The button Run runs the program on the device
@@ -86,7 +86,7 @@ def explore(
     if not isinstance(program, ProgramFunction | ForeignProgram | None):
         raise no_program("ss.explore", program)
     check_device(device)
-    return display.explorer(
+    return widgets.explorer(
         program,
         inputs,
         attributes,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamscope import display
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
@@ -26,6 +25,9 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 from streamscope.words import time_text
@@ -37,7 +39,7 @@ _TURNS = itertools.count(time.time_ns())
 
 
 @dataclass(frozen=True, repr=False)
-class CompilationComparison(display.Shown):
+class CompilationComparison(Result):
     """The same kernels, compiled one by one and together, both without anything in a cache.
 
     Attributes
@@ -48,6 +50,8 @@ class CompilationComparison(display.Shown):
     ratios : tuple of float
         Time of one by one over that of together, of each repeat.
     """
+
+    view = "compilation-comparison"
 
     program: str
     one_by_one: CompilationLog
@@ -70,9 +74,19 @@ class CompilationComparison(display.Shown):
             return f"{self.faster:.1f}× faster"
         return "slower" if max(self.ratios) < 1 - NOISE else "no clear difference"
 
-    def timeline(self) -> display.Timeline:
+    def timeline(self) -> Timeline:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
-        return display.timeline(self)
+        return views.timeline(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both logs and the ratios as JSON values; times in ns."""
+        return {
+            "program": self.program,
+            "ratios": list(self.ratios),
+            "words": self.words,
+            "one_by_one": self.one_by_one.to_dict(),
+            "together": self.together.to_dict(),
+        }
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

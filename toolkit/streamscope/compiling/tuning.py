@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope import display
 from streamscope.calling import verb
 from streamscope.compiling.warming import opened_cuda, traced_for
 from streamscope.devices.cuda import CudaDevice
@@ -24,6 +23,7 @@ from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress, showing
+from streamscope.results.result import Result
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text
 
@@ -65,9 +65,19 @@ class TunedKernel:
         """Time of the default variant over the chosen one's."""
         return self.medians_ns[DEFAULT] / self.medians_ns[self.choice]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kernel as JSON values."""
+        return {
+            "name": self.name,
+            "shapes": [list(shape) for shape in self.shapes],
+            "medians_ns": {described(variant): median_ns for variant, median_ns in self.medians_ns.items()},
+            "choice": described(self.choice),
+            "gain": self.gain,
+        }
+
 
 @dataclass(frozen=True, repr=False)
-class Tuning(display.Shown):
+class Tuning(Result):
     """What tuning has found.
 
     Attributes
@@ -79,9 +89,15 @@ class Tuning(display.Shown):
         How the variants were compiled.
     """
 
+    view = "tuning"
+
     device: str
     kernels: tuple[TunedKernel, ...]
     log: CompilationLog
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return each kernel with the times of its variants and the choice as JSON values; times in ns."""
+        return {"device": self.device, "kernels": [kernel.to_dict() for kernel in self.kernels], "compilation": self.log.to_dict()}
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

@@ -206,7 +206,7 @@ class CostModel:
         """Return the model as JSON values."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         points = {key: [list(point) for point in value] for key, value in values.items() if key.endswith("_points")}
-        products = {name: times.to_json() for name, times in self.product_times.items()}
+        products = {name: times.to_list() for name, times in self.product_times.items()}
         return values | points | {"product_times": products, "provenance": asdict(self.provenance)}
 
     @property

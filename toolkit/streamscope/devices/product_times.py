@@ -104,7 +104,7 @@ class ProductTimes:
             raise DeviceError(f"{what} is of {[tiles for tiles, _ in curves]} tiles, expected two or more numbers that grow")
         return cls(tuple((float(tiles), curve) for tiles, curve in curves))
 
-    def to_json(self) -> list[Any]:
+    def to_list(self) -> list[Any]:
         """Return the table as JSON values."""
         return [[tiles, [list(pair) for pair in curve]] for tiles, curve in self.curves]
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamscope import display
-from streamscope.arguments import given_path
 from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.engines.binding import NO_STEP
 from streamscope.engines.issuing import segments as split
 from streamscope.engines.plan import Issue, Replay
-from streamscope.errors import OutputError, printable
+from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope.program.launch import HostCall, labelled
 from streamscope.program.operation import Operation
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.trace.stored import plain
 from streamscope.words import counted
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class GraphCounts:
 
 
 @dataclass(frozen=True, repr=False)
-class GraphView(display.Shown):
+class GraphView(Result):
     """A captured graph.
 
     Attributes
@@ -75,6 +76,10 @@ class GraphView(display.Shown):
     lanes : tuple of str
         Names of the streams, in the plan's order.
     """
+
+    view = "graph"
+    files: ClassVar[Mapping[str, str]] = {".dot": "_save_dot"}
+    renamed: ClassVar[Mapping[str, str]] = {"write_dot": 'save("graph.dot")'}
 
     program: str
     segment: int
@@ -93,22 +98,25 @@ class GraphView(display.Shown):
         """Return the graph in Graphviz's DOT language, with a cluster for each stream."""
         return dot(self.nodes, self.title)
 
-    def write_dot(self, path: str | Path) -> Path:
-        """Write the graph as a ``.dot`` file and return its path.
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written.
-        """
-        target = given_path(path, error=OutputError)
-        with written_whole(target) as temporary:
-            temporary.write_text(self.dot(), encoding="utf-8")
-        return target
-
     def svg(self) -> str:
         """Return a picture of the graph as an SVG document."""
-        return display.svg(self)
+        return str(views.pictures(self)["graph"](self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the nodes as JSON values, each with the numbers of the nodes that it comes after."""
+        content = {
+            "program": self.program,
+            "segment": self.segment,
+            "lanes": self.lanes,
+            "nodes": [asdict(node) | {"kind": node.kind.value} for node in self.nodes],
+        }
+        found: dict[str, Any] = plain(content)
+        return found
+
+    def _save_dot(self, path: Path) -> Path:
+        with written_whole(path) as temporary:
+            temporary.write_text(self.dot(), encoding="utf-8")
+        return path
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

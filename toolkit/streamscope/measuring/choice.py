@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamscope import display
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import INTERVAL, device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.measuring.elimination import MARGIN
+from streamscope.results.result import Result
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.words import aligned, format_mib, format_us, time_text, wrapped
@@ -80,7 +80,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, repr=False)
-class Choice(display.Shown):
+class Choice(Result):
     """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
 
     Shown in a notebook, it is the reason and the table of candidates.
@@ -108,6 +108,9 @@ class Choice(display.Shown):
     >>> [(candidate.engine, candidate.standing.value) for candidate in choice.candidates]
     [('async', 'chosen'), ('sync', 'slower')]
     """
+
+    view = "choice"
+    renamed: ClassVar[Mapping[str, str]] = {"to_json": "to_dict()"}
 
     engine: str
     reason: str
@@ -138,13 +141,13 @@ class Choice(display.Shown):
         empty = {at for at, cells in enumerate(zip(*rows[1:], strict=True)) if HEADINGS[at] == INTERVAL and set(cells) == {"–"}}
         return [tuple(cell for at, cell in enumerate(row) if at not in empty) for row in rows]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the choice as JSON values.
 
         Examples
         --------
         >>> choice = ss.best(np.tanh, np.ones(64, np.float32), device="simulated", engines="async,graph", progress=False)
-        >>> choice.to_json()["engine"]
+        >>> choice.to_dict()["engine"]
         'graph'
         """
         return {
@@ -155,8 +158,8 @@ class Choice(display.Shown):
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], program: str, device: DeviceInfo) -> Choice:
-        """Make a choice of what `to_json` returned.
+    def from_dict(cls, content: Mapping[str, Any], program: str, device: DeviceInfo) -> Choice:
+        """Make a choice of what `to_dict` returned.
 
         Raises
         ------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
@@ -12,6 +13,7 @@ from streamscope.capturing.keeping import MemoryHeld
 from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.proving import Proof
 from streamscope.trace.info import DeviceInfo
+from streamscope.trace.stored import plain
 from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
 
 CAPTURED, PARALLEL = "graph", "graph-dual"
@@ -142,6 +144,25 @@ class Gain:
         if self.speedup is not None:
             rows.append(("chosen order", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
         return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the gain as JSON values; times in ns, in µs where the name says so."""
+        content = {
+            "name": self.name,
+            "device": {"kind": self.device.kind, "name": self.device.name},
+            "engine": self.engine,
+            "headline": self.headline,
+            "facts": self.facts,
+            "plain_us": self.plain_us,
+            "before_ns": asdict(self.before_ns),
+            "after_ns": asdict(self.after_ns),
+            "speedup": None if self.speedup is None else asdict(self.speedup),
+            "choice": self.choice.to_dict(),
+            "certificate": self.certificate.to_dict(),
+            "proof": None if self.proof is None else self.proof.to_dict(),
+        }
+        found: dict[str, Any] = plain(content)
+        return found
 
     def __str__(self) -> str:
         heading = f"{self.name} · {device_words(self.device)}"

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from streamscope import display
-from streamscope.arguments import given_path
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison
 from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
-from streamscope.errors import OutputError, ProgramError
+from streamscope.errors import ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.parallelising.calls import Arguments, Calls, Mode
 from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.trees import put_together
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 
 MOST_CAPTURES = 8
 """Captures that a callable keeps with ``shapes="recapture"``; the one that was not used for the longest goes."""
@@ -43,7 +42,7 @@ class Capture:
         return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=REPEATS, progress=False, name=self.gain.name)
 
 
-class Parallelised(display.Shown):
+class Parallelised(Result):
     """A function whose kernels run side by side wherever they may; see `ss.parallelise`, which makes it.
 
     Call it like the function. Arguments are copied into the memory of the capture, but for those that are that memory (see `inputs`);
@@ -57,6 +56,8 @@ class Parallelised(display.Shown):
     function : callable
     name : str
     """
+
+    view = "parallelised"
 
     def __init__(
         self,
@@ -143,24 +144,16 @@ class Parallelised(display.Shown):
         with users_lines_shown():
             return self._captures[0].comparison
 
-    def timeline(self) -> display.Timeline:
+    def timeline(self) -> Timeline:
         """Return the live timelines of both orders on one time axis (a notebook widget)."""
         return self.comparison.timeline()
 
-    def report(self, path: str | Path) -> Path:
-        """Write one file with the verdict, the timelines of both orders and all numbers, and return its path.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the gain as JSON values: both times, the verdict, and the choice between both orders."""
+        return self.gain.to_dict()
 
-        Parameters
-        ----------
-        path : str or Path
-            Its ending says the format: ``.html``, ``.pdf`` or ``.md``.
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
-        """
-        return self.comparison.report(given_path(path, error=OutputError))
+    def _markdown(self) -> str:
+        return self.comparison.to_markdown()
 
     def __reduce__(self) -> str:
         raise ProgramError(f"parallelised {self.name!r} cannot be pickled: it is a graph of this process", hint="make it in each process")

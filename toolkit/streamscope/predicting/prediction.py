@@ -69,6 +69,8 @@ class Prediction(Trace):
     True
     """
 
+    view = "prediction"
+
     supposition: Supposition = field(kw_only=True, repr=False, compare=False)
 
     @property

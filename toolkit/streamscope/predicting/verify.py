@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.devices import device_for
@@ -21,6 +20,7 @@ from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
+from streamscope.results.result import Result
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.trace.stored import MOST_REPEATS
@@ -70,7 +70,7 @@ class Verified:
         return self.engine, format_us(self.prediction.predicted_ns / 1e3), format_us(self.measured_ns / 1e3), error_text(self.error)
 
 
-class Verification(Mapping[str, Verified], display.Shown):
+class Verification(Mapping[str, Verified], Result):
     """What `ss.verify` found: for each engine its prediction and its runs, by name.
 
     Attributes
@@ -80,6 +80,8 @@ class Verification(Mapping[str, Verified], display.Shown):
     source : Trace
         The sync trace, which is all that the predictions were made from.
     """
+
+    view = "verification"
 
     def __init__(self, program: str, device: DeviceInfo, source: Trace, engines: Mapping[str, Verified]) -> None:
         self.program = program

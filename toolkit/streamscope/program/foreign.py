@@ -33,14 +33,14 @@ class CaptureFacts:
     memory: str = ""
     """What the capture holds on the GPU; empty where that is not known."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         texts = {"captured": self.captured, "bound": self.bound, "certificate": self.certificate, "memory": self.memory}
         return {**texts, "evidence": list(self.evidence)}
 
     @classmethod
-    def from_json(cls, stored: Any) -> CaptureFacts:
-        """Return what `to_json` returned.
+    def from_dict(cls, stored: Any) -> CaptureFacts:
+        """Return what `to_dict` returned.
 
         Raises
         ------

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from streamscope import display
 from streamscope.arguments import given_path
-from streamscope.errors import OutputError, TraceError, UnknownAttributeError
+from streamscope.errors import OutputError, TraceError
+from streamscope.renamed import unknown_attribute
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.blocks import Blocks
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import COLUMN_DTYPES, SpanTable
+from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
+from streamscope.trace.stored import plain
 from streamscope.words import counted
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Trace(display.Shown):
+class Trace(Result):
     """A table of spans with what is needed to read it.
 
     Attributes
@@ -42,12 +47,23 @@ class Trace(display.Shown):
     ('async', True)
     """
 
+    view = "trace"
+    files: ClassVar[Mapping[str, str]] = {
+        ".parquet": "to_parquet",
+        ".csv": "to_csv",
+        ".json": "to_kineto",
+        ".json.gz": "to_kineto",
+        ".pftrace": "to_perfetto",
+        ".perfetto-trace": "to_perfetto",
+    }
+    renamed: ClassVar[Mapping[str, str]] = {"what_if": "ss.what_if(trace)"}
+
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
     blocks: Blocks = field(default_factory=Blocks)
 
-    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> display.Timeline:
+    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> Timeline:
         """Return the live timeline of this trace, as a notebook widget.
 
         Parameters
@@ -73,31 +89,7 @@ class Trace(display.Shown):
             raise TraceError(
                 f"a timeline has a lane for each stream or multiprocessor, not for each {by!r:.40}", hint='by="multiprocessor"'
             )
-        return display.timeline(self, by)
-
-    def report(self, path: str | Path) -> Path:
-        """Write one file with what was found, the metrics, the notes, the longest kernels and the live timeline; return its path.
-
-        It works offline. Of more than a million spans, the timeline is a still picture.
-
-        Parameters
-        ----------
-        path : str or Path
-            Its ending says the format: ``.html``, ``.pdf`` or ``.md``, which has no timeline.
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
-
-        Examples
-        --------
-        >>> function, inputs = ss.workload("branches").build()
-        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
-        >>> runs["async"].trace.report("step.html").name
-        'step.html'
-        """
-        return display.report(self, given_path(path, error=OutputError))
+        return views.timeline(self, by)
 
     if not TYPE_CHECKING:
 
@@ -108,13 +100,40 @@ class Trace(display.Shown):
             hint = "ss.analysis.summary(trace) measures it" if name in ("metrics", "summary") else None
             if name in ("kernel", "without", "fused"):
                 hint = f"ss.what_if(trace).{name} is there"
-            if name == "what_if":
-                hint = "ss.what_if(trace) predicts it"
-            raise UnknownAttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", hint=hint)
+            raise unknown_attribute(self, name, hint)
 
     def __repr__(self) -> str:
         spans = counted(len(self.spans), "span")
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {spans} on {self.info.device.name!r:.80}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return where the trace comes from and the number of spans of each kind, as JSON values; `to_pandas` has the spans.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.to_dict()["spans"]
+        {'kernel': 35, 'launch': 35, ...}
+        """
+        spans, info = self.spans, self.info
+        device = {"kind": info.device.kind, "name": info.device.name, "details": info.device.details}
+        counts = {kind.name.lower(): int((spans.kind == kind).sum()) for kind in SpanKind}
+        found: dict[str, Any] = plain(
+            {
+                "program": info.program,
+                "engine": info.engine,
+                "device": device,
+                "recorder": info.recorder,
+                "created": info.created,
+                "versions": info.versions,
+                "notes": info.notes,
+                "lanes": spans.lanes,
+                "spans": {kind: count for kind, count in counts.items() if count},
+                "end_ns": int(spans.end_ns.max(initial=0)),
+            }
+        )
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.

@@ -133,7 +133,7 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         f"trace = ss.read({name!r}{chosen}) has all numbers; ss.what_if(trace, engine='graph') predicts a CUDA graph, "
         "ss.diff(trace, other) compares, trace.report('report.html') writes a page for others."
     )
-    told = _told(f"{trace_title(trace)} · {name}", finding_of(trace, found), further, warnings)
+    told = _told(f"{trace_title(trace.info)} · {name}", finding_of(trace, found), further, warnings)
     return {**told, "gpu": trace.info.device.gpu, "gpus": trace.info.device.gpus}, as_groups([trace])
 
 

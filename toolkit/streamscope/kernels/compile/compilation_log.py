@@ -7,12 +7,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.widgets import Timeline
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace
@@ -96,6 +99,17 @@ class KernelRecord:
         """Registers, shared and local memory; None where unknown."""
         return self.cubin.resources.get(self.name) if self.cubin is not None else None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kernel as JSON values, without source and machine code."""
+        resources = None if self.resources is None else asdict(self.resources)
+        return {
+            "name": self.name,
+            "architecture": self.architecture,
+            "origin": self.origin.value,
+            "compile_ns": self.compile_ns,
+            "resources": resources,
+        }
+
 
 @dataclass(frozen=True)
 class LaunchCost:
@@ -112,7 +126,7 @@ class LaunchCost:
 
 
 @dataclass(repr=False)
-class CompilationLog(display.Shown):
+class CompilationLog(Result):
     """Kernels that were asked for, and the stages that this took. Several threads may write to it.
 
     Attributes
@@ -124,6 +138,8 @@ class CompilationLog(display.Shown):
     launch_cost : LaunchCost, optional
         What it costs to launch such kernels, where that was measured.
     """
+
+    view = "compilation"
 
     copy_to: CompilationLog | None = None
     kernels: deque[KernelRecord] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
@@ -210,9 +226,19 @@ class CompilationLog(display.Shown):
         device = DeviceInfo("cuda", f"NVRTC for {', '.join(architectures) or 'no architecture'}, on this machine's processor")
         return Trace(spans.build(), TraceInfo(label, program, device, recorder="host clock"))
 
-    def timeline(self, label: str = "compilation") -> display.Timeline:
+    def timeline(self, label: str = "compilation") -> Timeline:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
-        return display.timeline(self, label)
+        return views.timeline(self, label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kernels and the times of the stages as JSON values; times in ns."""
+        return {
+            "kernels": [record.to_dict() for record in list(self.kernels)],
+            "stages_ns": {str(stage): time_ns for stage, time_ns in self.stage_ns.items()},
+            "wall_ns": self.wall_ns,
+            "code_bytes": self.code_bytes,
+            "launch_cost": None if self.launch_cost is None else asdict(self.launch_cost),
+        }
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

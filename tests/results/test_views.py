@@ -1,0 +1,96 @@
+"""The door of views: our own in one table, those of other packages beside them, and a result without any."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+
+import pytest
+from tests.results.kinds import KINDS, comparison
+
+from streamscope import doors
+from streamscope.doors import Door, GuestWarning
+from streamscope.results import views
+from streamscope.results.result import Result
+from streamscope.results.views import OWN, View
+
+HOT = View(
+    of="comparison",
+    html=lambda runs: f"<p>{len(runs)} engines</p>",
+    markdown=lambda runs: f"## {len(runs)} engines\n",
+    pictures={"hot": lambda runs: "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>"},
+)
+BROKEN = View(of="comparison", html=lambda runs: 1 / 0)
+
+
+class Mine(Result):
+    """A result of another package."""
+
+    view = "mine"
+
+    def to_dict(self):
+        return {"answer": 42}
+
+    def __str__(self):
+        return "forty-two"
+
+
+MINE = View(of="mine", html=lambda mine: "<p>42</p>")
+
+
+@pytest.fixture
+def guests(monkeypatch):
+    """A function of entry points, as ``name=attribute of this module``: the door that finds them."""
+
+    def made(**places):
+        points = [EntryPoint(name, f"{__name__}:{place}", "streamscope.views") for name, place in places.items()]
+        monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+        monkeypatch.setattr(doors, "entry_points", lambda group: points)
+        monkeypatch.setattr(views, "VIEWS", Door("view", OWN, views.VIEWS.needs))
+
+    return made
+
+
+def test_the_project_lists_the_views_of_the_table(repository):
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["entry-points"]["streamscope.views"] == OWN
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_guest_stands_below_ours_in_notebook_report_markdown_and_among_pictures(guests, tmp_path):
+    guests(hot="HOT")
+    runs = comparison()
+    assert runs._repr_html_().endswith("<p>2 engines</p>")
+    assert "<p>2 engines</p>" in runs.report(tmp_path / "r.html").read_text(encoding="utf-8")
+    assert runs.to_markdown().endswith("## 2 engines\n")
+    assert runs.picture(tmp_path / "p.svg", of="hot").read_text(encoding="utf-8").startswith("<svg")
+    assert "2 engines" not in runs["sync"].trace.to_markdown()
+
+
+def test_a_guest_that_fails_is_named_and_ours_is_there(guests):
+    guests(broken="BROKEN")
+    with pytest.warns(GuestWarning, match="view 'broken' is left out: ZeroDivisionError"):
+        assert "<table" in comparison()._repr_html_()
+
+
+def test_a_result_of_another_package_has_all_that_ours_have(guests, tmp_path):
+    guests(mine="MINE")
+    mine = Mine()
+    assert mine._repr_html_() == "<p>42</p>"
+    assert mine.to_markdown() == "    forty-two\n"
+    assert "<p>42</p>" in mine.save(tmp_path / "m.html").read_text(encoding="utf-8")
+    assert mine.save(tmp_path / "m.json").read_text(encoding="utf-8") == '{\n "answer": 42\n}\n'
+
+
+def test_a_subclass_is_shown_as_its_base():
+    log = KINDS["compilation"]()
+    assert views.html(type("Longer", (type(log),), {})()) == views.html(type(log)())
+
+
+def test_without_the_widgets_a_notebook_shows_the_text(monkeypatch):
+    found = KINDS["audit"]()
+    assert "<div" in found._repr_html_()
+    monkeypatch.setitem(sys.modules, "streamscope_widgets", None)
+    assert found._repr_html_() is None
+    assert found.to_markdown().startswith("    Audit of")

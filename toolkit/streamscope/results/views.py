@@ -1,0 +1,153 @@
+"""The door of views: functions that show results, by kind of result and by form.
+
+A class of results names its kind: ``view = "comparison"``. The view of that name shows the whole result. Other packages may add a view of a
+kind of ours: then it stands below ours, in the notebook, in the report and in Markdown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamscope.doors import Door, GuestWarning
+from streamscope.errors import OutputError, described, printable
+from streamscope.results import widgets
+from streamscope.results.widgets import Timeline
+
+Renderer = Callable[..., Any] | str
+"""A function whose first argument is the result; or ``"module:function"``, which is imported when it is first called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Functions that show one kind of result, each in one form. Only `html` is needed.
+
+    Attributes
+    ----------
+    of : str
+        Kind of result: attribute ``view`` of its class. A view whose own name is that kind shows the whole result; any other adds to it
+        by ``html``, ``markdown`` and ``pictures``.
+    html : callable or str
+        ``html(result)``: HTML for a notebook, of at most 200 kB, without scripts, style sheets or network.
+    markdown : callable or str, optional
+        ``markdown(result)``: Markdown. Without it, the text of the result is shown.
+    pictures : mapping of str to callable or str
+        ``picture(result)``: an SVG document, by the name that ``picture(path, of=...)`` takes. The first is what ``save("x.svg")`` writes.
+    timeline : callable or str, optional
+        ``timeline(result, ...)``: live timelines, a notebook widget.
+    report : callable or str, optional
+        ``report(result, path)``: write one HTML file that needs no network, and return its path. Without it, the file holds ``html``.
+    """
+
+    of: str
+    html: Renderer
+    markdown: Renderer | None = None
+    pictures: Mapping[str, Renderer] = field(default_factory=dict)
+    timeline: Renderer | None = None
+    report: Renderer | None = None
+
+
+OWN = {
+    "advice": "streamscope_widgets.advice_view:ADVICE",
+    "audit": "streamscope_widgets.advice_view:AUDIT",
+    "captured": "streamscope_widgets.capture_view:CAPTURED",
+    "certificate": "streamscope_widgets.capture_view:CERTIFICATE",
+    "choice": "streamscope_widgets.advice_view:CHOICE",
+    "comparison": "streamscope_widgets.comparison_view:COMPARISON",
+    "compilation": "streamscope_widgets.compilation_view:COMPILATION",
+    "compilation-comparison": "streamscope_widgets.compilation_view:COMPILATION_COMPARISON",
+    "diff": "streamscope_widgets.diff_view:DIFF",
+    "graph": "streamscope_widgets.graph_picture:GRAPH",
+    "metrics": "streamscope_widgets.comparison_view:METRICS",
+    "parallelised": "streamscope_widgets.parallelised_view:PARALLELISED",
+    "prediction": "streamscope_widgets.prediction_view:PREDICTION",
+    "summary": "streamscope_widgets.trace_view:SUMMARY",
+    "trace": "streamscope_widgets.trace_view:TRACE",
+    "tuning": "streamscope_widgets.tuning_view:TUNING",
+    "verification": "streamscope_widgets.prediction_view:VERIFICATION",
+}
+"""Our own views: name to ``module:attribute``."""
+VIEWS: Door[View] = Door("view", OWN, needs=("of", "html", "markdown", "pictures", "timeline", "report"))
+
+
+def kinds(result: object) -> tuple[str, ...]:
+    """Kinds of a result: that of its class first, then those of its base classes."""
+    named = (vars(each).get("view") for each in type(result).__mro__)
+    return tuple(dict.fromkeys(kind for kind in named if isinstance(kind, str)))
+
+
+def renderer(result: object, form: str) -> Callable[..., Any] | None:
+    """Return the function that shows a whole result in a form, or None. Where a class has none, that of a base class does."""
+    return next((_function(found) for view in _whole(result) if (found := getattr(view, form))), None)
+
+
+def sections(result: object, form: str) -> list[str]:
+    """Return the additions of other packages to a result in a form. One that fails is named in a warning and left out."""
+    found = []
+    for name, view in _added(result):
+        if chosen := getattr(view, form):
+            try:
+                found.append(str(_function(chosen)(result)))
+            except Exception as error:  # noqa: BLE001 — a guest may fail in any way, and our own part is still there.
+                warnings.warn(f"view {name!r} is left out: {printable(described(error))}", GuestWarning, stacklevel=3)
+    return found
+
+
+def html(result: object) -> str | None:
+    """Return a result as static HTML; None where the widgets are not installed, so that a notebook shows the text."""
+    whole = renderer(result, "html")
+    return None if whole is None else "".join([str(whole(result)), *sections(result, "html")])
+
+
+def markdown(result: object, text: str) -> str:
+    """Return a result as Markdown; ``text`` is used where its view has no Markdown of its own."""
+    whole = renderer(result, "markdown")
+    return "\n".join([text if whole is None else str(whole(result)), *sections(result, "markdown")])
+
+
+def timeline(result: object, *arguments: Any) -> Timeline:
+    """Return a result as live timelines (a notebook widget).
+
+    Raises
+    ------
+    OutputError
+        The widgets are not installed.
+    """
+    whole = renderer(result, "timeline")
+    if whole is None:
+        raise OutputError(f"there is no timeline of a {type(result).__name__} here", hint="install streamscope with its widgets")
+    widget: Timeline = whole(result, *arguments)
+    return widget
+
+
+def pictures(result: object) -> dict[str, Callable[..., Any]]:
+    """Return the functions that draw a result as an SVG document, by the name of the picture; those of other packages come last."""
+    whole = next((view for view in _whole(result) if view.pictures), None)
+    views = [*([] if whole is None else [whole]), *(view for _, view in _added(result))]
+    found: dict[str, Callable[..., Any]] = {}
+    for view in views:
+        for name, draw in view.pictures.items():
+            found.setdefault(name, _function(draw))
+    return found
+
+
+def _whole(result: object) -> Iterator[View]:
+    for kind in kinds(result):
+        if kind in VIEWS and (kind not in OWN or widgets.installed()):
+            yield VIEWS[kind]
+
+
+def _added(result: object) -> Iterator[tuple[str, View]]:
+    of = kinds(result)
+    return ((name, view) for name, view in VIEWS.guests().items() if view.of in of and name not in of)
+
+
+def _function(place: Renderer) -> Callable[..., Any]:
+    if not isinstance(place, str):
+        return place
+    module, name = place.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
