@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from streamscope.analysis import metric as registry
 from streamscope.analysis.metric import Metric, definition_of, metrics_of
