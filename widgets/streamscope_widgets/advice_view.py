@@ -246,10 +246,7 @@ ADVICE = View(
     of="advice",
     html=advice_html,
     report=advice_page,
-    pictures={
-        "regions": lambda advice: plane_svg(regions_chart(advice.costs, advice.forecast)),
-        "captures": lambda advice: plane_svg(captures_chart(advice.costs, advice.forecast)),
-    },
+    pictures={"regions": lambda advice: plane_svg(regions_chart(advice.costs, advice.forecast))},
 )
 AUDIT = View(of="audit", html=audit_html)
 CHOICE = View(of="choice", html=choice_html)
