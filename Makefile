@@ -91,5 +91,5 @@ $(LAB): $(VENV)/.made $(SOURCES)
 
 $(DEVELOPMENT): $(VENV)/.made $(SOURCES)
 	@echo "Installing Streamscope and what its checks and tests need into $(VENV); the first time takes a few minutes."
-	$(INSTALL) --group dev $(call extras,$(CUDA_EXTRA) lab)
+	$(INSTALL) --group dev $(call extras,$(CUDA_EXTRA) lab perfetto)
 	@touch $@ $(LAB) $(RUNTIME)

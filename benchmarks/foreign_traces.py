@@ -48,7 +48,7 @@ REFUSE = (
 import json, sys, time
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.formats import kineto
+from streamscope.formats.kineto import reader
 base, begun = peak_mib(), time.process_time()
 try:
     ss.read(sys.argv[1])

@@ -9,7 +9,7 @@ compile() {
     file=$2
     shift 2
     .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" "$@" \
-        --extra lab --group dev --group lock --extra "$extra" pyproject.toml --output-file "$file"
+        --extra lab --extra perfetto --group dev --group lock --extra "$extra" pyproject.toml --output-file "$file"
     # Without the markers that hold wherever we lock for (`environments` in pyproject.toml), what is left tells something.
     sed -i -E "s/( and)? (python_full_version < '3.14'|platform_machine == 'x86_64'|sys_platform == 'linux')//g; s/ ; *and / ; /; s/ ;\$//" "$file"
 }

@@ -107,8 +107,9 @@ def show(trace: ss.Trace, folder: Path) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
     assert found.to_markdown()
     encode([TimelineGroup(trace)])
-    for written in (trace.to_parquet(folder / "t.parquet"), trace.to_kineto(folder / "t.json")):
-        assert held(ss.read(written)) == held(trace), f"{written.name} reads as something else"
+    assert held(ss.read(trace.to_parquet(folder / "t.parquet"))) == held(trace), "Parquet reads as something else"
+    device = json.loads(trace.to_kineto(folder / "t.json").read_bytes())["streamscope"]["device"]
+    assert device["kind"] == trace.info.device.kind
 
 
 def salvaged(path: Path) -> str:

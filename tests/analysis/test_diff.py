@@ -22,8 +22,9 @@ from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trac
 LAUNCH, KERNEL, COPY = SpanKind.LAUNCH, SpanKind.KERNEL, SpanKind.COPY
 
 
-def trace_of(spans, program="step", engine="kineto", card="card", recorder="spans", exact=False, **details):
-    return Trace(spans, TraceInfo(engine, program, DeviceInfo("simulated" if exact else "cuda", card, details), recorder))
+def trace_of(spans, program="step", engine="kineto", card="card", recorder="spans", exact=False, stretched=False, **details):
+    device = DeviceInfo("simulated" if exact else "cuda", card, details)
+    return Trace(spans, TraceInfo(engine, program, device, recorder, stretched=stretched))
 
 
 def sequence(*kernels, gap_ns=1_000, symbols=None, **info):
@@ -357,8 +358,10 @@ def test_its_texts():
 
 
 def test_times_with_a_profiler_on_are_told_as_such():
-    profiled, table = (trace_of(sequence(("gemm", 20)).spans, engine=name, recorder=name) for name in ("kineto", "spans"))
-    slower = trace_of(sequence(("gemm", 40)).spans, engine="nsys", recorder="nsys")
+    profiled, table = (
+        trace_of(sequence(("gemm", 20)).spans, engine=name, recorder=name, stretched=name == "kineto") for name in ("kineto", "spans")
+    )
+    slower = trace_of(sequence(("gemm", 40)).spans, engine="nsys", recorder="nsys", stretched=True)
     assert "kineto took 20.0 µs, and nsys 40.0 µs, both with a profiler on. One run each" in ss.diff(slower, profiled).answer
     assert [text for text in ss.diff(slower, profiled).warnings if "profiler" in text] == [f"both: {PROFILED}"]
     assert "nsys 40.0 µs, nsys with a profiler on. One run each" in ss.diff(slower, table).answer

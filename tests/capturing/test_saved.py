@@ -203,9 +203,9 @@ def test_module_operator_and_line_are_in_files_of_other_formats(loaded, tmp_path
     trace = ss.compare(loaded, engines="graph", progress=False)["graph"].trace
     events = json.loads(trace.to_kineto(tmp_path / "t.json").read_text())["traceEvents"]
     told = [event["args"] for event in events if event.get("cat") == "kernel"]
-    assert [each["streamscope module"] for each in told] == ["net.left", "net.right", "net"]
-    assert {each["streamscope operator"] for each in told} == {"op"}
-    assert told[1]["streamscope line"] == "net.py:7: b = self.right(x)"
+    assert [each["module"] for each in told] == ["net.left", "net.right", "net"]
+    assert {each["operator"] for each in told} == {"op"}
+    assert told[1]["line"] == "net.py:7: b = self.right(x)"
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     packets = perfetto.Trace.FromString(trace.to_perfetto(tmp_path / "t.pftrace").read_bytes()).packet
     stages = [packet.gpu_render_stage_event for packet in packets if packet.HasField("gpu_render_stage_event")]

@@ -13,7 +13,8 @@ from tests.formats.test_hostile_files import GOOD, TEXTS
 
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.formats import kineto_damage, kineto_events
+from streamscope.formats.kineto import damage as kineto_damage
+from streamscope.formats.kineto import events as kineto_events
 
 KERNELS = [f"k{number:02d}" for number in range(12)]
 LINES = [json.dumps(json.loads(dumps(kernel(name, 1000 * row, 1000 * row + 500, row + 1)))) for row, name in enumerate(KERNELS)]

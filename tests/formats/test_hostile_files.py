@@ -12,7 +12,9 @@ from tests.formats.kineto_files import call, content, dumps, event, kernel, rows
 
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.formats import database, kineto, kineto_events
+from streamscope.formats import database
+from streamscope.formats.kineto import events as kineto_events
+from streamscope.formats.kineto import reader as kineto
 from streamscope.formats.read import read
 from streamscope.trace import foreign
 

@@ -11,7 +11,7 @@ from tests.formats.kineto_files import call, content, dumps, event, kernel, rows
 
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.formats import kineto_events
+from streamscope.formats.kineto import events as kineto_events
 from streamscope.formats.read import read
 from streamscope.trace import SpanKind, foreign
 from streamscope.trace.spans import COLUMN_DTYPES

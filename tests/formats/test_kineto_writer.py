@@ -1,4 +1,4 @@
-"""Traces as Kineto's Chrome JSON: what other programs find in the file. `test_kineto_own.py` tests the way back."""
+"""Traces as Kineto's Chrome JSON: what other programs find in the file. `test_kineto_back.py` tests the way back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.formats.test_parquet import traces
 
 from streamscope.errors import OutputError
-from streamscope.formats.kineto_format import CATEGORIES, DEVICE_PID, FLOW, HOST_PID, WAIT
+from streamscope.formats.kineto.writer import CATEGORIES, DEVICE_PID, FLOW, HOST_PID, WAIT
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -54,19 +54,19 @@ def test_events_have_the_names_that_the_field_gives_them(tmp_path):
     events = [(e["cat"], e["name"], e["pid"], e["tid"], e["ts"], e["dur"], e["args"]) for e in rows(content, "X")]
     assert events == [
         ("cuda_runtime", "cudaLaunchKernel", 1, 1, 0.0, 3.0,
-         {"streamscope kind": "launch", "streamscope name": "launch relu", "correlation": 4, "streamscope operation": 0}),
+         {"operation name": "launch relu", "correlation": 4, "operation": 0}),
         ("cuda_runtime", "cudaGraphLaunch", 1, 1, 4.001, 2.0,
-         {"streamscope kind": "graph_launch", "streamscope name": "launch graph", "correlation": 7}),
+         {"operation name": "launch graph", "correlation": 7}),
         ("kernel", "relu_fp32", 0, 1, 5.0, 1.5,
-         {"device": 0, "streamscope name": "relu", "stream": 1, "correlation": 4, "streamscope operation": 0,
-          "grid": [132, 1, 1], "block": [256, 1, 1], "bytes": 1024, "streamscope flops": 256}),
+         {"device": 0, "operation name": "relu", "stream": 1, "correlation": 4, "operation": 0,
+          "grid": [132, 1, 1], "block": [256, 1, 1], "bytes": 1024, "flops": 256}),
         ("gpu_memcpy", "Memcpy (x)", 0, 2, 8.0, 1.0,
-         {"device": 0, "streamscope name": "x", "stream": 2, "correlation": 7, "graph id": 1, "graph node id": 12,
-          "streamscope operation": 1, "bytes": 64}),
-        ("gpu_user_annotation", "graph", 0, 1, 8.0, 4.0, {"streamscope kind": "graph", "streamscope replay": 7}),
+         {"device": 0, "operation name": "x", "stream": 2, "correlation": 7, "graph id": 1, "graph node id": 12,
+          "operation": 1, "bytes": 64}),
+        ("gpu_user_annotation", "graph", 0, 1, 8.0, 4.0, {}),
         ("kernel", "matmul", 0, 1, 9.5, 2.5,
-         {"device": 0, "stream": 1, "correlation": 7, "graph id": 1, "graph node id": 11, "streamscope operation": 2,
-          "streamscope basis": "placed"}),
+         {"device": 0, "stream": 1, "correlation": 7, "graph id": 1, "graph node id": 11, "operation": 2,
+          "basis": "placed"}),
     ]  # fmt: skip
     named = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows(content, "M") if row["name"] == "thread_name"}
     assert named == {(1, 1): "host", (0, 1): "main", (0, 2): "aux"}
@@ -123,7 +123,7 @@ def test_times_that_were_not_measured_are_called_so(tmp_path, change, word):
     assert shown["process_name", HOST_PID] == {"name": f"step · async ({word} times)"}
     assert shown["process_name", DEVICE_PID] == {"name": "simulated NVIDIA H200"}
     assert shown["process_labels", DEVICE_PID] == {"labels": "GPU 0, simulated"}
-    assert content["streamscope"]["info"]["device"]["kind"] == "simulated"
+    assert content["streamscope"]["device"]["kind"] == "simulated"
 
 
 def keep_apart_or_nest(spans):
@@ -144,12 +144,9 @@ def test_any_trace_can_be_drawn(tmp_path, original):
     assert [e["cat"] for e in events] == [CATEGORIES[SpanKind(kind)] for kind in spans.kind]
     texts = (tmp_path / "t.json").read_text().split("\n")
     starts = [line.split('"ts": ')[1].split(",")[0] for line in texts if '"ph": "X"' in line]
-    times = [int(text.replace(".", "")) - content["streamscope"]["before_zero_ns"] for text in starts]
-    assert times == spans.start_ns.tolist()
+    times = [int(text.replace(".", "")) for text in starts]
+    assert times == (spans.start_ns - min(0, spans.start_ns.min(initial=0))).tolist()
     assert not any(text.startswith("-") for text in starts)  # Perfetto drops what begins before 0.
-    lanes = {(pid, tid): lane for lane, pid, tid in content["streamscope"]["lanes"]}
-    assert [lanes[e["pid"], e["tid"]] for e in events] == [spans.lanes[lane] for lane in spans.lane]
-    assert list(dict.fromkeys(lane for lane, _, _ in content["streamscope"]["lanes"])) == list(spans.lanes)
     threads = defaultdict(list)
     for row, event in enumerate(events):
         threads[event["pid"], event["tid"]].append((spans.start_ns[row], spans.end_ns[row], spans.kind[row] in DEVICE_KINDS))

@@ -11,7 +11,7 @@ from tests.formats.databases import GLOBAL_PID, PROCESS, THREAD, nsight
 from tests.formats.kineto_files import call, content, dumps, event, kernel, rows
 
 import streamscope as ss
-from streamscope.formats import kineto_ranks
+from streamscope.formats.kineto import ranks as kineto_ranks
 from streamscope.trace import SpanKind
 
 CANNOT = "cannot be told, and launch latency is unknown: correlations stand twice in the file, as where files of several ranks were merged"

@@ -8,7 +8,7 @@ from tests.formats.kineto_files import call, content, dumps, event, kernel
 
 import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.formats import kineto_events
+from streamscope.formats.kineto import events as kineto_events
 
 
 def refused(path, match):

@@ -52,7 +52,7 @@ def pins(repository, extra, python):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_pins_satisfy_pyproject(repository, requirements, extra, python):
     pinned = pins(repository, extra, python)
-    asked = [*requirements("lab", extra).values(), *requirements("dev", "lock").values()]
+    asked = [*requirements("lab", "perfetto", extra).values(), *requirements("dev", "lock").values()]
     for requirement in (requirement for requirement in asked if holds(requirement, python)):
         name = requirement.name
         assert name in pinned, f"{name} is not pinned: run `make lock`"

@@ -23,7 +23,7 @@ def conda(repository):
 
 @pytest.fixture
 def wanted(requirements):
-    return requirements("lab", "cuda13", "test")
+    return requirements("lab", "perfetto", "cuda13", "test")
 
 
 def by_name(lines):

@@ -38,8 +38,6 @@ BASELINE = "async"
 STRETCHED = 0.02
 """A drawn run that differs from the makespan by more than this share says so."""
 LONGEST_LABEL = 48
-FOREIGN = ("kineto", "nsys", "rocpd", "recorded")
-"""Engines of traces of any code: how they were recorded."""
 LONGEST_NAME = 1000
 """Letters. C++ names of kernels can be longer than anybody reads, and there can be thousands of them."""
 ALIKE = 0.01
@@ -116,8 +114,8 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
 
 
 def label_of(info: TraceInfo) -> str:
-    """Return what a trace is called where nothing else is said: its engine; of a trace that no engine of ours made, what ran."""
-    return shortened(info.program if info.engine in FOREIGN else info.engine, LONGEST_LABEL)
+    """Return what a trace is called where nothing else is said: its engine; what ran, where no engine of ours ran it."""
+    return shortened(info.program if info.engine in (info.recorder, "recorded") else info.engine, LONGEST_LABEL)
 
 
 def nature_of(info: TraceInfo) -> str:

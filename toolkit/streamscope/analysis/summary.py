@@ -345,7 +345,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     ...                       ("launch", "launch", "thread 1", 4_000, 6_000, 2),
     ...                       ("kernel", "gemm", "stream 7", 5_000, 25_000, 1),
     ...                       ("kernel", "relu", "stream 7", 26_000, 30_000, 2))
-    >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+    >>> trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto", stretched=True))
     >>> ss.analysis.summary(trace)
     step · kineto · NVIDIA H200
     span                         30.0 µs

@@ -33,7 +33,7 @@ MOST_ROWS = 12
 """Rows of a comparison that a terminal gets."""
 _GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
 """How notes name the option in Python."""
-READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
+READABLE = "Parquet of ours, Kineto JSON, an SQLite export of Nsight Systems, rocpd, XPlane, or a format of an installed package."
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
 Gpu = Annotated[
     int | None,
@@ -246,13 +246,10 @@ def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
     """Return what writes each format, by the ending of its files."""
     from streamscope.analysis import json_lines
     from streamscope.trace import Trace
+    from streamscope.trace.format import writers
 
     return {
-        ".json": Trace.to_kineto,
-        ".json.gz": Trace.to_kineto,
-        ".pftrace": Trace.to_perfetto,
-        ".perfetto-trace": Trace.to_perfetto,
-        ".parquet": Trace.to_parquet,
+        **{suffix: each.write for suffix, each in writers().items() if each.write},
         ".csv": Trace.to_csv,
         **dict.fromkeys((".html", ".pdf", ".md"), Trace.report),
         ".jsonl": lambda trace, path: _write_text(json_lines(trace), path),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import zlib
-from typing import Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from streamscope.trace.stored import DamagedError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAGIC = b"\x1f\x8b"
 _AT_ONCE = 1 << 12
@@ -13,21 +17,13 @@ _AT_ONCE = 1 << 12
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class Readable(Protocol):
-    """A binary file, as far as readers need it."""
+class Decompressed(io.RawIOBase):
+    """A file that is decompressed as far as it is asked for. It cannot seek.
 
-    def read(self, size: int, /) -> bytes:
-        """Return so many bytes, fewer only at the end."""
-        ...
-
-
-class Decompressed:
-    """A file that is decompressed as far as it is asked for.
-
-    Where its data are damaged or end too early, `read` raises, or stops there with ``skip`` and says in ``damage`` what is wrong.
+    Where its data are damaged or end too early, `readinto` raises, or stops there with ``skip`` and says in ``damage`` what is wrong.
     """
 
-    def __init__(self, file: Readable, *, skip: bool = False) -> None:
+    def __init__(self, file: BinaryIO | io.BufferedIOBase, *, skip: bool = False) -> None:
         self.damage = ""
         self._file, self._skip = file, skip
         self._member = zlib.decompressobj(_GZIP)
@@ -35,13 +31,19 @@ class Decompressed:
         self._text = bytearray()
         self._ended = False
 
-    def read(self, size: int) -> bytes:
-        """Return so many bytes of what was compressed, fewer only at the end."""
-        while len(self._text) < size and not self._ended:
-            self._read_more()
-        found = bytes(self._text[:size])
-        del self._text[:size]
-        return found
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer with decompressed bytes, wholly but at the end, and return how many they are."""
+        with memoryview(buffer) as view, view.cast("B") as wanted:
+            while len(self._text) < len(wanted) and not self._ended:
+                self._read_more()
+            count = min(len(wanted), len(self._text))
+            wanted[:count] = self._text[:count]
+        del self._text[:count]
+        return count
 
     def _read_more(self) -> None:
         data = self._file.read(_AT_ONCE)

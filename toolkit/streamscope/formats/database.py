@@ -35,6 +35,7 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
 }
 Columns = dict[str, npt.NDArray[Any]]
+_MAGIC = b"SQLite format 3\0"
 
 
 class Tables:
@@ -126,6 +127,14 @@ def opened_tables(path: Path) -> Iterator[Tables]:
     except sqlite3.Error as error:
         reason = f"reading it takes more than {MOST_STEPS:,} steps" if steps > MOST_STEPS else f"SQLite says of it: {error}"
         raise ValueError(reason) from error
+
+
+def has_tables(start: bytes, path: Path | None, fits: Callable[[frozenset[str]], bool]) -> bool:
+    """Tell whether a file is a database whose tables fit by their names. One that is compressed, without a path, is not looked into."""
+    if path is None or not start.startswith(_MAGIC):
+        return False
+    with opened_tables(path) as tables:
+        return fits(tables.names)
 
 
 def _check_whole(path: Path) -> None:

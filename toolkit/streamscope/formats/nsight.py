@@ -7,17 +7,18 @@ process and correlation.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.formats.database import Columns, Tables, text_of
+from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
+from streamscope.formats.metadata import created_at, device_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
 from streamscope.trace.foreign import EventWaits, foreign_trace
+from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
@@ -26,6 +27,7 @@ from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
+RECORDER = "nsys"
 _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
     f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")
 )
@@ -39,13 +41,18 @@ _THREAD = (1 << 24) - 1
 _SAYS_LOST = re.compile(r"not all|lost|dropp|incomplete|missing", re.IGNORECASE)
 
 
-def is_nsight(tables: Tables) -> bool:
-    """Tell whether tables are those of Nsight Systems."""
-    return "StringIds" in tables.names and any(name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")) for name in tables.names)
+def is_nsight(names: Collection[str]) -> bool:
+    """Tell whether tables are those of Nsight Systems, by their names."""
+    return "StringIds" in names and any(name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")) for name in names)
 
 
-def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
+def read_nsight(file: object, options: ReadOptions) -> Trace:
     """Read the trace of one GPU from the tables of an export."""
+    with opened_tables(options.path) as tables:
+        return _trace(tables, options)
+
+
+def _trace(tables: Tables, options: ReadOptions) -> Trace:
     texts = {
         number: text for number, text in tables.texts("StringIds", ("id", "value")) if isinstance(number, int) and isinstance(text, str)
     }
@@ -59,7 +66,7 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     odd = list[str]()
     found = recorded(found, odd)
     keys = ("id",) if _number_gpus(tables, found) else ("cuDevice", "id")
-    gpu = busiest_gpu(found, gpu)
+    gpu = busiest_gpu(found, options.gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     if _SYNCS in tables.names:
         waits = tables.numbers(_SYNCS, {"correlationId": -1, "globalPid": 0, "contextId": -1, "streamId": -1, "syncType": -1})
@@ -75,8 +82,8 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
-        found, engine="nsys", program=program, device=_device(tables, gpu, keys), recorder="nsys", gpu=gpu, notes=[*notes, *odd],
-        waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
+        found, engine=RECORDER, program=options.program, device=_device(tables, gpu, keys), recorder=RECORDER, gpu=gpu,
+        notes=[*notes, *odd], waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
     )  # fmt: skip
@@ -242,20 +249,27 @@ def _device(tables: Tables, gpu: int, keys: Sequence[str]) -> DeviceInfo:
     if "name" in there:
         rows = [dict(zip(there, row, strict=True)) for row in tables.texts("TARGET_INFO_GPU", there)]
     found = next((row for key in keys for row in rows if row.get(key) == gpu), rows[0] if len(rows) == 1 else {})
-    name = found.get("name")
-    details = {ours: found[theirs] for theirs, ours in (("smCount", "multiprocessors"), ("totalMemory", "memory_bytes"))
-               if isinstance(found.get(theirs), int) and found[theirs] >= 0}  # fmt: skip
-    return DeviceInfo("cuda", printable(name)[:200] if isinstance(name, str) and name else f"GPU {gpu}", details)
+    return device_info("cuda", found.get("name"), gpu, multiprocessors=found.get("smCount"), memory_bytes=found.get("totalMemory"))
 
 
 def _versions(tables: Tables) -> dict[str, str]:
     kept = {"EXPORT_PRODUCT_VERSION": "Nsight Systems", "EXPORT_SCHEMA_VERSION": "schema of Nsight Systems"}
     rows = tables.texts("META_DATA_EXPORT", ("name", "value"))
-    return {kept[name]: printable(str(value))[:100] for name, value in rows if name in kept}
+    return versions_of({kept[name]: str(value) for name, value in rows if name in kept})
 
 
 def _created(tables: Tables) -> str:
-    for (start_ns,) in tables.texts("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
-        if isinstance(start_ns, int) and 10**18 < start_ns < 2**62:
-            return datetime.fromtimestamp(start_ns / 1e9, UTC).isoformat(timespec="seconds")
-    return ""
+    return next(
+        (text for (start_ns,) in tables.texts("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)) if (text := created_at(start_ns))), ""
+    )
+
+
+FORMAT = Format(
+    name="nsight",
+    label="an SQLite export of Nsight Systems",
+    suffixes=(".sqlite", ".db"),
+    sniff=lambda start, path: has_tables(start, path, is_nsight),
+    read=read_nsight,
+    recorder=RECORDER,
+    stretches=True,
+)

@@ -10,6 +10,7 @@ of the columns, and one of all of these. Pages have checksums.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,8 +22,9 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
-from streamscope.formats.pages import checked_columns
+from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.span_files import SPANS_COLUMNS
@@ -56,13 +58,16 @@ def write_parquet(trace: Trace, path: Path) -> Path:
     return path
 
 
-def read_parquet(path: Path) -> Trace:
-    """Read what `write_parquet` wrote."""
-    return decoded_trace(path, trace_bytes(path))
+def read_parquet(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
+    """Read a file of `write_parquet`."""
+    data = file.read(MOST_FILE_BYTES + 1)
+    if len(data) > MOST_FILE_BYTES:
+        raise TraceError(f"it has more than the {MOST_FILE_BYTES:,} bytes that are read")
+    return _read(data)
 
 
 def trace_bytes(path: Path) -> bytes:
-    """Read a whole file that should hold a trace, for `decoded_trace`."""
+    """Return the bytes of a file that should hold a trace, for `decoded_trace`."""
     with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
@@ -207,3 +212,14 @@ def _arrow_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
     import pyarrow as pa
 
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+FORMAT = Format(
+    name="parquet",
+    label="Parquet that Trace.to_parquet wrote",
+    suffixes=(".parquet",),
+    sniff=lambda start, path: start.startswith(MAGIC),
+    read=read_parquet,
+    write=write_parquet,
+    most_bytes=MOST_FILE_BYTES,
+)

@@ -1,33 +1,38 @@
-"""Finds what a file holds by its content, and reads it: ``ss.read``."""
+"""Finds the format of a file by its content, and reads it: ``ss.read``."""
 
 from __future__ import annotations
 
-import re
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from streamscope.arguments import given_path, shown, whole_number
 from streamscope.errors import TraceError, printable
 from streamscope.formats import compressed
 from streamscope.formats.compressed import Decompressed
-from streamscope.formats.pages import MAGIC
 from streamscope.formats.unread import check_start, hint_of
 from streamscope.progress import Progress, showing
-from streamscope.trace.stored import opened, told
+from streamscope.trace.format import FORMATS, MOST_FILE_BYTES, Format, ReadOptions
+from streamscope.trace.stored import check_ordinary, told
 from streamscope.trace.trace import Trace
 from streamscope.words import listed
 
-MOST_FILE_BYTES = 1 << 33
-"""8 GiB."""
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 LARGE_FILE_BYTES = 8 << 20
 """A smaller file is read before a bar would be seen."""
 DAMAGED = ("refuse", "skip")
 """What may be done with a file that is damaged."""
 MOST_LOOKED_AT = 200
 """Files of a folder."""
-_SQLITE = b"SQLite format 3\0"
-_LOOKED_AT = 1 << 12
-"""Bytes at the start of a file that say what it is."""
+START_BYTES = 1 << 12
+"""Of a file, or of what gzip compressed: they tell its format."""
+_BUFFER_BYTES = 1 << 20
+"""Progress is told as often."""
 
 
 def read(
@@ -35,8 +40,8 @@ def read(
 ) -> Trace:
     """Read a trace that Streamscope or another profiler recorded.
 
-    What the file holds is found by its content: Kineto JSON (PyTorch's profiler, also compressed with gzip), an SQLite export of Nsight
-    Systems, rocprofv3's rocpd, or Parquet of `Trace.to_parquet`.
+    The content says the format, not the name: Kineto JSON (PyTorch's profiler), an SQLite export of Nsight Systems, rocprofv3's rocpd,
+    JAX's XPlane, Parquet of `Trace.to_parquet`, or a format that another package added. The file may be compressed with gzip.
 
     Parameters
     ----------
@@ -48,7 +53,7 @@ def read(
         others. Databases and Parquet are whole or refused.
     progress : bool or callable
         Show a progress bar while a file of more than 8 MiB is read, or call ``progress(what, done, whole)`` with bytes of any file. Of a
-        database or Parquet, only the start is told.
+        database, only the start is told.
 
     Returns
     -------
@@ -73,8 +78,12 @@ def read(
         gpu = whole_number("gpu", gpu, error=TraceError)
     if damaged not in DAMAGED:
         raise TraceError(f"damaged={shown(damaged)} is not known", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
-    with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as said:
-        return _read(path, gpu, said, skip=damaged == "skip")
+    hint = partial(hint_of, path)
+    with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as shown_progress:
+        with told(path, hint=hint):
+            _check_is_no_folder(path)
+            check_ordinary(path, MOST_FILE_BYTES)
+        return _read(path, gpu, shown_progress, hint, skip=damaged == "skip")
 
 
 def _is_large(path: Path) -> bool:
@@ -84,83 +93,120 @@ def _is_large(path: Path) -> bool:
         return False  # What is wrong is told where it is opened.
 
 
-def _read(path: Path, gpu: int | None, progress: Progress, *, skip: bool) -> Trace:
-    hint = hint_of(path)
+def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], str], *, skip: bool) -> Trace:
+    """Find the format of an ordinary file, and read it."""
     with told(path, hint=hint):
-        _check_is_no_folder(path, hint)
-    with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as opened_file:
-        file = cast("BinaryIO", _Watched(opened_file, path, progress))
-        start = file.read(_LOOKED_AT)
-        file.seek(0)
-        if start.startswith(MAGIC):
-            from streamscope.formats.parquet import decoded_trace, trace_bytes
-
-            return decoded_trace(path, trace_bytes(path))
-        if start.startswith(_SQLITE):
-            return _database(path, gpu)
-        from streamscope.formats.kineto import read_kineto
-
-        if not start.startswith(compressed.MAGIC):
-            check_start(path, start)
-            return read_kineto(file, program_of(path), gpu, skip=skip)
-        if begin := Decompressed(file, skip=True).read(_LOOKED_AT):
-            check_start(path, begin)
-        file.seek(0)
-        return read_kineto(Decompressed(file, skip=skip), program_of(path), gpu, skip=skip)
+        raw = _WatchedFile(path, progress)
+    with io.BufferedReader(raw, _BUFFER_BYTES) as file:
+        with told(path, hint=hint, passing=raw.stopped):
+            start, is_compressed = _start_of(file)
+            found = _format_of(start, None if is_compressed else path) or _json_format(path, start)
+            check_ordinary(path, found.most_bytes)
+        inner = Decompressed(file, skip=skip) if is_compressed else None
+        options = ReadOptions(path, program_of(path, found.suffixes), gpu, skip_damaged=skip)
+        assert found.read is not None
+        with told(path, hint=hint, what=found.label, passing=raw.stopped):
+            whole: io.BufferedReader[Any] = io.BufferedReader(inner, _BUFFER_BYTES) if inner else file
+            trace = found.read(whole, options)
+            if not isinstance(trace, Trace):
+                raise TypeError(f"its reader returned {shown(trace)}, not a Trace")
+    return _told_by(trace, found, [f"the compressed data are damaged or truncated: {inner.damage}"] if inner and inner.damage else [])
 
 
-def _check_is_no_folder(path: Path, hint: str) -> None:
+def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:
+    """Return the first bytes of a file, decompressed where it is compressed, and whether it is. Go back to its start."""
+    start = file.read(START_BYTES)
+    file.seek(0)
+    if not start.startswith(compressed.MAGIC):
+        return start, False
+    inside = Decompressed(file, skip=True).read(START_BYTES) or b""
+    file.seek(0)
+    return inside, True
+
+
+def _format_of(start: bytes, path: Path | None) -> Format | None:
+    """Return the first format that knows a file by its start.
+
+    A format that cannot look into the file does not keep others from it. If none knows the file, the first such failure is the answer.
+    """
+    failure: Exception | None = None
+    for each in FORMATS.values():
+        try:
+            if each.read and each.sniff and each.sniff(start, path):
+                return each
+        except Exception as error:  # noqa: BLE001 — a guest's code may fail in any way.
+            failure = failure or error
+    if failure:
+        raise failure
+    return None
+
+
+def _json_format(path: Path, start: bytes) -> Format:
+    """Return Kineto for JSON that no format knows: its reader says what is missing. Refuse all else, and JSON of other tools."""
+    check_start(path, start)
+    return FORMATS["kineto"]
+
+
+def _told_by(trace: Trace, found: Format, notes: list[str]) -> Trace:
+    """Return a trace that names the recorder of its format, and says whether that recorder stretched the run."""
+    info = trace.info
+    if info.recorder == "spans" and found.recorder:  # Its reader called `Trace.from_spans`.
+        info = replace(info, engine=found.recorder, recorder=found.recorder)
+    if info.recorder == found.recorder:
+        info = replace(info, stretched=found.stretches)
+    return replace(trace, info=replace(info, notes=(*notes, *info.notes)))
+
+
+def _check_is_no_folder(path: Path) -> None:
     """Say what of a folder can be read: TensorBoard's, for one, holds traces of PyTorch's profiler."""
     if (path / "comparison.json").is_file():
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
     if path.is_dir():
         inside = next(filter(is_trace, sorted(path.iterdir())[:MOST_LOOKED_AT]), None)
-        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else hint)
+        raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else None)
 
 
 def is_trace(path: Path) -> bool:
     """Tell by the first bytes whether a file is likely a trace, for errors that say so; a file that cannot be opened is none."""
     try:
-        with opened(path, MOST_FILE_BYTES) as file:
-            start = file.read(_LOOKED_AT)
-            if start.startswith(compressed.MAGIC):
-                file.seek(0)
-                start = Decompressed(file, skip=True).read(_LOOKED_AT)
-    except (OSError, ValueError):
+        check_ordinary(path, MOST_FILE_BYTES)
+        with path.open("rb") as file:
+            start, is_compressed = _start_of(file)
+        return _format_of(start, None if is_compressed else path) is not None
+    except Exception:  # noqa: BLE001 — as in `_format_of`.
         return False
-    return start.startswith((_SQLITE, MAGIC)) or re.match(rb'\s*\{\s*"(schemaVersion|traceEvents)"', start) is not None
 
 
-def _database(path: Path, gpu: int | None) -> Trace:
-    """Read the tables of Nsight Systems or of rocprofv3."""
-    from streamscope.formats.database import opened_tables
-    from streamscope.formats.nsight import is_nsight, read_nsight
-    from streamscope.formats.rocpd import is_rocpd, read_rocpd
-
-    with opened_tables(path) as tables:
-        if is_nsight(tables):
-            return read_nsight(tables, program_of(path), gpu)
-        if is_rocpd(tables):
-            return read_rocpd(tables, program_of(path), gpu)
-    raise TraceError("it is an SQLite database, but neither of Nsight Systems nor of rocprofv3")
-
-
-def program_of(path: Path) -> str:
-    """Return what a trace is called by default: its file's name without the endings of formats."""
+def program_of(path: Path, suffixes: tuple[str, ...]) -> str:
+    """Return what a trace is called by default: its file's name without the endings of its format."""
     name = path.name
-    for ending in (".gz", ".json", ".pt.trace", ".sqlite", ".db"):
+    for ending in (".gz", *suffixes, ".pt.trace"):
         name = name.removesuffix(ending)
     return printable(name or path.name)[:200]
 
 
-class _Watched:
+class _WatchedFile(io.FileIO):
     """A file that says how far it has been read."""
 
-    def __init__(self, file: BinaryIO, path: Path, progress: Progress) -> None:
-        self._file, self._what, self._size, self._progress = file, f"reading {path.name}", path.stat().st_size, progress
-        self.seek, self.tell = file.seek, file.tell
+    def __init__(self, path: Path, progress: Progress) -> None:
+        super().__init__(path)
+        self._what, self._size, self._progress = f"reading {path.name}", path.stat().st_size, progress
+        self.stopped: list[BaseException] = []
+        """What the caller's progress raised: it is passed on, and is no damage."""
 
-    def read(self, size: int = -1) -> bytes:
-        found = self._file.read(size)
-        self._progress(self._what, self._file.tell(), self._size)
-        return found
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = super().readinto(buffer)
+        self._tell()
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        self._tell()
+        return data
+
+    def _tell(self) -> None:
+        try:
+            self._progress(self._what, self.tell(), self._size)
+        except BaseException as error:
+            self.stopped.append(error)
+            raise

@@ -6,23 +6,24 @@ it launched have the same ``stack_id``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.errors import printable
-from streamscope.formats.database import Columns, Tables, text_of
+from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
+from streamscope.formats.metadata import device_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined
 from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.impossible import recorded
-from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 
+RECORDER = "rocpd"
 _KERNELS = "rocpd_kernel_dispatch"
 _COPIES = {
     "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD", "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
@@ -32,13 +33,18 @@ _PLACES = {"tid": -1, "agent_id": -1, "queue_id": -1, "stream_id": -1}
 _SIZES = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
 
 
-def is_rocpd(tables: Tables) -> bool:
-    """Tell whether tables are those of rocprofv3."""
-    return any(name.startswith(_KERNELS) for name in tables.names)
+def is_rocpd(names: Collection[str]) -> bool:
+    """Tell whether tables are those of rocprofv3, by their names."""
+    return any(name.startswith(_KERNELS) for name in names)
 
 
-def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
+def read_rocpd(file: object, options: ReadOptions) -> Trace:
     """Read the trace of one GPU from the tables of rocprofv3."""
+    with opened_tables(options.path) as tables:
+        return _trace(tables, options)
+
+
+def _trace(tables: Tables, options: ReadOptions) -> Trace:
     names, streams = Names(), Streams("process")
     parts, devices, streams_known = [], dict[int, str](), True
     for index, name in enumerate(sorted(name for name in tables.names if name.startswith(_KERNELS))):
@@ -50,17 +56,17 @@ def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     found.names = names.all()
     notes = list[str]()
     found = recorded(found, notes, streams_known=streams_known)
-    gpu = busiest_gpu(found, gpu)
+    gpu = busiest_gpu(found, options.gpu)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
-    device = DeviceInfo("hip", printable(devices.get(gpu, ""))[:200] or f"GPU {gpu}")
-    versions = {
-        f"rocpd {tag}": printable(value)[:100]
+    versions = versions_of({
+        f"rocpd {tag}": value
         for name in sorted(tables.names) if name.startswith("rocpd_metadata")
         for tag, value in tables.texts(name, ("tag", "value")) if tag == "schema_version" and isinstance(value, str)
-    }  # fmt: skip
+    })  # fmt: skip
     return foreign_trace(
-        found, engine="rocpd", program=program, device=device, recorder="rocpd", gpu=gpu, notes=notes, versions=versions, created=""
-    )
+        found, engine=RECORDER, program=options.program, device=device_info("hip", devices.get(gpu), gpu), recorder=RECORDER, gpu=gpu,
+        notes=notes, versions=versions, created="",
+    )  # fmt: skip
 
 
 class _Process:
@@ -159,3 +165,14 @@ class _Process:
 
     def _texts(self, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
         return self._tables.texts(f"{table}{self._ending}", columns)
+
+
+FORMAT = Format(
+    name="rocpd",
+    label="rocprofv3's rocpd (.db)",
+    suffixes=(".db", ".sqlite"),
+    sniff=lambda start, path: has_tables(start, path, is_rocpd),
+    read=read_rocpd,
+    recorder=RECORDER,
+    stretches=True,
+)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamscope.errors import TraceError
+from streamscope.trace.format import FORMATS
+from streamscope.words import listed
 
-FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
 _PERFETTO = "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too"
 _NSIGHT = "`nsys export --type sqlite FILE` makes what can be read of it"
 _ENDINGS = {".nsys-rep": _NSIGHT, ".qdrep": _NSIGHT, ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO}
@@ -52,8 +53,13 @@ _COMPARISON = re.compile(_FIRST + rb'"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 def hint_of(path: Path) -> str:
     """Return what to do with a file that is not read, by its name."""
     return _NAMES.get(path.name) or next(
-        (hint for ending, hint in _ENDINGS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}"
+        (hint for ending, hint in _ENDINGS.items() if path.name.endswith(ending)), f"these can be read: {readable()}"
     )
+
+
+def readable() -> str:
+    """Return the formats that are read, in words."""
+    return listed([each.label for each in FORMATS.values() if each.read])
 
 
 def check_start(path: Path, start: bytes) -> None:
@@ -66,6 +72,8 @@ def check_start(path: Path, start: bytes) -> None:
     """
     if not start:
         raise TraceError("it is empty")
+    if start.startswith(b"SQLite format 3\0"):
+        raise TraceError("it is an SQLite database, but neither of Nsight Systems nor of rocprofv3")
     if _COMPARISON.search(start):
         raise TraceError("it is a comparison, of several traces", hint=f"ss.load_comparison({str(path.parent)!r}) opens it")
     for other in _JSON:

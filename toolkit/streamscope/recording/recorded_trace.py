@@ -78,6 +78,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         program=block.name,
         device=device,
         recorder="cupti",
+        stretched=True,
         gpu=block.gpu,
         zero_ns=block.start_ns,
         notes=said,

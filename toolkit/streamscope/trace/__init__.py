@@ -1,16 +1,20 @@
 """Traces: spans in columns, what is needed to read them, and the files that hold them."""
 
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.format import FORMATS, Format, ReadOptions
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 
 __all__ = [
+    "FORMATS",
     "Basis",
     "Blocks",
     "DeviceInfo",
+    "Format",
     "Origins",
+    "ReadOptions",
     "SpanBuilder",
     "SpanKind",
     "SpanTable",

@@ -15,9 +15,6 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
 
-PROFILERS = frozenset({"kineto", "nsys", "rocpd", "cupti"})
-"""Recorders that watch the calls of the host while it runs, and so stretch them."""
-
 
 def library_versions() -> dict[str, str]:
     """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
@@ -118,6 +115,8 @@ class TraceInfo:
         Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
         ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
         given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
+    stretched : bool
+        Whether the recorder watched the calls of the host while they ran, and so stretched them. `Format.stretches` says it of a file.
 
     Raises
     ------
@@ -137,6 +136,7 @@ class TraceInfo:
     schema: int = SCHEMA_VERSION
     plan: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    stretched: bool = False
 
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
@@ -144,7 +144,7 @@ class TraceInfo:
     @property
     def profiled(self) -> bool:
         """Whether all that is known of the run is how long it took while a profiler watched its host; a table does not tell."""
-        return self.recorder in PROFILERS and not self.device.simulated and "unrecorded_ns" not in self.ledger
+        return self.stretched and not self.device.simulated and "unrecorded_ns" not in self.ledger
 
     @classmethod
     def from_dict(cls, stored: Any) -> TraceInfo:
@@ -177,4 +177,5 @@ _FIELDS: Kinds = {
     "schema": (lambda value: is_count(value) and 1 <= value <= SCHEMA_VERSION, f"a schema from 1 to {SCHEMA_VERSION}"),
     "plan": COUNTS,
     "memory": COUNTS,
+    "stretched": (lambda value: isinstance(value, bool), "True or False"),
 }

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from streamscope.errors import TraceError
+from streamscope.errors import TraceError, printable
 from streamscope.words import a_kind
 
 SCHEMA_VERSION = 3
@@ -32,34 +33,58 @@ class DamagedError(ValueError):
     hint = 'damaged="skip" reads what is whole and counts the rest; in a terminal, --damaged skip'
 
 
-@contextmanager
-def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """Open an ordinary file of at most so many bytes."""
+def check_ordinary(path: Path, most_bytes: int) -> None:
+    """Refuse what is no ordinary file of at most so many bytes, as an `OSError`."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, not an ordinary file")
     if status.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than the {most_bytes:,} that are read")
+
+
+@contextmanager
+def opened(path: Path, most_bytes: int) -> Iterator[io.BufferedReader]:
+    """Open an ordinary file of at most so many bytes."""
+    check_ordinary(path, most_bytes)
     with path.open("rb") as file:
         yield file
 
 
 @contextmanager
-def told(path: Path, *, hint: str) -> Iterator[None]:
-    """Tell whatever is wrong with a file of a trace by a `TraceError` that names it."""
+def told(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: Collection[BaseException] = ()) -> Iterator[None]:
+    """Raise a `TraceError` that names the file for whatever is wrong with it.
+
+    Parameters
+    ----------
+    path : Path
+    hint : str or callable
+        What to do, unless the error knows better; or a function that says it, called where something is wrong.
+    what : str
+        Name of the format that the file is damaged as.
+    passing : collection of exceptions
+        Those of the caller, which say nothing of the file.
+    """
     try:
         yield
-    except FileNotFoundError as error:
-        raise TraceError(f"there is no trace file {str(path)!r}", hint=hint) from error
-    except OSError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=hint) from error
-    except TraceError as error:
-        if repr(str(path)) in error.message:
-            raise  # It was told further down.
-        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or hint) from error
-    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        way_out = error.hint if isinstance(error, DamagedError) else hint
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=way_out) from error
+    except Exception as error:
+        if error in passing or (isinstance(error, TraceError) and repr(str(path)) in error.message):
+            raise  # A `TraceError` that names the file was told further down.
+        message, better = _message(path, error, what)
+        raise TraceError(message, hint=better or (hint if isinstance(hint, str) else hint())) from error
+
+
+def _message(path: Path, error: Exception, what: str) -> tuple[str, str | None]:
+    """Return in words what is wrong with a file, and what to do where the error knows it."""
+    if isinstance(error, FileNotFoundError):
+        return f"there is no trace file {str(path)!r}", None
+    if isinstance(error, OSError):
+        return f"cannot read {str(path)!r}: {error.strerror or error}", None
+    if isinstance(error, TraceError):
+        return f"cannot read {str(path)!r}: {error.message}", error.hint
+    kind = "" if isinstance(error, ValueError | TypeError) and str(error) else f"{type(error).__name__}: "
+    shape = f" ({what})" if what else ""
+    said = f"the trace in {str(path)!r}{shape} is damaged: {kind}{printable(str(error)):.1000}"
+    return said, error.hint if isinstance(error, DamagedError) else None
 
 
 def read_content(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.format import read_as, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
@@ -167,9 +168,7 @@ class Trace(Result):
         >>> runs["async"].trace.to_parquet("step.parquet").name
         'step.parquet'
         """
-        from streamscope.formats.parquet import write_parquet
-
-        return write_parquet(self, given_path(path, error=OutputError))
+        return written(self, "parquet", given_path(path, error=OutputError))
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the spans to one CSV file, by way of a temporary name, and return its path.
@@ -221,9 +220,7 @@ class Trace(Result):
         >>> content["traceName"], sorted({event["cat"] for event in content["traceEvents"] if event["ph"] == "X"})
         ('parallel_branches · async (simulated times)', ['cuda_runtime', 'kernel'])
         """
-        from streamscope.formats.kineto_writer import write_kineto
-
-        return write_kineto(self, given_path(path, error=OutputError))
+        return written(self, "kineto", given_path(path, error=OutputError))
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the trace as Perfetto's own protobuf, by way of a temporary name, and return its path.
@@ -251,9 +248,7 @@ class Trace(Result):
         >>> sum(packet.HasField("gpu_render_stage_event") for packet in packets)  # as many as kernels
         35
         """
-        from streamscope.formats.perfetto_writer import write_perfetto
-
-        return write_perfetto(self, given_path(path, error=OutputError))
+        return written(self, "perfetto", given_path(path, error=OutputError))
 
     @classmethod
     def from_spans(cls, spans: Any, *, program: str = "spans", device: str | DeviceInfo = "GPU") -> Trace:
@@ -331,9 +326,7 @@ class Trace(Result):
         >>> read.info == trace.info
         True
         """
-        from streamscope.formats.parquet import read_parquet
-
-        return read_parquet(given_path(path, error=TraceError))
+        return read_as("parquet", given_path(path, error=TraceError))
 
 
 @dataclass(frozen=True)

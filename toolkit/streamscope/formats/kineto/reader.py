@@ -6,21 +6,21 @@ the same once more, and are not looked at. Files of ROCm have the same categorie
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.formats.compressed import Decompressed, Readable
-from streamscope.formats.kineto_events import AnyEvent, Beside, EventsReader
-from streamscope.formats.kineto_own import OwnSpans
-from streamscope.formats.kineto_ranks import by_process
-from streamscope.formats.kineto_values import products, times_ns, whole_numbers
+from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
+from streamscope.formats.kineto.ranks import by_process
+from streamscope.formats.kineto.values import products, times_ns, whole_numbers
+from streamscope.formats.metadata import created_at, device_info, versions_of
 from streamscope.trace.activities import (
     FAR_NS,
     NO_WORK_HINT,
@@ -34,10 +34,10 @@ from streamscope.trace.activities import (
 )
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.impossible import recorded
-from streamscope.trace.info import DeviceInfo
+from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
-from streamscope.trace.stored import DamagedError
+from streamscope.trace.stored import DamagedError, named_values
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
@@ -64,57 +64,65 @@ _OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "exte
 """Categories that say nothing of another accelerator."""
 
 
-def read_kineto(file: Readable, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
+def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
     """Read a Kineto file, open at its start and not compressed.
 
     ``program``: what the trace is called.
     ``skip``: leave out events that are damaged, and count them; else they are an error.
     """
     reader = EventsReader(file, skip=skip)
-    found: OwnSpans | _ForeignSpans | None = None
-    wrong = 0
-    for events in reader.pieces():
-        if found is None:
-            found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
+    found = _Collected()
+    own, wrong = None, 0
+    for number, events in enumerate(reader.pieces()):
+        if number == 0 and reader.beside.streamscope is not None:
+            own = _own_info(reader.beside.streamscope)
         wrong += _add(found, events, skip=skip)
         del events  # Before the next ones are made.
-    assert found is not None  # There is a last piece always.
+    if own is None and reader.beside.streamscope is not None:
+        raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
     notes = reader.notes()
-    if isinstance(file, Decompressed) and file.damage:
-        notes.insert(0, f"the compressed data are damaged or truncated: {file.damage}")
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
-    if isinstance(found, OwnSpans):
-        return found.trace(reader.beside.streamscope, notes, lost=reader.lost + wrong)
-    if reader.beside.streamscope is not None:
-        raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
-    return found.trace(reader.beside, program, gpu, notes, reader.lost + wrong)
+    trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong)
+    if own is None:
+        return trace
+    device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
+    own = replace(own, device=device, notes=trace.info.notes, ledger=trace.info.ledger)
+    return replace(trace, info=own)
 
 
-def _add(found: OwnSpans | _ForeignSpans, events: list[AnyEvent], *, skip: bool) -> int:
+def _own_info(stored: Any) -> TraceInfo:
+    """Return what a file that Streamscope wrote says of its times: whether they were measured, how, and of which engine and program."""
+    values = named_values(stored)
+    device = DeviceInfo(**named_values(values["device"]))
+    given = {name: values[name] for name in ("engine", "program", "recorder", "stretched")}
+    return TraceInfo(**given, device=device, versions={}, created="")
+
+
+def _add(found: _Collected, events: list[AnyEvent], *, skip: bool) -> int:
     """Add events, with ``skip`` all but those whose values are wrong; return how many these are."""
     try:
         if skip:
-            type(found)().add(events)
+            _Collected().add(events)
         found.add(events)
     except (TypeError, ValueError, LookupError) as error:
         if not skip:
             raise DamagedError(str(error)) from error
-        whole = [event for event in events if _fits(type(found), event)]
+        whole = [event for event in events if _fits(event)]
         found.add(whole)
         return len(events) - len(whole)
     return 0
 
 
-def _fits(kind: type[OwnSpans | _ForeignSpans], event: AnyEvent) -> bool:
+def _fits(event: AnyEvent) -> bool:
     try:
-        kind().add([event])
+        _Collected().add([event])
     except (TypeError, ValueError, LookupError):
         return False
     return True
 
 
-class _ForeignSpans:
+class _Collected:
     """Collects the activities of a file, piece by piece."""
 
     def __init__(self) -> None:
@@ -162,11 +170,12 @@ class _ForeignSpans:
             name_waits(found, waited["correlation"], waited["stream"])
             waits = self._event_waits(found)
         hip = any(name.startswith("hip") for name in self._names)
+        base_ns = beside.baseTimeNanoseconds
         device = _device(beside.deviceProperties, gpu, told.devices.get(gpu, gpu), hip=hip)
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
             notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
-            versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+            versions=_versions(beside), created=created_at(int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)),
             ledger={"lost_records": float(lost)} if lost else {},
         )  # fmt: skip
 
@@ -370,22 +379,11 @@ def _device(properties: Any, gpu: int, number: int, *, hip: bool) -> DeviceInfo:
     found = next((each for each in known if each.get("id") == number), {})
     name = found.get("name")
     kind: Literal["cuda", "hip"] = "hip" if hip or (isinstance(name, str) and name.startswith("AMD")) else "cuda"
-    keys = {"numSms": "multiprocessors", "totalGlobalMem": "memory_bytes", "computeMajor": "compute_major", "computeMinor": "compute_minor"}
-    details = {ours: found[theirs] for theirs, ours in keys.items() if type(found.get(theirs)) is int and 0 <= found[theirs] < 2**63}
-    return DeviceInfo(kind, printable(name)[:200] if isinstance(name, str) else f"GPU {gpu}", details)
+    keys = {"multiprocessors": "numSms", "memory_bytes": "totalGlobalMem", "compute_major": "computeMajor", "compute_minor": "computeMinor"}
+    return device_info(kind, name, gpu, **{ours: found.get(theirs) for ours, theirs in keys.items()})
 
 
 def _versions(beside: Beside) -> dict[str, str]:
     libraries = ("cuda_runtime", "cuda_driver", "cupti", "hip_runtime")
     given = {name: getattr(beside, f"{name}_version") for name in libraries}
-    given |= beside.versions if isinstance(beside.versions, Mapping) else {}
-    kept = ((printable(str(name)), value) for name, value in given.items() if isinstance(value, str | int | float))
-    return {name[:100]: printable(str(value))[:100] for name, value in kept}
-
-
-def _created(base_ns: Any, found: Activities) -> str:
-    """Return when the first activity was, in UTC, where the file says so."""
-    first_ns = int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)
-    if not 0 < first_ns < 2**62 or first_ns < 10**18:  # before 2001
-        return ""
-    return datetime.fromtimestamp(first_ns / 1e9, UTC).isoformat(timespec="seconds")
+    return versions_of({**given, **(beside.versions if isinstance(beside.versions, Mapping) else {})})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.formats.kineto_events import Sizes
+from streamscope.formats.kineto.events import Sizes
 from streamscope.trace.activities import FAR_NS
 
 _MOST_DIGITS = 20

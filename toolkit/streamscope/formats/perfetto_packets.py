@@ -1,4 +1,4 @@
-"""Traces as Perfetto's own protobuf, for its UI and its trace processor.
+"""Packets of Perfetto's protobuf.
 
 Work on the device is a ``GpuRenderStageEvent`` on the hardware queue of its stream, with its launch's size and the ids of the events that
 it waited for, which become arrows. Host calls are slices. A call that put work on the device names it by Perfetto's ``GpuCorrelation``,
@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from streamscope.files import suffix_of, written_whole
-from streamscope.formats.kineto_writer import titled
+from streamscope.files import written_whole
+from streamscope.formats.kineto.writer import titled
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, time_before_zero_ns, tracks_of
@@ -40,9 +40,8 @@ ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops
 """Columns that are shown beside a span where they are known."""
 
 
-def write_perfetto(trace: Trace, path: Path) -> Path:
-    """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path."""
-    suffix_of(path, ".pftrace", ".perfetto-trace")
+def write_packets(trace: Trace, path: Path) -> Path:
+    """Write a trace to one file, whole or not at all, and return its path."""
     with written_whole(path) as temporary, temporary.open("wb") as file:
         packets = _Packets(trace, file)
         packets.write()

@@ -1,6 +1,8 @@
 """Traces as Kineto's Chrome JSON, for Perfetto, chrome://tracing, Holistic Trace Analysis and whatever else reads PyTorch's traces.
 
-`kineto_format` has the names. Rows that name processes and threads come first, then the spans in the order of the table, then the arrows.
+Rows that name processes and threads come first, then the spans in the order of the table, then the arrows. A time is in µs, with three
+decimals. Times count from the earliest span, since programs drop events before 0. The key ``streamscope`` beside ``traceEvents`` says
+whether times are simulated, how they were recorded, and of which engine and program.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,42 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.files import suffix_of, written_whole
-from streamscope.formats import kineto_format as kineto
-from streamscope.formats.kineto_format import DEVICE_PID, HOST_PID, ours
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
-from streamscope.trace.stored import SCHEMA_VERSION, plain
+from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
+
+OURS = "streamscope"
+EVENTS = "traceEvents"
+HOST_PID, DEVICE_PID = 1, 0
+
+RUNTIME, DRIVER = "cuda_runtime", "cuda_driver"
+CATEGORIES = {
+    SpanKind.LAUNCH: RUNTIME,
+    SpanKind.GRAPH_LAUNCH: RUNTIME,
+    SpanKind.EVENT: RUNTIME,
+    SpanKind.SYNC: RUNTIME,
+    SpanKind.API: RUNTIME,
+    SpanKind.HOST: "cpu_op",
+    SpanKind.COMPILE: "user_annotation",
+    SpanKind.RANGE: "user_annotation",
+    SpanKind.KERNEL: "kernel",
+    SpanKind.COPY: "gpu_memcpy",
+    SpanKind.SET: "gpu_memset",
+    SpanKind.GRAPH: "gpu_user_annotation",
+}
+"""Category of each kind of span. A call whose name begins with ``cu``, but not with ``cuda``, is of the driver."""
+
+CALLS = {SpanKind.KERNEL: "cudaLaunchKernel", SpanKind.COPY: "cudaMemcpyAsync", SpanKind.SET: "cudaMemsetAsync"}
+"""What a launch is called, by what it put on the device, where its own name is not that of a call."""
+GRAPH_CALL = "cudaGraphLaunch"
+PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
+"""How names of copies and sets begin: programs tell them from kernels by that."""
+assert set(CATEGORIES) == set(SpanKind)
+
+FLOW, WAIT = "ac2g", "streamscope wait"
+"""Categories of arrows: from a call to what it put on the device; from what was waited for to what waited."""
 
 AT_ONCE = 1 << 16
 """Spans whose text is in memory at one time."""
@@ -33,7 +64,7 @@ OTHER = -1
 """What a launch put on the device, where that is unknown."""
 
 
-def write_kineto(trace: Trace, path: Path) -> Path:
+def write_events(trace: Trace, path: Path) -> Path:
     """Write a trace to one file of Chrome JSON, whole or not at all, and return its path."""
     packed = suffix_of(path, ".json", ".json.gz") == ".json.gz"
     with written_whole(path) as temporary, temporary.open("wb") as file:
@@ -58,8 +89,8 @@ def _write(trace: Trace, file: Any) -> None:
     """Write the JSON text of a trace to a file that takes bytes."""
     tracks, track = tracks_of(trace.spans)
     numbers = numbered(tracks)
-    head = json.dumps(_head(trace, tracks, numbers))
-    file.write(f'{head[:-1]}, "{kineto.EVENTS}": [\n'.encode())
+    head = json.dumps(_head(trace))
+    file.write(f'{head[:-1]}, "{EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
     table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
     for texts in (_spans(table, trace.origins), _launch_arrows(table), _wait_arrows(table, trace.origins)):
@@ -68,25 +99,24 @@ def _write(trace: Trace, file: Any) -> None:
     file.write(b"\n]}\n")
 
 
-def _head(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> dict[str, Any]:
+def _head(trace: Trace) -> dict[str, Any]:
     """Return what stands beside the events."""
     info = trace.info
     device: dict[str, Any] = {"id": 0, "name": info.device.name}
     if "multiprocessors" in info.device.details:
         device["numSms"] = plain(info.device.details["multiprocessors"])
-    lanes = [[track.lane, _pid(track), number] for track, number in zip(tracks, numbers, strict=True)]
     return {
         "schemaVersion": 1,
         "deviceProperties": [device],
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
         "traceName": titled(trace),
-        kineto.OURS: {
-            "schema": SCHEMA_VERSION,
-            "info": plain(asdict(info)),
-            "lanes": lanes,
-            "origins": trace.origins.to_dict(),
-            "before_zero_ns": time_before_zero_ns(trace.spans),
+        OURS: {
+            "engine": info.engine,
+            "program": info.program,
+            "recorder": info.recorder,
+            "stretched": info.stretched,
+            "device": {"kind": info.device.kind, "name": info.device.name},
         },
     }
 
@@ -120,7 +150,7 @@ def _spans(table: _Table, origins: Origins) -> Iterator[str]:
     graph = _graph_ids(spans)
     work = spans.is_kind(DEVICE_KINDS)
     replay = spans.kind == SpanKind.GRAPH
-    basis = [f', "{ours("basis")}": "{basis.name.lower()}"' for basis in Basis]
+    basis = [f', "basis": "{basis.name.lower()}"' for basis in Basis]
     said = _said(origins)
     for first in range(0, len(spans), AT_ONCE):
         rows = slice(first, first + AT_ONCE)
@@ -128,30 +158,27 @@ def _spans(table: _Table, origins: Origins) -> Iterator[str]:
         columns = [
             _argument("stream", tid[rows], work[rows]),
             _argument("correlation", spans.correlation[rows], ~replay[rows] & (spans.correlation[rows] >= 0)),
-            _argument(ours("replay"), spans.correlation[rows], replay[rows] & (spans.correlation[rows] >= 0)),
             _argument("graph id", graph[rows], graph[rows] > 0),
             _argument("graph node id", spans.graph_node[rows], spans.graph_node[rows] >= 0),
-            _argument(ours("operation"), spans.operation[rows], spans.operation[rows] >= 0),
-            _argument(ours("part"), spans.part[rows], spans.part[rows] > 0),
+            _argument("operation", spans.operation[rows], spans.operation[rows] >= 0),
             _argument("grid", spans.blocks[rows], spans.blocks[rows] > 0, "[{}, 1, 1]"),
             _argument("block", spans.threads[rows], spans.threads[rows] > 0, "[{}, 1, 1]"),
             _argument("bytes", spans.bytes[rows], spans.bytes[rows] > 0),
-            _argument(ours("flops"), spans.flops[rows], spans.flops[rows] > 0),
+            _argument("flops", spans.flops[rows], spans.flops[rows] > 0),
             [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
             [said.get(code, "") for code in np.where(work[rows], spans.operation[rows], -1).tolist()] if said else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
         times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
         yield ",\n".join(
-            f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{owns[code]}{others}}}}}'
+            f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{(owns[code] + others).removeprefix(", ")}}}}}'
             for code, (thread, start, length), others in zip(some, times, rest, strict=True)
         )
 
 
 def _said(origins: Origins) -> dict[int, str]:
     """Return, for each operation of which something is known, the arguments that say it."""
-    words = ({ours(name): text for name, text in each.items()} for each in origins.words())
-    return {number: f", {json.dumps(each)[1:-1]}" for number, each in enumerate(words) if each}
+    return {number: f", {json.dumps(each)[1:-1]}" for number, each in enumerate(origins.words()) if each}
 
 
 def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:
@@ -194,23 +221,19 @@ def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
 
 def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[str, str]:
     """Return how an event begins, and how its arguments begin, for spans of one kind, name and symbol."""
-    own: dict[str, Any] = {"device": 0} if kind in DEVICE_KINDS else {ours("kind"): kind.name.lower()}
+    own: dict[str, Any] = {"device": 0} if kind in DEVICE_KINDS else {}
     event = name
     if kind == SpanKind.KERNEL:
         event = name if symbol is None else symbol
-    elif symbol is not None:
-        own[ours("symbol")] = symbol
-    if kind in kineto.PREFIXES and not name.startswith(kineto.PREFIXES[kind]):
-        event = f"{kineto.PREFIXES[kind]} ({name})"
+    if kind in PREFIXES and not name.startswith(PREFIXES[kind]):
+        event = f"{PREFIXES[kind]} ({name})"
     if kind in (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH) and not is_call(name):
-        event = (
-            kineto.GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else kineto.CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
-        )
-    if event != name or (kind == SpanKind.KERNEL and symbol is not None):
-        own[ours("name")] = name
-    category = kineto.CATEGORIES[kind]
-    if category == kineto.RUNTIME and re.match("cu[A-Z]", event):
-        category = kineto.DRIVER
+        event = GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
+    if event != name:
+        own["operation name"] = name
+    category = CATEGORIES[kind]
+    if category == RUNTIME and re.match("cu[A-Z]", event):
+        category = DRIVER
     pid = HOST_PID if kind < SpanKind.KERNEL else DEVICE_PID
     return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}, "pid": {pid}', json.dumps(own)[1:-1]
 
@@ -241,7 +264,7 @@ def _launch_arrows(table: _Table) -> Iterator[str]:
     number = table.spans.correlation[device].astype(np.int64)
     again = np.flatnonzero(np.diff(call, prepend=-1) == 0)
     number[again] = number.max(initial=0) + 1 + np.arange(len(again))
-    yield from _arrows(table, kineto.FLOW, number, (call, table.start_ns[call]), device)
+    yield from _arrows(table, FLOW, number, (call, table.start_ns[call]), device)
 
 
 def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
@@ -250,7 +273,7 @@ def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
     before, after = origins.wait_rows(spans)
     at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
     number = int(spans.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
-    yield from _arrows(table, kineto.WAIT, number, (before, at_ns), after)
+    yield from _arrows(table, WAIT, number, (before, at_ns), after)
 
 
 def _arrows(table: _Table, category: str, number: IntArray, begin: tuple[IntArray, IntArray], end: IntArray) -> Iterator[str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
 from streamscope.errors import TraceError
-from streamscope.formats.compressed import Readable
-from streamscope.formats.kineto_damage import BETWEEN, CUT, EventScanner, LeftOut, Text, mended
+from streamscope.formats.kineto.damage import BETWEEN, CUT, EventScanner, LeftOut, Text, mended
 from streamscope.trace.stored import DamagedError, without_doubles
 from streamscope.words import counted
 
@@ -63,24 +63,10 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     recorded_by: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
 
 
-class OwnArguments(Arguments, gc=False, rename=lambda name: name.replace("_", " ")):
-    """What an event of a file that Streamscope wrote says besides."""
-
-    streamscope_kind: Any = None
-    streamscope_name: Any = None
-    streamscope_symbol: Any = None
-    streamscope_operation: Any = None
-    streamscope_part: Any = None
-    streamscope_basis: Any = None
-    streamscope_flops: Any = None
-    streamscope_replay: Any = None
-
-
 Time = TypeVar("Time", float, Decimal)
-Said = TypeVar("Said", bound=Arguments)
 
 
-class Event(msgspec.Struct, Generic[Time, Said], gc=False):
+class Event(msgspec.Struct, Generic[Time], gc=False):
     """One event; flows and metadata are events too. Times are in µs: doubles where these hold all digits."""
 
     ph: str = ""
@@ -90,7 +76,7 @@ class Event(msgspec.Struct, Generic[Time, Said], gc=False):
     tid: int | str | None = None
     ts: Time | None = None
     dur: Time | None = None
-    args: Said | None = None
+    args: Arguments | None = None
 
 
 class Beside(msgspec.Struct):
@@ -107,13 +93,13 @@ class Beside(msgspec.Struct):
 
 
 _BESIDE = msgspec.json.Decoder(Beside)
-AnyEvent = Event[float, Arguments] | Event[Decimal, Arguments]
+AnyEvent = Event[float] | Event[Decimal]
 
 
-class Rest(msgspec.Struct, Generic[Time, Said], gc=False):
+class Rest(msgspec.Struct, Generic[Time], gc=False):
     """The end of a file."""
 
-    traceEvents: list[Event[Time, Said]]  # noqa: N815 — Kineto's own name
+    traceEvents: list[Event[Time]]  # noqa: N815 — Kineto's own name
 
 
 class EventsReader:
@@ -122,7 +108,7 @@ class EventsReader:
     With ``skip``, events that are damaged are left out, and counted.
     """
 
-    def __init__(self, file: Readable, *, skip: bool = False) -> None:
+    def __init__(self, file: BinaryIO | io.BufferedIOBase, *, skip: bool = False) -> None:
         self.beside = Beside()
         """Complete once all events were read."""
         self._file, self._skip = file, skip
@@ -131,8 +117,7 @@ class EventsReader:
         """Where in the file the text begins."""
         self._bytes_read = 0
         self._ended = False
-        self._arguments: type[Arguments] = Arguments
-        self._scanner = EventScanner(lambda event: _wrong_event(event, self._arguments))
+        self._scanner = EventScanner(_wrong_event)
         self._mended = Counter[str]()
         self._left_out = LeftOut()
         self._endless = self._headless = False
@@ -155,8 +140,6 @@ class EventsReader:
     def pieces(self) -> Iterator[list[AnyEvent]]:
         """Yield the events, some thousand at a time."""
         in_object = self._open()
-        if self.beside.streamscope is not None:
-            self._arguments = OwnArguments
         count = 0
         while not self._ended:
             events = self._whole_events()
@@ -324,13 +307,13 @@ class EventsReader:
     def _exact(self, text: Text, end: int, shape: Any, time: type = float) -> list[AnyEvent]:
         """Decode events, and once more with all digits of their times if a double does not hold them."""
         with memoryview(text) as view, view[:end] as some:
-            found = _decoder(time, self._arguments, shape).decode(some)
+            found = _decoder(time, shape).decode(some)
             events: list[AnyEvent] = found if shape is None else found.traceEvents
             us = np.array([event.ts for event in events], np.float64)  # NaN, which JSON does not have, where there is none
             _check_single_names(text, end, events, int(np.count_nonzero(us == us)))  # noqa: PLR0124 — NaN
             if time is float and (np.abs(us) >= EXACT_BELOW_US).any():
                 del events, found  # Before they are there once more.
-                found = _decoder(Decimal, self._arguments, shape).decode(some)
+                found = _decoder(Decimal, shape).decode(some)
                 events = found if shape is None else found.traceEvents
         return events
 
@@ -345,16 +328,16 @@ class EventsReader:
             width *= 16
 
 
-def _wrong_event(event: bytes, arguments: type[Arguments]) -> str | None:
+def _wrong_event(event: bytes) -> str | None:
     """Say what is wrong with the text of one event; None where it is whole."""
     text, said = mended(event)
     try:
         try:
-            found = _decoder(float, arguments, Event).decode(text)
+            found = _decoder(float, Event).decode(text)
         except msgspec.ValidationError as error:
             if not _is_text_time(error):
                 raise
-            found = _decoder(Decimal, arguments, Event).decode(text)
+            found = _decoder(Decimal, Event).decode(text)
             _check_finite([found])
         _check_single_names(text, len(text), [found], int(found.ts is not None))
     except (*_DAMAGE, RecursionError) as error:
@@ -428,5 +411,5 @@ def _most(text: Text, name: bytes, end: int) -> int:
 
 
 @cache
-def _decoder(time: type, arguments: type, shape: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(list[Event[time, arguments]] if shape is None else shape[time, arguments])  # type: ignore[valid-type]
+def _decoder(time: type, shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[Event[time]] if shape is None else shape[time])  # type: ignore[valid-type]

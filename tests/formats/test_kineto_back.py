@@ -1,0 +1,66 @@
+"""What `Trace.to_kineto` wrote is read like any Kineto file, and never takes simulated times for measured ones."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from tests.formats.test_parquet import traces
+from tests.formats.test_recorded_by_pytorch import FILES
+
+import streamscope as ss
+from streamscope.errors import TraceError
+from streamscope.trace.spans import DEVICE_KINDS
+
+
+@pytest.fixture
+def simulated():
+    function, inputs = ss.workload("branches").build(size=256)
+    return ss.compare(function, *inputs, engines="dual", device="simulated", progress=False)["dual"].trace
+
+
+def test_simulated_or_predicted_times_come_back_as_such(simulated, tmp_path):
+    for trace, engine in ((simulated, "dual"), (ss.what_if(simulated, engine="graph"), "graph")):
+        found = ss.read(trace.to_kineto(tmp_path / "t.json")).info
+        assert (found.engine, found.program, found.recorder) == (engine, trace.info.program, trace.info.recorder)
+        assert (found.device.kind, found.device.name) == ("simulated", trace.info.device.name)
+        assert not found.profiled
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(original=traces())
+def test_any_trace_keeps_its_nature(tmp_path, original):
+    assume((original.spans.is_kind(DEVICE_KINDS) & (original.spans.duration_ns > 0)).any())
+    with suppress(TraceError):  # Where no work has a time that can be.
+        found = ss.read(original.to_kineto(tmp_path / "t.json.gz")).info
+        assert found.device.simulated == original.info.device.simulated
+        assert (found.engine, found.program) == (original.info.engine, original.info.program)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
+def test_work_of_others_comes_back_on_its_streams(tmp_path, path):
+    original = ss.read(path)
+    found = ss.read(original.to_kineto(tmp_path / "t.json"))
+    kept = ["kind", "name", "lane", "start_ns", "end_ns", "blocks", "threads", "bytes", "symbol"]
+    one, other = (trace.spans.of_kind(DEVICE_KINDS) for trace in (original, found))
+    assert one.to_pandas()[kept].astype(str).equals(other.to_pandas()[kept].astype(str))
+    assert (found.info.engine, found.info.recorder, found.info.profiled) == ("kineto", "kineto", True)
+
+
+CHANGES = {
+    "no device": lambda content: content["streamscope"].pop("device"),
+    "a device of another kind": lambda content: content["streamscope"]["device"].update(kind="guessed"),
+    "info of another kind": lambda content: content.update(streamscope=[]),
+    "no recorder": lambda content: content["streamscope"].pop("recorder"),
+    "ours behind the events": lambda content: content.update(streamscope=content.pop("streamscope")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_of_ours_that_was_changed_is_told(simulated, tmp_path, change):
+    path = simulated.to_kineto(tmp_path / "t.json")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    CHANGES[change](content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(TraceError, match=r"t\.json"):
+        ss.read(path)

@@ -1,0 +1,29 @@
+"""Each door's own entries stand in its table and in pyproject.toml alike, and can be loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamscope.analysis import METRICS
+from streamscope.trace import FORMATS
+
+DOORS = {"formats": FORMATS, "metrics": METRICS}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_the_table_and_pyproject_list_the_same_entries(name, pyproject):
+    door = DOORS[name]
+    assert door.group == f"streamscope.{name}"
+    assert pyproject["project"]["entry-points"][door.group] == dict(door.own)
+    assert list(pyproject["project"]["entry-points"][door.group]) == list(door.own)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_own_entries_have_what_a_guest_must_have(name):
+    door = DOORS[name]
+    for each in door.own:
+        assert [need for need in door.needs if not hasattr(door[each], need)] == [], each
+
+
+def test_every_group_is_a_door(pyproject):
+    assert set(pyproject["project"]["entry-points"]) == {door.group for door in DOORS.values()}

@@ -1,0 +1,27 @@
+"""Perfetto's own protobuf: written for its UI and its trace processor, and not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamscope.errors import OutputError
+from streamscope.files import suffix_of
+from streamscope.trace.format import Format
+from streamscope.trace.trace import Trace
+
+SUFFIXES = (".pftrace", ".perfetto-trace")
+
+
+def write_perfetto(trace: Trace, path: Path) -> Path:
+    """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path."""
+    suffix_of(path, *SUFFIXES)
+    try:
+        import perfetto.protos  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise OutputError(f"cannot write {path}: {error}", hint='pip install "streamscope[perfetto]"') from error
+    from streamscope.formats.perfetto_packets import write_packets
+
+    return write_packets(trace, path)
+
+
+FORMAT = Format(name="perfetto", label="Perfetto's protobuf", suffixes=SUFFIXES, write=write_perfetto)

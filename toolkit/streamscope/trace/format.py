@@ -1,0 +1,127 @@
+"""Formats of trace files: the form of an entry, and the door that finds entries by name.
+
+Readers and writers are in `streamscope.formats`, a file each, or in another package. This module stands below them, so that a trace can be
+written in any format and no import goes up.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamscope.doors import Door
+from streamscope.trace.stored import opened, told
+
+if TYPE_CHECKING:
+    from streamscope.trace.trace import Trace
+
+
+MOST_FILE_BYTES = 1 << 33
+"""8 GiB."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the caller of `ss.read` asked for.
+
+    Attributes
+    ----------
+    path : Path
+        The file, for readers of databases. All others read from the open file, which may be decompressed on the way.
+    program : str
+        Name for the trace: that of the file, without the endings of formats.
+    gpu : int or None
+        Which GPU of a file with several; None for the one with the most work.
+    skip_damaged : bool
+        Read what is whole of a damaged file, and count the rest in a note. A reader that cannot do so ignores it.
+    """
+
+    path: Path
+    program: str
+    gpu: int | None = None
+    skip_damaged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of trace files. `docs/add-a-format.md` adds one, step by step.
+
+    Attributes
+    ----------
+    name : str
+        Name in the door, and of the entry point: ``"kineto"``.
+    label : str
+        Name for people: ``"Kineto JSON"``.
+    suffixes : tuple of str
+        Endings of its files, with the dot. A writer is found by them; a reader is not, since names of files say little.
+    sniff : callable or None
+        ``sniff(start, path) -> bool`` tells whether a file has this format. ``start``: its first 4,096 bytes, decompressed where gzip
+        compressed it. ``path``: the file, for formats that are told apart by more than that; None where it is compressed.
+    read : callable or None
+        ``read(file, options) -> Trace``. ``file``: an `io.BufferedReader` at its start; only a file that gzip compressed cannot seek.
+        ``options``: `ReadOptions`. A `TraceError` says why a file is refused; any other exception means that it is damaged.
+    write : callable or None
+        ``write(trace, path) -> Path`` writes a file, whole or not at all, and returns its path.
+    recorder : str
+        Recorder of traces in this format, for `TraceInfo.recorder`. Empty where the file names its recorder.
+    stretches : bool
+        Whether that recorder watches the calls of the host while they run, and so stretches them. Traces then carry a warning.
+    most_bytes : int
+        Size of the largest file that is read; 8 GiB by default.
+
+    Examples
+    --------
+    >>> from streamscope.trace import FORMATS
+    >>> FORMATS["kineto"].label, FORMATS["kineto"].suffixes, FORMATS["kineto"].stretches
+    ('Kineto JSON', ('.json', '.json.gz'), True)
+    """
+
+    name: str
+    label: str
+    suffixes: tuple[str, ...]
+    sniff: Callable[[bytes, Path | None], bool] | None = None
+    read: Callable[[io.BufferedReader[Any], ReadOptions], Trace] | None = None
+    write: Callable[[Trace, Path], Path] | None = None
+    recorder: str = ""
+    stretches: bool = False
+    most_bytes: int = MOST_FILE_BYTES
+
+
+FORMATS = Door[Format](
+    "format",
+    {
+        "kineto": "streamscope.formats.kineto:FORMAT",
+        "perfetto": "streamscope.formats.perfetto:FORMAT",
+        "parquet": "streamscope.formats.parquet:FORMAT",
+        "nsight": "streamscope.formats.nsight:FORMAT",
+        "rocpd": "streamscope.formats.rocpd:FORMAT",
+    },
+    needs=("name", "label", "suffixes", "sniff", "read", "write", "recorder", "stretches"),
+)
+
+
+def written(trace: Trace, name: str, path: Path) -> Path:
+    """Write a trace in the format of that name, and return the path."""
+    write = FORMATS[name].write
+    assert write is not None
+    return write(trace, path)
+
+
+def read_as(name: str, path: Path) -> Trace:
+    """Read a file that has to be of the format of that name."""
+    found = FORMATS[name]
+    assert found.read is not None
+    with told(path, hint=f"give a file of {found.label}"), opened(path, found.most_bytes) as file:
+        return found.read(file, ReadOptions(path, path.stem))
+
+
+def writers() -> dict[str, Format]:
+    """Return the formats that can be written, by the endings of their files."""
+    found: dict[str, Format] = {}
+    for each in FORMATS.values():
+        for suffix in each.suffixes if each.write else ():
+            found.setdefault(suffix, each)
+    return found
