@@ -6,9 +6,10 @@ import pytest
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.prices import Piece
-from streamscope.predicting.calls import _share_of_longer
+from streamscope.predicting.calls import _share_of_longer, host_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost
+from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 
 H200 = CostModel.load()
@@ -24,3 +25,13 @@ def test_the_share_of_long_kernels_counts_those_up_to_twice_as_long_in_part():
     assert _share_of_longer(tasks, H200) == pytest.approx(1.5 / 5)
     assert _share_of_longer([*tasks, replace(task(0.0), trait=Trait.HOST)], H200) == pytest.approx(1.5 / 5)
     assert _share_of_longer([], H200) == 0
+
+
+def test_calls_that_a_trace_does_not_have_take_as_many_times_as_long_as_those_that_it_has():
+    trace = Trace(SpanTable.of(), TraceInfo("async", "p", DeviceInfo("simulated", "card")))
+    plain = Task((0, 0), "k", Trait(0), (), call_ns=2 * H200.launch_ns)
+    found = host_of(trace, [plain, task(5.0)], H200).model  # A call of captured code is of another kind.
+    for name in ("event_record_ns", "stream_wait_ns", "graph_root_ns", "graph_leaf_ns"):
+        assert getattr(found, name) == 2 * getattr(H200, name)
+    assert found.graph_launch_ns(3) == pytest.approx(2 * H200.graph_launch_ns(3))
+    assert (found.kernel_gap_ns, found.launch_ns) == (H200.kernel_gap_ns, H200.launch_ns)

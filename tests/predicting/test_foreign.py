@@ -15,8 +15,10 @@ import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.foreign import GAPS_STAY, tasks_of_foreign
+from streamscope.predicting.foreign import GAPS_STAY, newest, tasks_of_foreign
+from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS
 
 H200 = CostModel.load()
@@ -90,6 +92,21 @@ def test_streams_keep_their_order_and_event_waits_and_run_beside_each_other_wher
     assert times["k2"][0] >= times["k0"][1]
     assert times["k3"][0] >= max(times["k0"][1], times["k1"][1])
     assert times["k2"][0] < times["k3"][1]
+
+
+def test_kernels_that_ran_beside_others_are_counted():
+    words = "1 kernel ran beside others in the trace, so their durations alone may be shorter"
+    assert words in ss.what_if(foreign([(1, 0, 10, 20_000), (2, 5, 12, 20_000)])).notes
+    assert words not in ss.what_if(foreign([(1, 0, 10, 20_000), (2, 5, 30, 20_000)])).notes
+
+
+def test_the_host_comes_after_all_that_nothing_comes_after_up_to_its_last_stretch():
+    def task(*after, trait=Trait.CAPTURED):
+        return Task((-1, 0), "k", trait, after)
+
+    tasks = [task(), task(), task(0, 1, trait=Trait.HOST), task(), task(3), task()]
+    assert newest(tasks) == (2, 4, 5)
+    assert newest(tasks[:2]) == (0, 1)
 
 
 def test_where_waits_are_not_known_what_had_ended_before_stays_before():

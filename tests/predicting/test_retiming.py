@@ -1,0 +1,33 @@
+"""Faster kernels in a run whose order stays, by hand."""
+
+from streamscope.predicting.retiming import retimed
+from streamscope.predicting.tasks import Task
+from streamscope.trace import SpanTable
+from streamscope.trace.origins import Trait
+
+
+def times(spans):
+    return list(zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True))
+
+
+def task(*after, factor=1.0):
+    return Task((0, 0), "k", Trait.CAPTURED, after, factor=factor)
+
+
+def test_what_waits_for_a_faster_kernel_begins_earlier_by_as_much():
+    spans = SpanTable.of(
+        ("launch", "a", "host", 0, 3, 0), ("sync", "wait", "host", 3, 25), ("kernel", "a", "main", 10, 20, 0),
+        ("launch", "b", "host", 25, 28, 1), ("sync", "wait", "host", 28, 50), ("kernel", "b", "main", 35, 45, 1),
+    )  # fmt: skip
+    found = retimed(spans, {2: 0, 5: 1}, [task(factor=0.5), task(0)])
+    assert times(found) == [(0, 3), (3, 20), (10, 15), (20, 23), (23, 45), (30, 40)]
+    without = retimed(spans, {2: 0, 5: 1}, [task(factor=0), task(0)])  # The wait still takes 5 ns to return.
+    assert times(without) == [(0, 3), (3, 8), (8, 11), (11, 33), (18, 28)]
+
+
+def test_a_wait_that_ends_with_work_of_no_length_ends_with_it():
+    spans = SpanTable.of(
+        ("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 3, 6, 1), ("sync", "wait", "host", 6, 25),
+        ("kernel", "a", "main", 10, 20, 0), ("set", "b", "main", 25, 25, 1),
+    )  # fmt: skip
+    assert times(retimed(spans, {3: 0, 4: 1}, [task(factor=0.5), task(0)])) == [(0, 3), (3, 6), (6, 20), (10, 15), (20, 20)]
