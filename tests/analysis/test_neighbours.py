@@ -55,6 +55,12 @@ def test_runs_alone_that_differ_tell_no_time_alone():
     assert np.isnan(found.alone_ns).tolist() == [True, False]
 
 
+def test_the_middle_half_of_runs_alone_lies_within_a_tenth_of_their_median():
+    runs = [("a", "main", 1000 * k, 1000 * k + length) for k, length in enumerate((100, 101, 105, 109, 190))]
+    found = neighbours(traced(*runs, ("a", "main", 6000, 6150), ("b", "aux", 6100, 6400)))
+    assert found.alone_ns[0] == 105
+
+
 def test_the_time_alone_comes_from_another_trace_by_operation():
     sync = traced(("a", "main", 0, 100, 0), ("b", "main", 200, 400, 1), ("c", "main", 500, 600, 2), engine="sync")
     dual = traced(("b", "aux", 0, 240, 1), ("a", "main", 0, 130, 0), ("c", "main", 300, 410, 2), engine="dual")

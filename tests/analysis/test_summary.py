@@ -94,6 +94,14 @@ def test_the_parts_add_up_to_the_span(ticks, spans):
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
 
 
+def test_kernels_that_communicate_keep_the_gpu_busy():
+    builder = SpanBuilder(["stream 7", "stream 20"])
+    builder.add(KERNEL, "gemm", "stream 7", 0, 40_000)
+    builder.add(KERNEL, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "stream 20", 30_000, 90_000)
+    found = summary(Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "spans")))
+    assert (found.gpu_busy_us, found.work.exposed_communication_ns) == (90, 50_000)
+
+
 def test_where_there_is_nothing_to_measure_there_is_no_number():
     found = summary(foreign()).to_dict()
     nothing = {"median": None, "p95": None}

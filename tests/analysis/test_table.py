@@ -8,8 +8,13 @@ import pytest
 
 import streamscope as ss
 from streamscope.analysis import measure
-from streamscope.analysis.table import INTERVAL, device_words, metrics_table
+from streamscope.analysis.table import INTERVAL, device_words, markdown_rows, metrics_table
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+
+
+def test_a_table_in_markdown_has_numbers_on_the_right():
+    assert markdown_rows(("a", "b"), [("x", "1")]) == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
+    assert markdown_rows(("a", "b", "c"), [], words=2) == ["| a | b | c |", "| --- | ---: | --- |"]
 
 
 def test_simulated_times_are_called_so():

@@ -6,7 +6,7 @@ import pytest
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.prices import Piece
-from streamscope.predicting.calls import _share_of_longer, host_of
+from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _share_of_longer, host_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
@@ -35,3 +35,14 @@ def test_calls_that_a_trace_does_not_have_take_as_many_times_as_long_as_those_th
         assert getattr(found, name) == 2 * getattr(H200, name)
     assert found.graph_launch_ns(3) == pytest.approx(2 * H200.graph_launch_ns(3))
     assert (found.kernel_gap_ns, found.launch_ns) == (H200.kernel_gap_ns, H200.launch_ns)
+
+
+def test_gaps_behind_long_kernels_are_longer_but_on_the_simulated_device():
+    tasks = [task(9 * H200.working_kernel_ns), task(0.0)]
+    measured, simulated = (
+        host_of(Trace(SpanTable.of(), TraceInfo("async", "p", DeviceInfo(kind, "card"))), tasks, H200).model
+        for kind in ("cuda", "simulated")
+    )
+    assert measured.kernel_gap_ns == H200.kernel_gap_ns + LONGER_KERNEL_GAP_NS / 2
+    assert measured.graph_node_gap_ns == H200.graph_node_gap_ns + LONGER_NODE_GAP_NS / 2
+    assert (simulated.kernel_gap_ns, simulated.graph_node_gap_ns) == (H200.kernel_gap_ns, H200.graph_node_gap_ns)
