@@ -6,7 +6,7 @@ import pytest
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.prices import Piece
-from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _share_of_longer, host_of
+from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _last_wait_ns, _share_of_longer, host_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
@@ -46,3 +46,12 @@ def test_gaps_behind_long_kernels_are_longer_but_on_the_simulated_device():
     assert measured.kernel_gap_ns == H200.kernel_gap_ns + LONGER_KERNEL_GAP_NS / 2
     assert measured.graph_node_gap_ns == H200.graph_node_gap_ns + LONGER_NODE_GAP_NS / 2
     assert (simulated.kernel_gap_ns, simulated.graph_node_gap_ns) == (H200.kernel_gap_ns, H200.graph_node_gap_ns)
+
+
+@pytest.mark.parametrize(("spans", "wait_ns"), [
+    ([("launch", "a", "host", 0, 3, 0), ("sync", "wait", "host", 3, 20), ("sync", "wait", "host", 20, 22)], 2),
+    ([("sync", "wait", "host", 0, 3), ("sync", "wait", "host", 3, 5)], 2),
+    ([("launch", "a", "host", 0, 3, 0), ("sync", "wait", "host", 3, 20)], 0), ([("sync", "wait", "host", 0, 3)], 0),
+])  # fmt: skip
+def test_the_last_wait_is_one_for_nothing_behind_another(spans, wait_ns):
+    assert _last_wait_ns(Trace(SpanTable.of(*spans), TraceInfo("async", "p", DeviceInfo("cuda", "card")))) == wait_ns
