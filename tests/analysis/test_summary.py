@@ -94,6 +94,12 @@ def test_the_parts_add_up_to_the_span(ticks, spans):
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
 
 
+def test_launch_latency_is_told_by_its_median_and_most_of_it():
+    found = summary(foreign((LAUNCH, "thread 1", 0, 3_000, 1), (KERNEL, "stream 7", 5_000, 9_000, 1)))
+    assert "launch latency               5.00 µs, 95 % below 5.00 µs" in repr(found)
+    assert "API time                     3.00 µs, 95 % below 3.00 µs" in repr(found)
+
+
 def test_kernels_that_communicate_keep_the_gpu_busy():
     builder = SpanBuilder(["stream 7", "stream 20"])
     builder.add(KERNEL, "gemm", "stream 7", 0, 40_000)

@@ -219,6 +219,18 @@ def test_other_bottlenecks_in_words():
     assert verdict({"graph": engine(100, busy=0.996)}, CARD) == "GPU-bound: under graph the GPU is busy 100 % of the time."
 
 
+def test_an_interval_of_simulated_times_is_evidence_where_they_differ():
+    simulated = DeviceInfo("simulated", "simulated NVIDIA H200")
+    assert assess({"async": engine(100, noise=0)}, simulated).evidence[1].startswith("async: 100 µs (20 repeats), ")
+    assert assess({"async": engine(100)}, simulated).evidence[1].startswith("async: 100 µs (99.0 to 101, 95 % interval")
+
+
+def test_what_was_not_checked_is_told_by_name():
+    judged = replace(assess({"async": engine(100)}, CARD), checked=True, not_checked=("out",))
+    assert "Not checked: out, which depends on an operation" in judged.unchecked
+    assert "Not checked: out and loss, which depend on an operation" in replace(judged, not_checked=("out", "loss")).unchecked
+
+
 def test_missing_records_make_busy_a_lower_bound():
     metrics = {"async": engine(100, busy=0.2, missing_records=3, flags=("launch calls without a record: 3",))}
     assert "busy at least 20 %" in verdict(metrics, CARD)

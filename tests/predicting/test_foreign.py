@@ -17,7 +17,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.foreign import GAPS_STAY, newest, tasks_of_foreign
 from streamscope.predicting.tasks import Task
-from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -98,6 +98,15 @@ def test_kernels_that_ran_beside_others_are_counted():
     words = "1 kernel ran beside others in the trace, so their durations alone may be shorter"
     assert words in ss.what_if(foreign([(1, 0, 10, 20_000), (2, 5, 12, 20_000)])).notes
     assert words not in ss.what_if(foreign([(1, 0, 10, 20_000), (2, 5, 30, 20_000)])).notes
+
+
+def test_a_kernel_whose_call_is_known_waited_for_nothing_since_another_began():
+    spans = SpanTable.of(
+        ("launch", "a", "thread 1", 0, 3, 0), ("kernel", "uncalled", "stream 20", 2, 4), ("kernel", "a", "stream 7", 10, 20, 0),
+        ("kernel", "uncalled", "stream 20", 9, 12),
+    )  # fmt: skip
+    trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"), Origins(complete=True))
+    assert {(task.rows, task.gap_ns) for task in tasks_of_foreign(trace)} == {((1,), 0), ((3,), 0), ((2,), 5)}
 
 
 def test_the_host_comes_after_all_that_nothing_comes_after_up_to_its_last_stretch():

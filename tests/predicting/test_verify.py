@@ -63,6 +63,12 @@ def test_a_trace_whose_kernels_take_most_or_least_of_five_is_not_usual(found):
     assert verify.usual_of(traces[:1], 1.0) is traces[0]
 
 
+def test_errors_in_json_have_four_digits(found):
+    each = replace(found["graph"], makespans_ns=(found["graph"].prediction.predicted_ns / 1.23456789,))
+    told = verify.Verification("p", found.device, found.source, {"graph": each}).to_dict()
+    assert (told["median_error"], told["engines"]["graph"]["error"]) == (0.2346, 0.2346)
+
+
 def test_it_is_told_as_text_json_and_html(found):
     text = str(found)
     first, second, *_ = text.splitlines()
