@@ -20,6 +20,16 @@ def test_a_blocking_copy_gives_the_host_back_after_as_long_as_other_calls_take()
     assert calls.breaks == {2: 10}  # The host was free again at 160, and called at 170.
 
 
+def test_a_wait_that_ended_before_the_first_kernel_began_is_one_between_the_first_two_calls():
+    calls = Calls.of(
+        SpanTable.of(
+            ("launch", "a", "thread 1", 0, 2, 0), ("sync", "wait", "thread 1", 2, 5), ("launch", "b", "thread 1", 8, 10, 1),
+            ("kernel", "a", "stream 7", 10, 20, 0), ("kernel", "b", "stream 7", 22, 30, 1),
+        )
+    )  # fmt: skip
+    assert calls.breaks == {1: 3}
+
+
 @pytest.mark.parametrize(("name", "starts_ns", "awaited", "on_bus"), [
     ("Memcpy HtoD (Pinned -> Device)", 25, {0}, True),  # the bus was free
     ("Memcpy HtoD (Pinned -> Device)", 24, set(), False),  # it began too soon to have waited for the bus: the device takes 5 between two

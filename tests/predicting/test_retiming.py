@@ -27,7 +27,8 @@ def test_what_waits_for_a_faster_kernel_begins_earlier_by_as_much():
 
 def test_what_comes_after_a_faster_kernel_of_another_stream_begins_earlier_by_as_much():
     spans = SpanTable.of(
-        ("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 3, 6, 1), ("kernel", "a", "main", 10, 20, 0), ("kernel", "b", "aux", 22, 30, 1),
+        ("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 3, 6, 1),
+        ("kernel", "a", "main", 10, 20, 0), ("kernel", "b", "aux", 22, 30, 1),
     )  # fmt: skip
     assert times(retimed(spans, {2: 0, 3: 1}, [task(factor=0.5), task(0)]))[2:] == [(10, 15), (17, 25)]
     assert times(retimed(spans, {2: 0, 3: 1}, [task(factor=0.5), task()]))[2:] == [(10, 15), (22, 30)]
