@@ -52,6 +52,8 @@ def test_slowdown_by_neighbours_is_relative_to_sync():
     nan = np.nan
     np.testing.assert_array_equal(operation_table(TRACES).slowdown(), [[nan, nan, nan], [1.5, 1, nan], [1.4, 1, nan], [nan, 1, nan]])
     np.testing.assert_array_equal(operation_table(TRACES).slowdown("graph")[0], [1, 0, 1])
+    shortest = {"sync": trace_of(("a", 0, 0, 0, 1)), "dual": trace_of(("a", 0, 0, 0, 3))}
+    assert operation_table(shortest).slowdown().tolist() == [[1, 3]]
 
 
 def test_the_first_engine_is_the_reference_where_there_is_no_sync():

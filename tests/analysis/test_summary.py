@@ -186,7 +186,7 @@ def test_kernels_are_added_up_by_name_and_symbol():
 
 def test_how_far_a_time_may_be_off_is_told_with_its_share():
     found = summary(foreign((KERNEL, "stream 7", 0, 40_000, 1), (KERNEL, "stream 7", 60_000, 100_000, 2)))
-    assert "80.0 µs ± 5.00 µs (80 ± 5 %)" in repr(replace(found, gpu_busy_error_us=5.0))
+    assert "80.0 µs ± 8.00 µs (80 ± 8 %)" in repr(replace(found, gpu_busy_error_us=8.0))
 
 
 def test_a_function_of_spans_says_what_to_pass():

@@ -50,6 +50,12 @@ def test_the_makespan_says_what_it_is_before_how_it_is_computed():
     assert meanings[INTERVAL].startswith("Median of the repeats, with its 95 % confidence interval.")
 
 
+def test_a_reader_wants_some_columns_first():
+    table = table_of(1_000, 2_000, 3_000)
+    assert table.part(first=True).headings == ("makespan, µs", INTERVAL, "GPU busy, %", "idle, µs", "overlap, %", "kernels")
+    assert table.part(first=False).headings == ("GPU busy, µs", "API time, µs")
+
+
 def test_metrics_are_shown_as_a_table_and_simulated_ones_are_called_so():
     function, inputs = ss.workload("branches").build(length=2)
     runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamscope.predicting.issued import Calls, _awaited
+from streamscope.predicting.issued import Calls, _awaited, issued_tasks
 from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 
@@ -18,6 +18,27 @@ def test_a_blocking_copy_gives_the_host_back_after_as_long_as_other_calls_take()
     assert (calls.called_ns.tolist(), calls.back_ns.tolist()) == ([0, 30, 70], [4, 34, 74])
     assert (calls.begin_ns.tolist(), calls.end_ns.tolist()) == ([10, 40, 80], [20, 55, 90])
     assert calls.breaks == {2: 10}  # The host was free again at 160, and called at 170.
+
+
+def test_the_first_call_may_be_a_blocking_copy():
+    calls = Calls.of(
+        SpanTable.of(
+            ("launch", "cudaMemcpy", "thread 1", 0, 30, 0), ("copy", "Memcpy DtoH", "stream 7", 10, 25, 0),
+            ("launch", "cudaLaunchKernel", "thread 1", 40, 44, 1), ("kernel", "b", "stream 7", 50, 60, 1),
+        )
+    )  # fmt: skip
+    assert (calls.back_ns.tolist(), calls.breaks) == ([4, 44], {1: 10})
+
+
+@pytest.mark.parametrize(("starts_ns", "gap_ns"), [(134_999, 0), (135_000, 30_000)])
+def test_a_kernel_that_comes_30_us_late_waited_for_something(starts_ns, gap_ns):
+    """The first launch was on its way for 5 µs, so the second was there at 105."""
+    spans = SpanTable.of(
+        ("launch", "a", "thread 1", 0, 4_000, 0), ("kernel", "a", "stream 7", 5_000, 9_000, 0),
+        ("launch", "b", "thread 1", 100_000, 104_000, 1), ("kernel", "b", "stream 7", starts_ns, 150_000, 1),
+    )  # fmt: skip
+    first, second = issued_tasks(Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto")))
+    assert (first.call_ns, first.gap_ns, second.call_ns, second.gap_ns) == (4_000, 0, 100_000, gap_ns)
 
 
 def test_a_wait_that_ended_before_the_first_kernel_began_is_one_between_the_first_two_calls():
