@@ -6,7 +6,7 @@ import pytest
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.prices import Piece
-from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _last_wait_ns, _share_of_longer, host_of
+from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _last_wait_ns, _share_of_longer, host_of, pace_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
@@ -55,3 +55,14 @@ def test_gaps_behind_long_kernels_are_longer_but_on_the_simulated_device():
 ])  # fmt: skip
 def test_the_last_wait_is_one_for_nothing_behind_another(spans, wait_ns):
     assert _last_wait_ns(Trace(SpanTable.of(*spans), TraceInfo("async", "p", DeviceInfo("cuda", "card")))) == wait_ns
+
+
+@pytest.mark.parametrize(("launches", "hosts", "pace"), [(8, 0, 1.5), (8, 1, 1.5), (7, 0, 1), (7, 1, 1)])
+def test_eight_launches_that_were_waited_for_tell_the_pace_of_the_host(launches, hosts, pace):
+    """Calls took 1 µs each, 100 ns of each wait are no call's; a usual run takes so long that calls take 1.5 µs."""
+    tasks = [
+        Task((number, 0), "k", Trait.HOST if number >= launches else Trait(0), (), call_ns=1_000) for number in range(launches + hosts)
+    ]
+    trace = Trace(SpanTable.of(), TraceInfo("sync", "p", DeviceInfo("cuda", "card")))
+    waits = {(number, 0): 100.0 for number in range(launches)}
+    assert pace_of(trace, tasks, waits, 1_500 * len(tasks) + 100 * launches) == pytest.approx(pace)

@@ -15,7 +15,7 @@ import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.foreign import GAPS_STAY, newest, tasks_of_foreign
+from streamscope.predicting.foreign import GAPS_STAY, newest, tasks_of_foreign, usual_launch_ns
 from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
@@ -107,6 +107,15 @@ def test_a_kernel_whose_call_is_known_waited_for_nothing_since_another_began():
     )  # fmt: skip
     trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"), Origins(complete=True))
     assert {(task.rows, task.gap_ns) for task in tasks_of_foreign(trace)} == {((1,), 0), ((3,), 0), ((2,), 5)}
+
+
+def test_a_launch_takes_what_calls_take_that_are_known():
+    spans = SpanTable.of(
+        ("launch", "a", "thread 1", 0, 4, 0), ("kernel", "a", "stream 7", 10, 20, 0), ("kernel", "b", "stream 7", 30, 40),
+        ("kernel", "c", "stream 7", 50, 150),
+    )  # fmt: skip
+    assert usual_launch_ns(spans, np.array([0, -1, -1]), np.zeros(3, bool)) == 4
+    assert usual_launch_ns(spans, np.array([-1, -1]), np.zeros(2, bool)) == float("inf")
 
 
 def test_the_host_comes_after_all_that_nothing_comes_after_up_to_its_last_stretch():
