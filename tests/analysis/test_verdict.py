@@ -8,7 +8,7 @@ import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, median_interval, verdict
 from streamscope.analysis.traits import TRAITS, streams_words, what_differs
-from streamscope.analysis.verdict import NOTHING, difference, fastest, shares_of
+from streamscope.analysis.verdict import FUNCTION, NOTHING, difference, fastest, shares_of
 from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
@@ -229,6 +229,15 @@ def test_what_was_not_checked_is_told_by_name():
     judged = replace(assess({"async": engine(100)}, CARD), checked=True, not_checked=("out",))
     assert "Not checked: out, which depends on an operation" in judged.unchecked
     assert "Not checked: out and loss, which depend on an operation" in replace(judged, not_checked=("out", "loss")).unchecked
+
+
+def test_results_that_are_wrong_under_every_engine_are_those_of_another_function():
+    judged = assess({"async": engine(100), "graph": engine(50)}, CARD)
+    judged = replace(judged, checked=True, checked_against=FUNCTION)
+    told = "Under every engine, so the traced program does something else than the function"
+    assert told not in replace(judged, wrong=("graph",)).warning
+    assert told in replace(judged, wrong=("async", "graph")).warning
+    assert told not in replace(judged, wrong=("async", "graph"), checked_against="NumPy").warning
 
 
 def test_missing_records_make_busy_a_lower_bound():

@@ -70,6 +70,7 @@ def test_a_copy_comes_after_the_one_before_in_its_direction_unless_it_began_befo
 @pytest.mark.parametrize(("call_ends_ns", "wait_ns"), [(40, 5), (20, 15)])
 def test_the_host_notices_the_end_after_its_last_call_and_the_last_kernel(call_ends_ns, wait_ns):
     spans = SpanTable.of(
-        ("launch", "a", "thread 1", 0, call_ends_ns, 0), ("kernel", "a", "stream 7", 10, 30, 0), ("sync", "wait", "thread 1", call_ends_ns, 45),
+        ("launch", "a", "thread 1", 0, call_ends_ns, 0), ("kernel", "a", "stream 7", 10, 30, 0),
+        ("sync", "wait", "thread 1", call_ends_ns, 45),
     )  # fmt: skip
     assert last_wait_ns(Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))) == wait_ns
