@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamscope.predicting.issued import Calls, _awaited, issued_tasks, last_wait_ns
+from streamscope.predicting.issued import Calls, _awaited, issued_tasks, last_wait_ns, own_gap_ns
 from streamscope.trace import DeviceInfo, Origins, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 
@@ -74,3 +74,15 @@ def test_the_host_notices_the_end_after_its_last_call_and_the_last_kernel(call_e
         ("sync", "wait", "thread 1", call_ends_ns, 45),
     )  # fmt: skip
     assert last_wait_ns(Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))) == wait_ns
+
+
+@pytest.mark.parametrize(
+    ("begins_ns", "ends_ns", "next_ns", "gap_ns"), [(400, 1_000, 1_900, 400), (950, 1_000, 1_900, 900), (1_200, 1_300, 3_000, 1_000)]
+)
+def test_the_devices_own_delay_is_the_shortest_latency_or_gap_and_at_most_a_microsecond(begins_ns, ends_ns, next_ns, gap_ns):
+    spans = SpanTable.of(
+        ("launch", "a", "thread 1", 0, 100, 0), ("launch", "b", "thread 1", 500, 600, 1),
+        ("kernel", "a", "stream 7", begins_ns, ends_ns, 0),
+        ("kernel", "b", "stream 7", next_ns, next_ns + 100, 1),
+    )  # fmt: skip
+    assert own_gap_ns(spans) == gap_ns
