@@ -75,7 +75,7 @@ def device_for(program: Program, choice: str | Device = "auto") -> Device:
 
 
 def check_device(choice: object) -> None:
-    """Check that `open_device` would know what a user asked for, without opening it."""
+    """Check that `open_device` would know a user's choice, without opening it."""
     if isinstance(choice, str):
         if choice not in ("auto", "cuda", "simulated"):
             raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")

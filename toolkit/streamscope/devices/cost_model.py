@@ -22,7 +22,7 @@ BUILT_IN = Path(__file__).parent
 LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
 REFERENCE_BYTES = 48
-"""What a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
+"""Bytes that a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
 MOST_KNOWN = 10_000
 """Different launches whose prices a model remembers."""
 
@@ -38,7 +38,7 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the libraries that took part."""
     how: Mapping[str, str] = field(default_factory=dict)
-    """For each number, by its key, how it was found: measured how, derived from what, or assumed."""
+    """Provenance of each number, by its key: how it was measured, its source if derived, or assumed."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class CostModel:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CostModel:
-        """Make a cost model from what `to_dict` returned.
+        """Make a cost model from the values of `to_dict`.
 
         Raises
         ------
@@ -216,7 +216,7 @@ class CostModel:
 
     @property
     def graph_event_ns(self) -> float:
-        """What an event-record node takes: a pair in a graph reads gap + kernel + gap + event."""
+        """Duration of an event-record node: a pair in a graph reads gap + kernel + gap + event."""
         return self.event_pair_graph_excess_ns - 2 * self.graph_node_gap_ns
 
     def throughput(self, load: float) -> float:
@@ -231,7 +231,7 @@ class CostModel:
     def kernel_ns(self, cost: Cost) -> float:
         """Return how long a kernel takes alone, in ns, as it was measured or by a model.
 
-        A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
+        A product takes its table's time, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
         flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach
         (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
         """
@@ -273,7 +273,7 @@ class CostModel:
         return self.matmul_launch_ns if launch.cost.product.kind == "matmul" else self.convolution_launch_ns
 
     def tail_ns(self, launch: Launch) -> float:
-        """Return 0: what libraries do after they have launched is not known; see `Prices`."""
+        """Return 0: the host time of libraries after their launch is not known; see `Prices`."""
         return 0.0
 
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
@@ -290,7 +290,7 @@ class CostModel:
 
     @cached_property
     def _known(self) -> dict[tuple[Cost, LaunchKind], tuple[Piece, ...]]:
-        """What launches came to: programs have few different ones, and planners ask for each many times."""
+        """Costs of launches: programs have few different ones, and planners ask for each many times."""
         return {}
 
     @cached_property
@@ -304,7 +304,7 @@ class CostModel:
         known[key] = found
 
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
-        """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only.
+        """Return a kernel's occupancy; one that mostly starts and waits holds the chip for the rest of its time only.
 
         One of which a multiprocessor holds a block or two keeps them for all its time.
         """
@@ -352,7 +352,7 @@ class CostModel:
         return None if cost.product is None else self.product_times.get(table_of(cost.product))
 
     def _start_ns(self, cost: Cost) -> float:
-        """Return what a kernel takes beside its bytes: to start and end, and for its stages."""
+        """Return a kernel's time beside its bytes: start, end and stages."""
         return max(self.working_kernel_ns - REFERENCE_BYTES / self.thread_gb_s, 0.0) + cost.stages * self.stage_ns
 
     def _moving_ns(self, cost: Cost) -> float:
@@ -364,7 +364,7 @@ class CostModel:
         return max(math.hypot(touched / self._rate_gb_s(cost), threads_ns), waiting_ns)
 
     def _rate_gb_s(self, cost: Cost) -> float:
-        """Return the rate of memory or, for what stays there, of the cache."""
+        """Return the bandwidth of memory or, for data that stays there, of the cache."""
         return self.cache_gb_s if max(cost.bytes, cost.touched_bytes) <= self.cache_mb * 1e6 else self.memory_gb_s
 
     def _computing_ns(self, cost: Cost) -> float:

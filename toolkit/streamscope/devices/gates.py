@@ -34,7 +34,7 @@ extern "C" __global__ void shield()
 
 
 def reference_call(device: Device, stream: Stream) -> Callable[[], None]:
-    """Prepare the reference kernel: the addition of two arrays of 4,096 float32, which takes what `reference_kernel` says.
+    """Prepare the reference kernel: the addition of two arrays of 4,096 float32, whose duration is `reference_kernel`.
 
     It works on memory as the kernels do that are to be timed: after an empty one, an event comes 0.1 to 0.2 µs earlier.
     """

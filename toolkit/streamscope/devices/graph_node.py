@@ -16,7 +16,7 @@ LONGEST_NAME = 60
 
 
 class NodeKind(Enum):
-    """What a node does."""
+    """Kinds of nodes."""
 
     KERNEL = "kernel"
     COPY = "copy"
@@ -36,7 +36,7 @@ class GraphNode:
     ----------
     kind : NodeKind
     name : str
-        Of a kernel what `kernel_name` makes of its symbol; else what the node is.
+        Of a kernel, `kernel_name` of its symbol; else the node's kind.
     after : tuple of int
         The nodes that it depends on, by their index in the graph; all come earlier.
     grid, block : tuple of int
@@ -104,7 +104,7 @@ class GraphNode:
 
 
 def kernel_name(symbol: str) -> str:
-    """Return what pictures and tables call a kernel, in at most `LONGEST_NAME` characters; ``symbol`` is its whole name, demangled."""
+    """Name a kernel for pictures and tables, in at most `LONGEST_NAME` characters; ``symbol`` is its whole name, demangled."""
     return shortened(readable_name(symbol), LONGEST_NAME)
 
 
@@ -117,9 +117,9 @@ def _extents(extents: Extents) -> str:
 
 @dataclass(frozen=True)
 class Branching:
-    """What it costs a graph to have branches, as measured on graphs of spinning kernels (`benchmarks/graph_laws.py`).
+    """Cost of branches in a graph, as measured on graphs of spinning kernels (`benchmarks/graph_laws.py`).
 
-    CUDA puts what comes after the same nodes without predecessors, its *roots*, on the device together, and there an edge costs the same
+    CUDA puts nodes behind the same nodes without predecessors, the *roots*, on the device together, and there an edge costs the same
     within a branch and across. The host puts one root after the other there. A node that comes after nodes of other roots waits for
     them as streams wait for each other.
     """

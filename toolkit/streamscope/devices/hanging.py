@@ -1,4 +1,4 @@
-"""What is said of a run that does not end."""
+"""The error of a run that does not end."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from streamscope.program.launch import LaunchKind
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One kernel or copy of a launch as it ran; what CUPTI is to a real device."""
+    """One kernel or copy of a launch as it ran: a CUPTI record of the simulated device."""
 
     name: str
     operation: int
@@ -26,7 +26,7 @@ class LogRecord:
     replay: int = -1
     """Which graph launch it belongs to, counted over the device; -1 outside graphs."""
     writes: tuple[object, ...] = field(default=(), compare=False, repr=False)
-    """What its launch writes to, which tells whose it is."""
+    """Variables that its launch writes, which identify it."""
     piece: int = 0
     """Which kernel of the launch it is; 0 for the first."""
 

@@ -1,4 +1,4 @@
-"""Piecewise-linear curves: what lies between measured points."""
+"""Piecewise-linear curves between measured points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launches cost a device and its host, whoever says so: a cost model, or a measurement."""
+"""Costs of launches, for a device and its host, from a cost model or a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamscope.program.launch import Cost, Launch
 
 @dataclass(frozen=True)
 class Residency:
-    """What a kernel holds of the chip, averaged over the time it runs."""
+    """A kernel's share of the chip, averaged over its run."""
 
     multiprocessors: float
     """Multiprocessors with a block of the kernel on them."""
@@ -35,13 +35,13 @@ class Piece:
     alone_ns: float
     """How long it takes alone."""
     cost: Cost
-    """What it takes from the device."""
+    """Time on the device."""
     held: Residency | None = None
-    """What it holds of the chip; by the cost, where nobody says."""
+    """Share of the chip; by the cost, where unknown."""
 
 
 class Prices(Protocol):
-    """What launches cost: by a cost model, or as somebody has measured them."""
+    """Costs of launches: by a cost model, or measured."""
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it, in ns."""

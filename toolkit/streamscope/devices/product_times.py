@@ -1,4 +1,4 @@
-"""How long matrix products and convolutions take on a device: tables that were measured, and what lies between their entries."""
+"""Durations of matrix products and convolutions on a device: measured tables, and interpolation between their entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Product
 
 TILE = 64
-"""Edge of the tiles in which the results of products are counted. What libraries really take is larger or smaller, as suits the shape."""
+"""Edge of the tiles in which the results of products are counted. Libraries take larger or smaller ones, as suits the shape."""
 
 HOPPER_THREADS = 384
 """From as many threads in a block, a library's kernel takes multiprocessors whole. cuBLAS and cuDNN have such kernels for H100 and H200:
@@ -48,7 +48,7 @@ def table_of(product: Product) -> str:
 
 
 def _special(product: Product) -> str:
-    """Return what a product is of, if that is special."""
+    """Return the special kind of a product, if it has one."""
     if product.kind == "matmul":
         return _special_matrices(product)
     return "wide" if product.kind in ("convolution", "data_gradient") and product.columns >= WIDE else ""
@@ -92,7 +92,7 @@ class ProductTimes:
 
     @classmethod
     def checked(cls, name: str, values: object) -> ProductTimes:
-        """Make a table from what a file has of it."""
+        """Make a table from its values in a file."""
         what = f"cost model: product_times {name!r}"
         if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):
             raise DeviceError(f"{what} is {values!r}, expected pairs of tiles and curves")

@@ -1,4 +1,4 @@
-"""What an engine asks of a device: streams, events, memory, launches, graphs and a clock.
+"""The protocol of a device: streams, events, memory, launches, graphs and a clock.
 
 The two devices are `streamscope.devices.cuda` and `streamscope.devices.simulated`. Everything an engine does to a device goes
 through these protocols, so an engine cannot tell them apart.
@@ -75,7 +75,7 @@ class Stream(Protocol):
         """Record an event. Inside a capture, an event with timing becomes an event-record node that can be timed."""
 
     def bound_record(self, event: Event) -> Call:
-        """Return what records an event outside of captures. All is looked up before, so a call takes the host as little as it can."""
+        """Return a function that records an event outside of captures. All is looked up before, so a call takes the host as little as it can."""
 
     def wait(self, event: Event) -> None:
         """Let the stream, not the host, wait for the event's latest record."""
@@ -121,7 +121,7 @@ class Device(Protocol):
 
     @property
     def info(self) -> DeviceInfo:
-        """What the device is called, and whether its times are real (``simulated``) and repeat (``exact``)."""
+        """Name of the device, and whether its times are real (``simulated``) and repeat (``exact``)."""
 
     @property
     def single_threaded(self) -> bool:
@@ -136,7 +136,7 @@ class Device(Protocol):
 
     @property
     def log(self) -> DeviceLog | None:
-        """The device's own log of what truly ran and when; None where it keeps none and recording takes events."""
+        """The device's own log of true times; None where it keeps none and recording takes events."""
 
     @property
     def working_kernel_ns(self) -> float:
@@ -149,7 +149,7 @@ class Device(Protocol):
         """Make this device the calling thread's; a thread calls it once before it does anything else with the device."""
 
     def let_finish(self, streams: Sequence[Stream]) -> None:
-        """Wait for streams whose memory goes, from whichever thread and whatever that is doing; what fails is nobody's any more."""
+        """Wait for streams whose memory goes, from whichever thread and whatever that is doing; failures are ignored."""
 
     def stream(self, name: str, *, priority: int = 0) -> Stream:
         """Make a stream. Of two kernels that are ready, the one on the stream with the higher ``priority`` gets the multiprocessors first.
@@ -160,7 +160,7 @@ class Device(Protocol):
     def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
         """Call a function before each launch that the block computes, where the device computes them itself, which takes long.
 
-        What the function raises ends the run that is under way, between two launches. Only the thread that opened the block calls it.
+        An error of the function ends the run that is under way, between two launches. Only the thread that opened the block calls it.
         """
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
@@ -182,13 +182,13 @@ class Device(Protocol):
         """
 
     def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
-        """Say that a run uses the values of a buffer so often, from what writes them first on, and that nobody reads them afterwards.
+        """Say that a run uses the values of a buffer so often, from their first write on, and that nobody reads them afterwards.
 
         A device whose memory is this machine's may give it back then.
         """
 
     def memory_of(self, streams: Iterable[Stream]) -> Mapping[str, int]:
-        """Return the bytes of device memory that streams hold for themselves, by what it is for.
+        """Return the bytes of device memory that streams hold for themselves, by purpose.
 
         On CUDA ``workspaces_bytes`` (scratch memory of libraries) and ``temporaries_bytes`` (what users' operators allocate through CuPy).
         Streams cannot share either, since they run side by side. Empty where it is not known.
@@ -204,7 +204,7 @@ class Device(Protocol):
         """Return a copy of a buffer's values, blocking, outside any stream. Does not wait for work that is pending."""
 
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
-        """Get together what the launches of a program need before they are bound: on CUDA, its generated kernels, compiled in one batch.
+        """Prepare the launches of a program before they are bound: on CUDA, its generated kernels, compiled in one batch.
 
         ``progress`` is told how many of them are there. A kernel that does not compile is a `CompilationError`.
         """
@@ -216,12 +216,12 @@ class Device(Protocol):
         """
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
-        """Prepare a host function; each call of the result runs it on the calling thread, on what is in memory by then."""
+        """Prepare a host function; each call of the result runs it on the calling thread, on the values in memory by then."""
 
     def adopt(self, memory: Any, place: Place) -> Buffer:
         """Use memory of the user's as a buffer, without a copy: an array (CuPy on CUDA, NumPy on the simulated device) or a buffer.
 
-        Blocks until what CuPy's current stream does to it is done. Whoever changes it later must do so when the device is idle.
+        Blocks until CuPy's current stream is done with it. Whoever changes it later must do so when the device is idle.
         What does not lie in such memory, or not in one piece, is a `DeviceError`.
         """
 
@@ -242,7 +242,7 @@ class Device(Protocol):
         """
 
     def abandon_capture(self, stream: Stream) -> None:
-        """End a capture and throw away what was captured; leaves every stream usable. Never raises."""
+        """End a capture and discard it; leave every stream usable. Never raises."""
 
     def gate(self) -> Gate:
         """Make a closed gate."""

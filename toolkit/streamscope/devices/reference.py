@@ -51,7 +51,7 @@ _KNOWN: WeakKeyDictionary[Device, Reference] = WeakKeyDictionary()
 def reference_kernel(device: Device) -> Reference:
     """Return how long the reference kernel takes on this device, without CUPTI; measured once for a device.
 
-    In a graph, how far apart the kernels of a chain begin tells it. On a stream it is what CUPTI measured on this kind of GPU; where nobody
+    In a graph, how far apart the kernels of a chain begin tells it. On a stream it is CUPTI's time on this kind of GPU; where nobody
     did, it is taken to be as long as in a graph. A device with exact times knows it.
     """
     if device.info.exact:

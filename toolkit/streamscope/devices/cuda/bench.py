@@ -68,7 +68,7 @@ class CudaBench:
         return call
 
     def function(self, function: Callable[[], None]) -> CudaCall:
-        """Prepare a function that launches on the current CuPy stream, with memory of the stream's own for what it allocates."""
+        """Prepare a function that launches on the current CuPy stream, with memory of the stream's own for its allocations."""
 
         def call() -> None:
             token = _scope.set(self)
@@ -88,7 +88,7 @@ _scope: ContextVar[CudaBench | None] = ContextVar("streamscope_scope", default=N
 
 @contextlib.contextmanager
 def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
-    """Put what the block launches on an auxiliary stream, inside an operator made with `ss.operator`.
+    """Put the launches of the block on an auxiliary stream, inside an operator made with `ss.operator`.
 
     On entering, the auxiliary stream waits for the operator's; on leaving, the operator's for the auxiliary one; by events, never by the
     host. What runs beside it on the operator's own stream goes inside the block, too. Under an engine with one stream both are that

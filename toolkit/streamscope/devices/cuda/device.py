@@ -126,7 +126,7 @@ class CudaDevice:
             self._device.use()
 
     def let_finish(self, streams: Sequence[CudaStream]) -> None:
-        """Wait for streams whose memory goes, from whichever thread, even one that captures; what fails is nobody's any more."""
+        """Wait for streams whose memory goes, from whichever thread, even one that captures; failures are ignored."""
         with suppress(Exception), relaxed_captures():
             for stream in streams:
                 for each in (stream, stream.auxiliary):  # Ctrl-C may have come before the two were joined.
@@ -167,7 +167,7 @@ class CudaDevice:
         """Do nothing: graphs and packed arguments hold addresses, so memory stays where it is."""
 
     def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
-        """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by what it is for."""
+        """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by purpose."""
         held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}
         with self._device:  # CuPy's pools count for the current device.
             return {
@@ -176,13 +176,13 @@ class CudaDevice:
             }
 
     def free_share(self) -> float:
-        """Return the share of the device's memory that is free, what lies idle in CuPy's pool included."""
+        """Return the share of the device's memory that is free, idle blocks of CuPy's pool included."""
         with cuda_errors("asking for free memory"), self._device:
             free, total = self._runtime.memGetInfo()
             return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
 
     def adopt(self, memory: Any, place: Place) -> CudaBuffer:
-        """Use a CuPy array, or what else tells its device memory, as a buffer. Blocks until CuPy's current stream has filled it."""
+        """Use a CuPy array, or another object with device memory, as a buffer. Blocks until CuPy's current stream has filled it."""
         if isinstance(memory, CudaBuffer):
             return memory
         if place is Place.HOST:
@@ -214,7 +214,7 @@ class CudaDevice:
             return np.asarray(buffer.array.get())
 
     def _transfers(self) -> Any:
-        """Return a stream of the calling thread's own: CUDA forbids what waits for the default stream while any thread captures."""
+        """Return a stream of the calling thread's own: CUDA forbids calls that wait for the default stream while any thread captures."""
         if not hasattr(self._of_thread, "transfers"):
             self._of_thread.transfers = libraries().cupy.cuda.Stream(non_blocking=True)
         return self._of_thread.transfers
@@ -237,7 +237,7 @@ class CudaDevice:
         return partial(copy, target.pointer, source.pointer, source.spec.nbytes, kind, stream.pointer)
 
     def bind_host(self, call: HostCall, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer]) -> Call:
-        """Prepare a host function; its results are copied into what it writes."""
+        """Prepare a host function; its results are copied into its outputs."""
 
         def run() -> None:
             results = call_host_function(call, [buffer.array for buffer in reads])
@@ -309,7 +309,7 @@ class CudaDevice:
         Raises
         ------
         DeviceError
-            Each launch waits for the device: what a gate holds would wait for ever.
+            Each launch waits for the device: behind a gate it would wait for ever.
         """
         if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
             raise DeviceError(
@@ -390,7 +390,7 @@ class CudaDevice:
             return module
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made for a key, made at first use: library plans that all engines share."""
+        """Return the object of a key, made at first use: library plans that all engines share."""
         with self._cache_lock:
             if key not in self._cache:
                 self._cache[key] = make()

@@ -18,7 +18,7 @@ from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import checked, libraries
 
 WATCHDOG = "streamscope watchdog"
-"""What its thread is called."""
+"""Name of its thread."""
 _GREATER_OR_EQUAL = 0  # CU_STREAM_WAIT_VALUE_GEQ
 
 
@@ -44,7 +44,7 @@ class Watchdog:
             self._start()
 
     def disarm(self, key: object) -> bool:
-        """Call an action off; tell whether it was not called yet. What is not armed has not been called."""
+        """Call an action off; tell whether it was not called yet. One that is not armed has not been called."""
         return self._armed.pop(key, None) is not None
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""Instantiated CUDA graphs, and what may be destroyed only outside captures."""
+"""Instantiated CUDA graphs, and objects that may be destroyed only outside captures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 
 class Captures:
-    """Which captures are under way, and which gates hold streams; and what waits to be destroyed until there are none.
+    """Captures under way, gates that hold streams, and objects that wait to be destroyed until there are none.
 
     A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs, and any thread to wait for the
     whole device. Libraries wait so when they destroy their handles, and the driver when it unloads machine code. Such a wait breaks the
@@ -45,7 +45,7 @@ class Captures:
         self.forbid(stream)
 
     def ended(self, stream: int) -> None:
-        """Note that a capture is over, and destroy what waited for that."""
+        """Note that a capture is over, and destroy the objects that waited for that."""
         self._own().discard(stream)
         self.allow(stream)
 
@@ -54,7 +54,7 @@ class Captures:
         self._everywhere.add(key)
 
     def allow(self, key: object) -> None:
-        """Destroy what waited for a key that was forbidden, if no other is."""
+        """Destroy the objects that waited for a key, if no other key is held."""
         self._everywhere.discard(key)
         self._destroy_waiting()
 
@@ -84,7 +84,7 @@ CAPTURES = Captures()
 
 @contextmanager
 def relaxed_captures() -> Iterator[None]:
-    """Let the calling thread call what CUDA forbids while it captures, but does not break the capture."""
+    """Let the calling thread make calls that CUDA forbids during a capture, though they do not break it."""
     cuda = libraries().cuda
     before = checked(cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     try:
@@ -101,7 +101,7 @@ class CudaGraph:
         self.refused = refused
         """Why the update was refused that this graph replaces."""
         self.kept: object = None
-        """What must live as long as the graph."""
+        """Objects that must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
         self._uploads = uploads
@@ -161,7 +161,7 @@ class CudaGraph:
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:
-    """Destroy what a graph object owned, by the name of the function that does so."""
+    """Destroy the CUDA objects of a graph, by the name of the function that does so."""
     for destroy, address in owned.items():
         if address:
             captures.destroy(partial(getattr(runtime, destroy), address))

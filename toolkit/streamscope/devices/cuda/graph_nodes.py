@@ -58,7 +58,7 @@ def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
 
 
 def node_kind(handle: Any) -> NodeKind:
-    """Return what a node does."""
+    """Return a node's kind."""
     return _KINDS.get(_type_name(handle), NodeKind.OTHER)
 
 
@@ -88,7 +88,7 @@ def kernel_function(p: Any) -> tuple[Any, str]:
 def make_room(function: Any, shared_bytes: int) -> bool:
     """Let a kernel have as much dynamic shared memory as there is, if it may have less than that now; tell whether so.
 
-    A library sets that limit before each of its launches, to what this one takes. So the limit is that of the last launch, and another
+    A library sets that limit before each of its launches, to this one's need. So the limit is that of the last launch, and another
     node of the same function may need more. From then on the library's own limits have no effect (so says `cuKernelSetAttribute`): with
     any smaller one than all there is, its next launch that needs more would fail.
     """

@@ -1,4 +1,4 @@
-"""Memory of a CUDA device: CuPy's on the device, page-locked memory on the host; and memory for what users' operators allocate.
+"""Memory of a CUDA device: CuPy's on the device, page-locked memory on the host; and memory for allocations of users' operators.
 
 Blocks come from CuPy's pool rather than straight from ``cudaMalloc``. A block that Python lets go while a thread captures then goes
 back without a call to CUDA, which would break the capture. Memory that lies idle in CuPy's pool is used before new memory is
@@ -71,7 +71,7 @@ def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
 
 
 class TemporaryMemory:
-    """Memory for what users' operators allocate through CuPy while they run on one stream.
+    """Memory for allocations of users' operators through CuPy while they run on one stream.
 
     A captured operator's temporaries have been freed by the time its graph is replayed, and the graph still writes to them. In CuPy's
     common pool somebody else would get that memory. Here only operators on the same stream can, whose work comes before or

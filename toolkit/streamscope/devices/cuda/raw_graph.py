@@ -34,7 +34,7 @@ from streamscope.kernels.library.libraries import checked, driver_call, librarie
 from streamscope.order.graph import Edges
 
 Pair = tuple[int, int]
-"""An edge: what comes first, and what comes after it."""
+"""An edge: predecessor and successor."""
 Words = npt.NDArray[np.uint64]
 _Asked = tuple[Edges, tuple[int, ...]]
 """The edges of a graph, and in which order its nodes are added."""
@@ -56,7 +56,7 @@ _PARAMETERS_BYTES = 1024
 """Room for the parameters of any node; those of a copy, the longest, take 200."""
 
 _HUNG: list[object] = []
-"""Graphs that never end, and what they use, which nobody may free."""
+"""Graphs that never end, and their memory, which nobody may free."""
 
 
 class RawGraph:
@@ -69,21 +69,21 @@ class RawGraph:
         self, graph: int, nodes: Sequence[int], edges: Edges, keeping: Callable[[], AbstractContextManager[object]], kept: object
     ) -> None:
         self.edges = edges
-        """What the capture orders: operations, also where empty nodes lie between them."""
+        """Orders of the capture, between operations, also across empty nodes."""
         self.check: Callable[[Edges], object] = _trusted
         """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
         self.put_back: Callable[[], object] = _nothing
-        """Puts back what a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
+        """Puts the state back that a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
         index, would else end up outside of its memory."""
         self.named: Callable[[int], str] = "node {}".format
-        """Tells what an operation is called, in errors."""
+        """Names an operation, in errors."""
         self._graph = graph
         """Address of the captured graph."""
         self._nodes = tuple(nodes)
         self._keeping = keeping
-        """``with keeping(): ...`` undoes what replays in the block change."""
+        """``with keeping(): ...`` undoes changes of replays in the block."""
         self.kept = kept
-        """What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
+        """Objects that must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
         self._times_us: dict[_Asked, float] = {}
         self._waits_us: dict[_Asked, float] = {}
         self._lock = threading.RLock()
@@ -111,7 +111,7 @@ class RawGraph:
         return made, (*operations, *(NO_OPERATION for _ in events))
 
     def _made(self, edges: Edges, added: Sequence[int], add: Callable[[int, Sequence[int]], Result]) -> tuple[CudaGraph, Result]:
-        """Return an instantiated graph, and what a function returned that got it and its operations' nodes before."""
+        """Return an instantiated graph, and the result of a function that got it with its operations' nodes before."""
         self.check(edges)
         with self._lock, deferred():
             graph = ctypes.c_void_p()
@@ -196,7 +196,7 @@ class RawGraph:
     def times_us(self, orders: Sequence[Edges], added: Sequence[Sequence[int]] = ()) -> list[float]:
         """Return how long a replay takes on the device with each of these edges, in µs; measured once.
 
-        They take turns, and the median counts. What the replays change is put back. The first of the orders is the freest. ``added`` says
+        They take turns, and the median counts. Changes of replays are put back. The first of the orders is the freest. ``added`` says
         for each of them in which order its nodes are added.
         """
         return self._measured(self._times_us, lambda graphs: _median_times_us(graphs, self._stream, self.put_back), orders, added)
@@ -237,7 +237,7 @@ class RawGraph:
 
 
 def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair], list[Pair]]:
-    """Return the edges to take away and those to add, so that a graph orders what is wanted and nothing else.
+    """Return the edges to take away and those to add, so that a graph has the wanted orders and no others.
 
     An edge that is wanted and there is not touched, so that it stays programmatic if it is. A kernel that a programmatic edge leads to may
     begin before all is done that comes before the node at the other end. So full edges that lead to such a kernel stay, too, where they
@@ -305,7 +305,7 @@ def _mean_waits_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[
 
 
 def _turns(graphs: Sequence[CudaGraph], once: Callable[[CudaGraph], float], most: int) -> npt.NDArray[np.float64]:
-    """Return what each graph takes in each turn, as many as there is time for, after one that does not count."""
+    """Return the time of each graph in each turn, as many as there is time for, after one that does not count."""
     first = [once(graph) for graph in graphs]
     turns = int(min(most, max(FEWEST_TURNS, TRYING_S * 1e6 / max(sum(first), 1.0))))
     return np.array([[once(graph) for graph in graphs] for _ in range(turns)])

@@ -73,7 +73,7 @@ def event_done(pointer: int) -> bool:
 
 
 class CudaStream:
-    """A CUDA stream that does not synchronise with the default stream, with what belongs to it alone (workspace, library handles)."""
+    """A CUDA stream that does not synchronise with the default stream, with its own workspace and library handles."""
 
     def __init__(self, device: CudaDevice, name: str, priority: int = 0) -> None:
         lib = libraries()
@@ -95,7 +95,7 @@ class CudaStream:
             self._runtime.eventRecord(event.pointer, self.pointer)
 
     def bound_record(self, event: CudaEvent) -> Callable[[], None]:
-        """Return what records an event outside of captures; the event must live as long."""
+        """Return a function that records an event outside of captures; the event must live as long."""
         return partial(self._runtime.eventRecord, event.pointer, self.pointer)
 
     def wait(self, event: CudaEvent) -> None:
@@ -130,7 +130,7 @@ class CudaStream:
 
     @cached_property
     def temporaries(self) -> TemporaryMemory:
-        """Memory for what users' operators allocate while they run on this stream."""
+        """Memory for allocations of users' operators while they run on this stream."""
         return TemporaryMemory()
 
     @contextmanager
@@ -168,5 +168,5 @@ class CudaStream:
 
 
 def _call_with(destroy: Callable[[], None], stream: object) -> None:
-    """Destroy what works on a CuPy stream, which has been kept until now."""
+    """Destroy the library handles of a CuPy stream, which has been kept until now."""
     destroy()

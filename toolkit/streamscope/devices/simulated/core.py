@@ -39,7 +39,7 @@ class Moment:
         return self.time_ns is not None
 
     def come(self, time_ns: float) -> None:
-        """Say that the moment has come, and do what was waiting for it."""
+        """Let the moment come, and run the actions that wait for it."""
         self.time_ns = time_ns
         actions, self._actions = self._actions, []
         for action in actions:
@@ -94,7 +94,7 @@ class Timeline:
         self.now_ns = max(self.now_ns, time_ns)
 
     def run_until(self, condition: Callable[[], bool]) -> bool:
-        """Do what is due until a condition holds; False if it still does not when nothing is left."""
+        """Run due actions until a condition holds; False if it still does not when nothing is left."""
         while not condition():
             if not self._due:
                 return False
@@ -109,7 +109,7 @@ class Timeline:
 
 
 class Watch(local):
-    """Who watches what a thread makes the device compute, and what they raised; each thread has its own."""
+    """Watchers of the launches that a thread makes the device compute, and their errors; each thread has its own."""
 
     each: Callable[[Launch], None] | None = None
     stop: BaseException | None = None
@@ -193,7 +193,7 @@ class Core:
             raise stop
 
     def synchronize(self, moments: Iterable[Moment | None], what: str, streams: Iterable[SimulatedStream] = ()) -> None:
-        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile."""
+        """Block the host until moments have come, those of whole ``streams`` for example, then raise a failure."""
         self.forbid_in_capture(what, streams)
         self.catch_up()
         for moment in moments:
@@ -214,7 +214,7 @@ class Core:
             raise errors[0]
 
     def fail(self, launch: Launch, error: BaseException) -> None:
-        """Keep the first failure until `raise_fault`; later ones are lost, like the values of what failed."""
+        """Keep the first failure until `raise_fault`; later ones are lost, like the values of failed launches."""
         if self._fault is not None:
             return
         if not isinstance(error, Exception):  # Somebody wants to stop: the launch did not fail.
@@ -225,13 +225,13 @@ class Core:
         self._fault.__cause__ = error
 
     def raise_fault(self) -> None:
-        """Raise, once, what went wrong since the last call."""
+        """Raise, once, the first failure since the last call."""
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
 
     def delay_and_stretch(self, launch: Launch, stream: str) -> tuple[float, float]:
-        """Return what `Delays` does to a launch: ns to start later, and factor on the duration."""
+        """Return the effect of `Delays` on a launch: ns to start later, and factor on the duration."""
         if self._delays is None:
             return 0.0, 1.0
         delay_ns, factor = self._delays(launch, stream)

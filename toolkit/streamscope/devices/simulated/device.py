@@ -80,7 +80,7 @@ class SimulatedDevice:
 
     @property
     def log(self) -> DeviceLog:
-        """What has truly run up to now, on the virtual clock, while the log was enabled."""
+        """Launches that have run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
         return self._execution.log
 
@@ -104,13 +104,13 @@ class SimulatedDevice:
         return stream
 
     def let_finish(self, streams: Sequence[Stream]) -> None:
-        """Do nothing: what is pending holds its memory."""
+        """Do nothing: pending work holds its memory."""
 
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Do nothing: the references of operators are ready."""
 
     def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
-        """Call a function before each launch that the block computes; what it raises ends the wait that is under way."""
+        """Call a function before each launch that the block computes; its error ends the wait that is under way."""
         return self._core.watched(each)
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
@@ -159,7 +159,7 @@ class SimulatedDevice:
         )
 
     def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
-        """Give the memory of an intermediate back when a run has used it so often, from what writes it first on."""
+        """Give the memory of an intermediate back when a run has used it so often, from its first write on."""
         self._core.own(SimulatedBuffer, buffer).expect(first, uses)
 
     def memory_of(self, streams: Iterable[Stream]) -> dict[str, int]:
@@ -181,7 +181,7 @@ class SimulatedDevice:
             own.store(array)
 
     def read(self, buffer: Buffer) -> Array:
-        """Return a copy of what is in a buffer now, at no cost; does not wait for what is pending."""
+        """Return a copy of a buffer's current values, at no cost; pending work is not waited for."""
         self._core.forbid_in_capture("reading memory")
         with self.lock:
             self._core.catch_up()
@@ -197,7 +197,7 @@ class SimulatedDevice:
         return lambda: own.launch(work, call_ns, tail_ns)
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
-        """Prepare a host function: it reads what is in memory when it is called, and has written after ``duration_ns``."""
+        """Prepare a host function: it reads memory when it is called, and has written after ``duration_ns``."""
         sources = self._buffers(call, "reads", reads)
         targets = self._buffers(call, "writes", writes)
 

@@ -20,7 +20,7 @@ from streamscope.program.launch import RESULTS_HINT, Array, Launch, LaunchKind, 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A launch bound to its buffers, with what it takes of the device: how long each of its pieces runs alone, and what that holds."""
+    """A launch bound to its buffers, with duration and share of the chip of each of its kernels alone."""
 
     execution: Execution
     launch: Launch
@@ -30,7 +30,7 @@ class Work:
     pieces: tuple[tuple[float, Residency], ...]
 
     def compute(self) -> list[Array]:
-        """Return what the launch writes, from what is in memory now."""
+        """Compute the launch's outputs from the values in memory now."""
         if not self.reads and not self.writes:
             return []
         arrays = [buffer.values for buffer in self.reads]

@@ -1,4 +1,4 @@
-"""Graphs of the simulated device: streams under capture, what breaks a capture, instantiated graphs and their launches."""
+"""Graphs of the simulated device: streams under capture, breaches of a capture, instantiated graphs and their launches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
 UPDATE_SHARE = 1 / 3
-"""What updating a graph costs the host, as a share of instantiating it: assumed, not measured."""
+"""Host cost of updating a graph, as a share of instantiating it: assumed, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Capture:
         return self.nodes
 
     def leave(self) -> None:
-        """Let every stream go; what was captured is lost unless `end` returned it."""
+        """Let every stream go; the capture is lost unless `end` returned it."""
         with deferred():
             self._over = True
             for stream in self._frontiers:
@@ -211,7 +211,7 @@ class SimulatedGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Edges:
-    """What comes after each node of a graph, and what its branches cost."""
+    """Successors of each node of a graph, and the cost of its branches."""
 
     successors: Sequence[Sequence[int]]
     branching: Branching

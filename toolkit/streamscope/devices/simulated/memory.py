@@ -71,7 +71,7 @@ class SimulatedBuffer:
 
     @property
     def values(self) -> Array:
-        """What is in memory now: a read-only view, so that a reference that changes its arguments is found out."""
+        """Values in memory now: a read-only view, so that a reference that changes its arguments is found out."""
         memory = self._block.memory
         if memory is None:
             return np.broadcast_to(np.asarray(_poison(self.spec.dtype), self.spec.dtype), self.spec.shape)
@@ -159,7 +159,7 @@ class Memory:
 
 
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:
-    """Return results that fit their targets, copied where they may be views of what they were made from and so would change with it."""
+    """Return results that fit their targets, copied where they may be views of their arguments and so would change with them."""
     if len(results) != len(targets):
         raise DeviceError(f"{what} returned {counted(len(results), 'array')} for {counted(len(targets), 'variable')}")
     for result, target in zip(results, targets, strict=True):

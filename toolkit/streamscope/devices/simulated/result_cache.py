@@ -1,4 +1,4 @@
-"""What expensive launches computed last, so that the same numbers are not computed again."""
+"""A cache of the last results of expensive launches, so that the same numbers are not computed again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE = 1e6, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a launch computed, and from what."""
+    """Results of a launch, and its arguments."""
 
     launch: Launch
     arguments: tuple[Array, ...]
@@ -45,7 +45,7 @@ class ResultCache:
         """Bytes that are kept now."""
 
     def results(self, launch: Launch, reference: Reference, arguments: Sequence[Array]) -> Sequence[Array]:
-        """Return what a launch's reference makes of its arguments; the results must not be changed."""
+        """Return the results of a launch's reference; they must not be changed."""
         if launch.stateful or launch.cost.flops < max(EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE * launch.cost.bytes):
             return _computed(reference, arguments)
         kept = self._kept.get(id(launch))

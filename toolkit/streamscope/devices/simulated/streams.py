@@ -29,10 +29,10 @@ class Item:
     begin: Begin
     """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
     content: Work | Moment | None = None
-    """What is launched, or waited for."""
+    """The launch, or the event of a wait."""
     delay_ns: float = 0.0
     stretch: float = 1.0
-    """What is added to its start (of a record: the time that it takes), and the factor on its duration."""
+    """Offset of its start in ns (of a record: its duration), and factor on its duration."""
     arrival_ns: float = 0.0
     """When the host had put it there."""
     done: Moment = field(default_factory=Moment)
@@ -67,7 +67,7 @@ class SimulatedStream:
             own.recorded(self.put(Item(_begin_record, None, duration_ns), self.core.model.event_record_ns))
 
     def bound_record(self, event: Event) -> Callable[[], None]:
-        """Return what records an event outside of captures."""
+        """Return a function that records an event outside of captures."""
         return partial(self.record, event)
 
     def wait(self, event: Event) -> None:
@@ -134,7 +134,7 @@ class SimulatedStream:
         return max(arrival_ns + self.core.model.launch_latency_ns, self._free_ns)
 
     def record_start_ns(self, arrival_ns: float) -> float:
-        """Return when a record can start that is the oldest item: once what is before it has drained."""
+        """Return the earliest start of a record that is the oldest item: once all before it has drained."""
         return max(self.order_start_ns(arrival_ns), self._drained_ns)
 
 
