@@ -15,7 +15,7 @@ from streamscope.errors import EngineError, ProgramError, StreamscopeError
 from streamscope.words import a_kind
 
 Kinds = Mapping[str, tuple[Callable[[Any], object], str]]
-"""By the name of an argument: what tells whether a value is one, and in words what it has to be."""
+"""Kinds of arguments by name: a check of a value, and the requirement in words."""
 
 UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -32,7 +32,7 @@ def shown(value: object) -> str:
 
 
 def check_kinds(function: str, kinds: Kinds, *values: object, error: type[StreamscopeError] = ProgramError) -> None:
-    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes; ``error`` is what is raised."""
+    """Check the arguments of a function, in the order of their ``kinds``; raise ``error`` for a wrong one."""
     for value, (argument, (fits, wanted)) in zip(values, kinds.items(), strict=True):
         if not fits(value):
             raise error(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
@@ -49,7 +49,7 @@ def whole_number(
     """Return a whole number, of Python's or of NumPy's.
 
     ``least`` and ``most``: the range of the argument; ``most`` only with ``least``.
-    ``error``: what is raised.
+    ``error``: class to raise.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def memory_bytes(limit: int | str) -> int:
 
 
 def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
-    """Return a path, the home folder in the place of ``~``; ``error`` is what is raised where it cannot be one.
+    """Return a path, the home folder in the place of ``~``; raise ``error`` where it cannot be one.
 
     Empty text is refused: it would stand for the current folder, and files would be there that nobody wanted.
 

@@ -60,7 +60,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def as_program(given: object) -> object:
-    """Return what a verb was given: a plain function as the program that ``ss.program(function)`` is, a parallelised one as captured."""
+    """Resolve the argument of a verb: a plain function becomes a program, a parallelised one its captured code."""
     if isinstance(captured := getattr(given, "captured", None), ForeignProgram):
         return captured
     return ProgramFunction(given) if callable(given) and not isinstance(given, ProgramFunction) else given

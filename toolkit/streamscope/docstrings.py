@@ -10,7 +10,7 @@ from typing import Any
 def docstring(function: Callable[..., Any]) -> str:
     """Return a function's docstring without its indentation; empty where it has none.
 
-    ``python -OO`` strips docstrings from what it compiles. Then the source says it, which is installed with the package.
+    ``python -OO`` strips docstrings. They are then read from the source, which is installed with the package.
     """
     return inspect.getdoc(function) or _in_source(function)
 

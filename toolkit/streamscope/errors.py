@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree of exceptions.
+"""Exceptions of Streamscope, as one tree.
 
 ::
 
@@ -29,7 +29,7 @@ import re
 from streamscope.frames import notebook_traceback
 
 LONGEST_LINE = 1000
-"""Characters; what is longer in a message is cut in its middle."""
+"""Most characters of a message; a longer one is cut in its middle."""
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # All but tab and line feed.
 _OTHER_ORDER = r"\u202a-\u202e\u2066-\u2069"  # What stands behind them may be shown in another order.
 _LINE_BREAKS = r"\u2028\u2029"
@@ -43,7 +43,7 @@ class StreamscopeError(Exception):
     Parameters
     ----------
     message : str
-        What was wrong, with the value that was wrong. Control characters in it are replaced, and long lines cut.
+        The problem, with the wrong value. Control characters in it are replaced, and long lines cut.
     hint : str, optional
         What the user can do about it.
     """
@@ -57,7 +57,7 @@ class StreamscopeError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows of it."""
+        """Return IPython's display of it."""
         return notebook_traceback(self)
 
 
@@ -81,7 +81,7 @@ def _shortened(line: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return an error's class and what it says, even if it fails to say it: users' classes may do anything."""
+    """Return an error's class and message, even if its ``__str__`` fails: users' classes may do anything."""
     try:
         said = str(error)
     except Exception as failure:  # noqa: BLE001 — whatever it is, the error that is told of is another one
@@ -94,7 +94,7 @@ class ProgramError(StreamscopeError):
 
 
 class UnknownAttributeError(ProgramError, AttributeError):
-    """Something of ours does not have what it was asked for."""
+    """An object of ours does not have that attribute."""
 
 
 class KeywordError(StreamscopeError, TypeError):
@@ -102,7 +102,7 @@ class KeywordError(StreamscopeError, TypeError):
 
 
 class EngineError(StreamscopeError):
-    """An engine cannot do what was asked of it."""
+    """An engine cannot fulfil a request."""
 
 
 class RaceError(StreamscopeError):
@@ -110,7 +110,7 @@ class RaceError(StreamscopeError):
 
 
 class CompilationError(StreamscopeError):
-    """A kernel did not compile; the message holds the compiler's log with the numbered source, or what is wrong in the user's line."""
+    """A kernel did not compile; the message holds the compiler's log with the numbered source, or the mistake in the user's line."""
 
 
 class DeviceError(StreamscopeError):
@@ -138,7 +138,7 @@ class TraceError(StreamscopeError):
 
 
 class ExpectationError(StreamscopeError, AssertionError):
-    """What was measured is not what ``%streamscope_assert`` expects."""
+    """A measured value fails the expectation of ``%streamscope_assert``."""
 
 
 class WorkloadError(StreamscopeError):
@@ -150,7 +150,7 @@ class OutputError(StreamscopeError):
 
 
 class MemoryWarning(UserWarning):
-    """What was asked for takes more of this machine's memory than is free."""
+    """A request takes more of this machine's memory than is free."""
 
 
 class RecordingWarning(UserWarning):

@@ -186,7 +186,7 @@ def user_cache() -> Path:
 
 
 def expanded(path: str) -> Path:
-    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets."""
+    """Return the path that a user means, the home folder in the place of ``~``: no shell expands the values of ``docker run -e``."""
     return given_path(path, error=OutputError)
 
 

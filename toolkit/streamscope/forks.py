@@ -1,4 +1,4 @@
-"""Forked children: they have their parent's memory and none of its threads, so what those held or would do, a child waits for in vain.
+"""Forked children: they have their parent's memory and none of its threads, so they would wait for those in vain.
 
 Engines and prepared programs therefore say so at once in a child, and nothing of them is destroyed there: CUDA, too, works for the parent
 only.
@@ -50,14 +50,14 @@ class _ForeignLock:
 
 
 def foreign_lock(what: str) -> RLock:
-    """Return what stands in, in a forked child, for a lock that a thread of the parent may hold for ever: taking it raises EngineError."""
+    """Return the stand-in, in a forked child, for a lock that a thread of the parent may hold for ever: taking it raises EngineError."""
     return cast("RLock", _ForeignLock(what))
 
 
 _owners = Alive[int, Owner]()
 """By address."""
 _kept: list[Owner] = []
-"""In a child: what belongs to the parent, so that nobody destroys it here."""
+"""In a child: objects of the parent, so that nobody destroys them here."""
 
 
 def tell_children(owner: Owner) -> None:

@@ -1,4 +1,4 @@
-"""Which frames of a traceback are the user's, and what a notebook shows of an error that left a verb: the user's lines and a sentence."""
+"""The user's frames of a traceback, and a notebook's display of an error that left a verb: the user's lines and a sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
-"""What stands between the user's lines and ours."""
+"""Separator between the user's lines and ours."""
 LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba")
 """Whose lines are not the user's either."""
 ALL = "(%tb shows what Streamscope did)"
@@ -28,7 +28,7 @@ def is_known(module: str) -> bool:
 
 @contextmanager
 def users_lines_shown() -> Iterator[None]:
-    """Let a notebook show the user's lines of what is raised in the block, Ctrl-C and errors of the user's own; those are raised on.
+    """Let a notebook show the user's lines of errors in the block, Ctrl-C and the user's own errors included; those are raised on.
 
     IPython asks an error whether it wants to be shown in a way of its own, so errors that never came here are shown as ever.
     """
@@ -43,7 +43,7 @@ def users_lines_shown() -> Iterator[None]:
 
 
 def _traceback_now() -> list[str]:
-    """Return what IPython shows of the error that it is showing."""
+    """Return IPython's display of the current error."""
     _, error, _ = _shell()._get_exc_info()  # noqa: SLF001 — as it found the error itself
     return notebook_traceback(error)
 
@@ -55,7 +55,7 @@ def _shell() -> Any:
 
 
 def notebook_traceback(error: BaseException) -> list[str]:
-    """Return what IPython shows of an error, in the shell's own style: the user's lines alone. ``%tb`` gets everything."""
+    """Return the display of an error in the shell's own style: the user's lines alone. ``%tb`` gets everything."""
     shell = _shell()
     if _is_asked_for_all():
         return list(shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__))
@@ -93,7 +93,7 @@ def _without_ours(trace: TracebackType | None, *, interrupted: bool) -> Tracebac
 
 
 def _calls_magic(trace: TracebackType) -> bool:
-    """Tell whether a frame is what IPython makes of a magic's line, in words that the user did not write."""
+    """Tell whether a frame is IPython's translation of a magic's line, which the user did not write."""
     called = trace.tb_next.tb_frame if trace.tb_next is not None else None
     return (
         called is not None

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals at a time when they do no harm: what must not stop halfway is finished first.
+"""Ctrl-C and other signals at a harmless time: work that must not stop halfway is finished first.
 
 Python calls the handlers of signals between any two lines of the main thread, and they may raise: `KeyboardInterrupt` on Ctrl-C, a
 `TimeoutError` of the user's on SIGALRM. A stream that is held by a gate, a capture that was begun, an operation that is counted and not
@@ -141,7 +141,7 @@ class Deferral:
                 self._deliver()
 
     def _deliver(self) -> None:
-        """Hand what has arrived to the handlers that were there before, each, even if one raises."""
+        """Hand the arrived signals to the earlier handlers, each, even if one raises."""
         if not self._arrived:
             return
         number = next(iter(self._arrived))
@@ -166,7 +166,7 @@ class Deferral:
         self._look(frame)
 
     def _look(self, frame: FrameType | None) -> None:
-        """Deliver what has just arrived, unless the block is to wait for its end."""
+        """Deliver the signals that just arrived, unless the block is to wait for its end."""
         if not self._depth or not self._is_inside(frame):
             # Another signal's handler raised as the block was to begin or end, which then did not.
             self._depth = 0
@@ -223,7 +223,7 @@ def _code_of(handler: object) -> CodeType | None:
 def nothing_collected() -> Iterator[None]:
     """Keep Python's garbage collector away from a block.
 
-    CUDA's memory and streams may be among what it finds. Giving them back breaks a capture, and waits for a stream that is held.
+    CUDA's memory and streams may be among its garbage. Giving them back breaks a capture, and waits for a stream that is held.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -237,7 +237,7 @@ def nothing_collected() -> Iterator[None]:
 class Again:
     """Lets Ctrl-C come again, in the main thread, as soon as Python runs any code after this object has gone.
 
-    For code that C calls, which swallows what is raised: drop one last. Both this finaliser and what calls it are C, so no code of the
+    For code that C calls, which swallows exceptions: drop one last. Both this finaliser and its caller are C, so no code of the
     one who drops it runs in between.
     """
 
@@ -246,9 +246,9 @@ class Again:
 
 
 class CalledByC:
-    """Keeps Ctrl-C away from functions that C calls, which swallows what they raise: it comes again when they have returned.
+    """Keeps Ctrl-C away from functions that C calls, which swallows exceptions: it comes again when they have returned.
 
-    Each of the functions returns what `again` returns.
+    Each of the functions returns the result of `again`.
     """
 
     def __init__(self, *functions: Callable[..., object]) -> None:
@@ -262,7 +262,7 @@ class CalledByC:
         self._before = _deferral.swap(None, self._note)
 
     def end(self) -> None:
-        """Let the one that was there before get it, and what arrived meanwhile, after this `deferred` block."""
+        """Let the earlier handler get it, and signals that arrived meanwhile, after this `deferred` block."""
         if self._before is not None:
             _deferral.swap(self._note, self._before)
             self._before = None
@@ -271,7 +271,7 @@ class CalledByC:
             _signal.raise_signal(_SIGINT)
 
     def again(self) -> Again | None:
-        """Return what lets Ctrl-C come again, if it arrived."""
+        """Return the object that lets Ctrl-C come again, if it arrived."""
         if not self.arrived:
             return None
         self.arrived = False
@@ -322,7 +322,7 @@ class Alive(Generic[K, V]):
 
 
 class Finaliser:
-    """What is still to be done when an object has gone; see `when_gone`."""
+    """Work left when an object has gone; see `when_gone`."""
 
     __slots__ = ("_finish", "_notice", "_reference", "at_exit")
 
@@ -363,7 +363,7 @@ _finalisers: dict[int, Finaliser] = {}
 def when_gone(thing: object, finish: Callable[[], object], *, at_exit: bool = False) -> Finaliser:
     """Call a function when Python has let an object go, or at the end of the process, where that is wanted.
 
-    Python swallows Ctrl-C that comes in a finaliser, and one that was about to begin never runs. Here, what is left to do is noted before
+    Python swallows Ctrl-C that comes in a finaliser, and one that was about to begin never runs. Here, the work left is noted before
     any Python code runs, and Ctrl-C that comes meanwhile comes again right after, in the code that let the object go. What is kept from
     being done all the same, `clean_up` does, and so does the next finaliser. Until it is done, the function and all that it holds stay;
     it must not hold the object.
@@ -373,7 +373,7 @@ def when_gone(thing: object, finish: Callable[[], object], *, at_exit: bool = Fa
 
 
 def clean_up() -> None:
-    """Do what is left of objects that have gone, and was kept from being done by Ctrl-C."""
+    """Finish the work of objects that have gone, which Ctrl-C kept from being done."""
     while _gone:
         with deferred():
             try:

@@ -19,7 +19,7 @@ class Option:
     help: str
     metavar: str
     choices: tuple[str, ...] = ()
-    """What it can be; empty for anything."""
+    """Choices; empty for anything."""
     least: int | None = None
     most: int | None = None
     """Its smallest and its largest value, if it is a whole number."""
@@ -86,7 +86,7 @@ COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LE
 
 
 def setting_values(settings: Iterable[str] | None, wrong: Callable[[str], Exception]) -> dict[str, str]:
-    """Return settings of a workload by name, from ``NAME=VALUE``; where one lacks its name or the sign, raise what ``wrong`` returns."""
+    """Return settings of a workload by name, from ``NAME=VALUE``; where one lacks its name or the sign, raise the error of ``wrong``."""
     values = {}
     for setting in settings or ():
         name, sign, value = setting.partition("=")

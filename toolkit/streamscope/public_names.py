@@ -15,7 +15,7 @@ ELSEWHERE = {
     "cat": "concatenate", "conv2d": "convolution", "div": "divide", "gelu": "x * (1 + ss.ops.erf(x / 2**0.5)) / 2", "linear": "x @ w + b",
     "mul": "multiply", "silu": "x * ss.ops.sigmoid(x)", "sub": "subtract",
 }  # fmt: skip
-"""What PyTorch's names are here."""
+"""Our names for PyTorch's."""
 
 
 def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

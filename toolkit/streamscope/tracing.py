@@ -148,7 +148,7 @@ class ProgramFunction:
         return fused(traced) if self.fuse else traced
 
     def by_position(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments, with the arrays that were given by the names of the parameters that come next, and what is left."""
+        """Return the arguments, with the arrays that were given by the names of the parameters that come next, and the rest."""
         placed, left = list(arguments), dict(named)
         if any(map(_is_array, left.values())):
             for name in _positional(self.function)[len(placed) :]:
@@ -158,7 +158,7 @@ class ProgramFunction:
         return tuple(placed), left
 
     def _argument_names(self, arguments: Sequence[object], attributes: Mapping[str, object]) -> list[str]:
-        """Return what the function calls its arguments; those that are given by name are attributes, and not among them."""
+        """Return the names of the function's arguments; those that are given by name are attributes, and not among them."""
         try:
             signature = inspect.signature(self.function)
             signature.bind(*arguments, **attributes)
@@ -193,7 +193,7 @@ class ProgramFunction:
 def _placed_results(outputs: Sequence[Symbol], inputs: Sequence[Symbol]) -> tuple[list[Symbol], dict[int, tuple[int, ...]]]:
     """Return the variables that results are read from, and the shapes of those that are returned in another shape.
 
-    That takes no operation. What is another view has memory of its own, and so has a second shape of one variable.
+    That takes no operation. Another view has memory of its own, and so has a second shape of one variable.
     """
     taken = {output.id for output in outputs if not isinstance(output, SymbolView)} | {each.id for each in inputs}
     variables, shapes = list[Symbol](), dict[int, tuple[int, ...]]()
@@ -247,7 +247,7 @@ def program(*, fuse: bool = False) -> Callable[[Callable[..., Any]], ProgramFunc
 def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -> Any:
     """Make a program of a function over variables: a decorator, as ``@ss.program`` or ``@ss.program(fuse=True)``.
 
-    The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
+    The function is called once for each set of argument shapes, with symbols instead of arrays; its operations on them become a
     static list of operations. Arguments that are given by name, as in ``engine.run(net, x, training=True)``, reach it as they are.
 
     Parameters

@@ -22,7 +22,7 @@ def _plural(one: str) -> str:
 
 
 def a_kind(value: object) -> str:
-    """Return what kind of thing a value is: ``"an int"``, ``"an ndarray"``, ``"a list"``."""
+    """Name the kind of a value: ``"an int"``, ``"an ndarray"``, ``"a list"``."""
     name = type(value).__name__
     return f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
 

@@ -56,7 +56,7 @@ class Probes:
         self._runtime = libraries().runtime
 
     def host_ns(self, call: Callable[[], object], count: int = 900, rounds: int = 7) -> float:
-        """Return what one call costs the host, in ns: the least of some rounds, each short enough not to fill the queue."""
+        """Return the host cost of one call, in ns: the least of some rounds, each short enough not to fill the queue."""
         calls = [call] * count
 
         def once() -> float:
@@ -71,7 +71,7 @@ class Probes:
             return min(once() for _ in range(rounds))
 
     def gated_ns(self, body: Callable[[], object], repeats: int = 15) -> float:
-        """Return the median reading of a pair of events around what a call queues behind a gate, in ns."""
+        """Return the median reading of a pair of events around the work of a call behind a gate, in ns."""
         device, stream = cast("Device", self.device), cast("Stream", self.stream)
         with settled([stream]):
             body()  # Ungated first: a library that loads a kernel at its first launch waits for the device.

@@ -76,7 +76,7 @@ def traced_kernels() -> tuple[Program, list[Launch]]:
 
 
 def kernel_steps(device: Device) -> list[tuple[Cost, float]]:
-    """Return what each kernel takes, with the gap before it, in ns; see `LaunchTimer.step_ns`."""
+    """Return the duration of each kernel, with the gap before it, in ns; see `LaunchTimer.step_ns`."""
     traced, launches = traced_kernels()
     device.make_ready(traced)
     timer = LaunchTimer(device)

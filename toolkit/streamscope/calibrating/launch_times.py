@@ -13,7 +13,7 @@ from streamscope.program.operation import Program
 from streamscope.recording.calibration import median_reading_ns
 
 SHORT, LONG = 4, 16
-"""Launches in the two chains whose difference tells what one takes."""
+"""Launches in the two chains whose difference is the time of one."""
 REPEATS = 5
 ALONE_NS = 300_000
 """A launch that takes longer is not repeated: the 3 µs that events add do not show beside it."""
@@ -40,7 +40,7 @@ class LaunchTimer:
         return self.device.bind(launch, [buffers[one] for one in launch.reads], [buffers[one] for one in launch.writes], self.stream)
 
     def gated_ns(self, body: Callable[[], object]) -> float:
-        """Return the median reading of a pair of events around what is queued behind a gate, in ns."""
+        """Return the median reading of a pair of events around the work behind a gate, in ns."""
         return median_reading_ns(self.device, self.stream, self._pair, body, self._repeats)
 
     def step_ns(self, call: Call) -> float:

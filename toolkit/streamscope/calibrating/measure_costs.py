@@ -1,4 +1,4 @@
-"""Measure a cost model on the GPU of this machine: what ``streamscope calibrate`` runs."""
+"""Measure a cost model on the GPU of this machine, for ``streamscope calibrate``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Readings = dict[str, Any]
 
 
 def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lambda what: None) -> CostModel:
-    """Measure every number of a cost model; ``progress`` is called with what is measured next."""
+    """Measure every number of a cost model; ``progress`` is called with the name of the next measurement."""
     probes = Probes(device)
     readings: Readings = {}
     for what, section in _SECTIONS.items():

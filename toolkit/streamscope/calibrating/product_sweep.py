@@ -39,7 +39,7 @@ LONGEST_SMALL = 256
 PIXELS = 32
 """Height and width of images, where their number counts."""
 MOST_ELEMENTS = 1 << 23
-"""Of an operand: what is longer takes longer in proportion, as a table goes on. Matrices beside vectors need twice as many for that."""
+"""Largest operand: longer ones take longer in proportion, as a table goes on. Matrices beside vectors need twice as many for that."""
 IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
 """Images, and their height and width."""
 CHANNELS = (8, 32, 128, 512)
@@ -54,7 +54,7 @@ WEIGHTS = ((32, 8), (64, 64), (128, 128), (256, 256), (512, 512))
 """Channels out and in of the weights whose gradients are computed."""
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
-"""What is applied, and to which shapes."""
+"""An operator, and the shapes of its operands."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Sweep:
 
 
 def sweeps() -> Iterator[Sweep]:
-    """Yield what is timed for each table. Libraries do not convolve float64 on GPUs (see `kernels.library.cudnn`)."""
+    """Yield the products of each table. Libraries do not convolve float64 on GPUs (see `kernels.library.cudnn`)."""
     for dtype in ("float16", "float32", "float64"):
         for cases in (_products(), _vectors(), _narrow(), _small()):
             yield Sweep("matmul", dtype, tuple(turned for case in cases for turned in _turned(case)))
@@ -170,7 +170,7 @@ def _backward(x: Any, w: Any, dy: Any) -> Any:
 
 
 def product_steps(device: Device) -> Iterator[tuple[str, list[tuple[Product, float]]]]:
-    """Yield for each table what its products take, with the gap before them, in ns; see `LaunchTimer.step_ns`."""
+    """Yield the times of each table's products, with the gap before them, in ns; see `LaunchTimer.step_ns`."""
     for sweep in sweeps():
         timer = LaunchTimer(device)
         steps = [_timed(timer, sweep, case) for case in sweep.cases]
@@ -191,7 +191,7 @@ def traced_case(sweep: Sweep, case: Case) -> tuple[Program, Launch, Product]:
 
 
 def table(steps: Sequence[tuple[Product, float]], gap_ns: float) -> ProductTimes:
-    """Return the table of what was timed: geometric means of products that differ in neither tiles nor the length of their sums.
+    """Return the table of measured times: geometric means of products with the same tiles and length of sums.
 
     Where longer sums were faster, shorter ones are as fast: libraries could take that kernel.
     """

@@ -1,4 +1,4 @@
-"""Small programs, run in turns as programs are: what calls cost the host where it has other things to do between them.
+"""Small programs, run in turns: host costs of calls with other work between them.
 
 A call that is repeated in a loop costs less: its code and data stay in the caches of the processor.
 """
@@ -25,7 +25,7 @@ from streamscope.tracing import program
 COUNTS = (1, 20, 100, 400)
 """Kernels of the programs that run as graphs."""
 FEW, MANY = 4, 20
-"""Calls of the programs whose difference tells what one costs."""
+"""Calls of the two programs whose difference is the cost of one."""
 ROUNDS, WARM = 30, 3
 
 Apply = Callable[[Any, Any], Any]
@@ -35,7 +35,7 @@ Apply = Callable[[Any, Any], Any]
 class ProgramTimes:
     """Medians over runs in turns, in ns: of a program of so many calls, until all is issued, and until all is done.
 
-    ``wait_ns`` is what waiting takes the host where all is done.
+    ``wait_ns`` is the host time of a wait where all is done.
     """
 
     times_ns: Mapping[tuple[str, int], tuple[float, float]]
@@ -50,11 +50,11 @@ class ProgramTimes:
         return self.times_ns[what, count][1]
 
     def each_ns(self, what: str) -> float:
-        """Return what one call more costs the host."""
+        """Return the host cost of one call more."""
         return max((self.issue_ns(what, MANY) - self.issue_ns(what, FEW)) / (MANY - FEW), 1.0)
 
     def ordering_ns(self, launch_ns: float) -> float:
-        """Return what it costs the host to record an event and to let a stream wait for it, together."""
+        """Return the host cost of recording an event and letting a stream wait for it, together."""
         return max(self.each_ns("crossings") / 2 - launch_ns, 2.0)
 
     def waiting_ns(self, launch_ns: float, kernel_ns: float) -> float:
@@ -145,7 +145,7 @@ def _kernels(count: int) -> Program:
 
 
 def _crossings(count: int) -> Program:
-    """Return a ladder: two kernels side by side, so many times, each of which needs what both before it made."""
+    """Return a ladder: two kernels side by side, so many times, each of which reads the results of both before it."""
     spec = ArraySpec((4096,), np.dtype(np.float32))
 
     @program

@@ -1,4 +1,4 @@
-"""Compiling a program's kernels one by one and together, to see what batches bring: ``ss.compare_compilation``."""
+"""Compile a program's kernels one by one and together, to show the gain of batches: ``ss.compare_compilation``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from streamscope.words import time_text
 
 ONE_BY_ONE, TOGETHER = "one by one", "together"
 NOISE = 0.05
-"""Share by which times of compilations differ for no reason; what differs less in one repeat, or the other way, is not called faster."""
+"""Noise of compilation times, as a share: a smaller difference in one repeat is not called faster."""
 _TURNS = itertools.count(time.time_ns())
 
 

@@ -1,4 +1,4 @@
-"""What it costs the host to launch a kernel made at run time, beside a plain launch of it."""
+"""Host cost of launching a generated kernel, beside a plain launch of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAUNCHES, ROUNDS, SIZE = 300, 20, 4096
 
 @lru_cache(maxsize=8)
 def launch_cost(device: CudaDevice) -> LaunchCost:
-    """Return what a launch costs on a device, measured once: all three ways take turns, and the median of the rounds counts."""
+    """Return the cost of a launch on a device, measured once: all three ways take turns, and the median of the rounds counts."""
     stream = device.stream("plain")
     ways = {"plain": _plain(device, stream), "prepared": _prepared(device), "pushed": _pushed(device)}
     times: dict[str, list[float]] = {name: [] for name in ways}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 VARIANTS = (DEFAULT, *(Variant(vector_bytes, items) for vector_bytes in (16, 8, 4) for items in (1, 2, 4)))
 ROUNDS = 7
 TURN_NS = 200_000.0
-"""About as long runs what is timed at a time: enough launches of the same kernel, as a graph."""
+"""Duration of one timing, about: enough launches of the same kernel, as a graph."""
 MOST_LAUNCHES = 100
 LEAST_GAIN = 1.02
 """A variant that is less than so much faster than the default one may be so by chance, and is not chosen."""
@@ -78,7 +78,7 @@ class TunedKernel:
 
 @dataclass(frozen=True, repr=False)
 class Tuning(Result):
-    """What tuning has found.
+    """Result of tuning.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 
 SIMULATED_ARCHITECTURE = "sm_90"
-"""What a simulated device, a model of an H200, would need."""
+"""Architecture for the simulated device, a model of an H200."""
 
 
 @verb
@@ -89,7 +89,7 @@ def warm(
 
 
 def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None, str]:
-    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture."""
+    """Return the CUDA device and the architecture to compile for; no device where there is none or an architecture is given."""
     if architecture is None:
         opened = opened_cuda(device)
         return opened, architecture_of(opened)
@@ -104,7 +104,7 @@ def opened_cuda(device: Any) -> CudaDevice | None:
 
 
 def architecture_of(device: CudaDevice | None) -> str:
-    """Return what kernels are compiled for; without a GPU, what a simulated device, a model of an H200, would need."""
+    """Return the architecture to compile for; without a GPU, that of the simulated device, a model of an H200."""
     return SIMULATED_ARCHITECTURE if device is None else device.architecture
 
 

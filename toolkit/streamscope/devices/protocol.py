@@ -75,7 +75,7 @@ class Stream(Protocol):
         """Record an event. Inside a capture, an event with timing becomes an event-record node that can be timed."""
 
     def bound_record(self, event: Event) -> Call:
-        """Return a function that records an event outside of captures. All is looked up before, so a call takes the host as little as it can."""
+        """Return a function that records an event outside of captures. All is looked up before, so a call is short."""
 
     def wait(self, event: Event) -> None:
         """Let the stream, not the host, wait for the event's latest record."""

@@ -1,1 +1,1 @@
-"""Predictions: what a trace would look like under another engine, or with other kernels."""
+"""Predictions: a trace under another engine, or with other kernels."""

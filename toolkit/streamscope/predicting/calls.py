@@ -1,4 +1,4 @@
-"""What a trace tells of its host: how much longer calls take there than in the cost model, and what waiting costs.
+"""A trace's host: the factor of its calls over the cost model's, and the cost of waits.
 
 A host is not always as fast as the one that was measured for the cost model: the same launch takes 2.8 µs there, and 3.4 to 5.4 µs on
 another day. So prices of calls that the trace has are the trace's, and those that it does not have are the model's times the ratio.
@@ -26,7 +26,7 @@ ResNet-50, CUPTI has 0.43 µs between kernels, and 0.24 between the shortest; on
 FEWEST_WAITS = 8
 """Launches from which a run tells whether its host was slower than usual; of fewer, one call that met something decides."""
 PACES = 0.25, 2.0
-"""The least and the most that calls are stretched: what lies beyond is not the host's pace, but kernels or waits that were slower, too."""
+"""Limits of the factor on calls: beyond them it is not the host's pace, but kernels or waits that were slower, too."""
 LONGEST_WAIT = 1.2
 """How much longer than in the cost model a wait is taken to be: a longer one met something, or began late behind an event that was slow.
 Waiting is the device's: of five traces each of 26 programs on one host, calls took up to 1.9 times as long in some, and waits did not."""
@@ -34,7 +34,7 @@ Waiting is the device's: of five traces each of 26 programs on one host, calls t
 
 @dataclass(frozen=True)
 class Host:
-    """What a trace tells of calls of the host: a model with their costs as the trace has them, or as its other calls let one expect.
+    """Host calls of a trace: a cost model with their costs from the trace, or as its other calls let one expect.
 
     ``tails_ns`` says for launches of a name how long the call goes on after it has put the work on the stream; ``last_wait_ns`` what the
     wait at the end of a run costs beside a stream's. Times of the host in the recorded run, times ``pace``, are those of a usual run.
@@ -51,7 +51,7 @@ class Host:
 
 
 def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], measured_ns: float) -> float:
-    """Return how long the host's calls and functions take in a usual run, as a share of what they took in the recorded one.
+    """Return the time of the host's calls and functions in a usual run, as a share of the recorded one.
 
     A host has slow moments, and the run that is shown may lie in one. How long a run usually takes was ``measured_ns``, or is the median of
     unrecorded runs in the ledger, if that is NaN. What is left of it without kernels, copies and ``waits``, which are not slower then, is
@@ -66,7 +66,7 @@ def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], m
 
 
 def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: float = math.nan) -> Host:
-    """Return what a trace tells of its host, given its tasks, and how long a run was measured to take, if it was."""
+    """Return the host of a trace, given its tasks and the measured time of a run, if there is one."""
     waits = _waits_ns(trace, tasks, LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns))
     pace = pace_of(trace, tasks, waits, measured_ns)
     ratio = pace * _ratio([task.call_ns for task in tasks if _is_plain(task)], model.launch_ns)
@@ -133,7 +133,7 @@ def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
 
 
 def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[Place, float]:
-    """Return after how long the host went on that had launched something, beyond the time that this ran and what recording added.
+    """Return the time until the host went on after a launch, beyond the work's duration and the cost of recording.
 
     Of launches right before and right after which the host waited; ``most_ns`` at most.
     """
@@ -149,7 +149,7 @@ def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[Place
 
 
 def _event_ns(trace: Trace, task: Task) -> float:
-    """Return by how much an event behind a launch delays who waits for it; what stamps itself has none."""
+    """Return the delay of a wait by an event behind a launch; stamped kernels have none."""
     stamped = bool(task.rows) and trace.spans.basis[task.rows[-1]] == Basis.MEASURED
     return 0.0 if task.on_host or stamped else float(trace.info.calibration.get("end_latency_ns", 0.0))
 

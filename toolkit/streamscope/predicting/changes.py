@@ -23,7 +23,7 @@ from streamscope.trace.trace import Trace
 
 
 def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
-    """Tell of each task whether a pattern names it: its name, the kernel's own, what tables call it, its operator, its label, or a kind.
+    """Tell of each task whether a pattern names it: its name, symbol, readable name, operator, label, or kind.
 
     A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host". Where a pattern
     names nothing of that, it means what was launched in ranges of that name.
@@ -73,7 +73,7 @@ def _codes(spans: SpanTable, pattern: str) -> list[int]:
 
 
 def _by_name(task: Task, pattern: str) -> bool:
-    """Tell whether a pattern can mean a task by its name: stars alone do not mean the host, nor does a name what it did between graphs."""
+    """Tell whether a pattern can mean a task by its name: stars alone do not mean the host, nor a name its work between graphs."""
     return not task.on_host or (task.place[0] >= 0 and bool(pattern.strip("*")))
 
 
@@ -101,7 +101,7 @@ def _own_names(task: Task, source: SpanTable) -> list[str]:
 
 
 def _symbols(task: Task, source: SpanTable, shown: Callable[[str], str]) -> set[str]:
-    """Return the kernels' own names, and what tables call these: the readable name, alone or behind the task's."""
+    """Return the kernels' symbols, and their readable names, alone or behind the task's."""
     own = _own_names(task, source)
     return {*own, *map(shown, own), *(f"{task.name}: {shown(symbol)}" for symbol in own)}
 
@@ -128,7 +128,7 @@ def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list
 
 
 def without(tasks: Sequence[Task], picked: Sequence[bool]) -> list[Task]:
-    """Return tasks without those that are picked. What came after one of these comes after what it came after."""
+    """Return tasks without those that are picked. Successors of a removed task get its predecessors."""
     number: dict[int, int] = {}
     ends: list[frozenset[int]] = []  # What is left of each task, or of what it came after.
     kept: list[Task] = []

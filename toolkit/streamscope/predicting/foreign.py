@@ -1,6 +1,6 @@
 """Tasks of traces of code that is not ours: the order of its streams, its event waits, and where its host waited. Nothing is guessed.
 
-What would make a prediction too fast is not taken as known: where event waits are missing, and between the nodes of a graph, whatever had
+Nothing that would make a prediction too fast is taken as known: where event waits are missing, and between the nodes of a graph, whatever had
 ended before a kernel began stays before it. What has no launch call waits as long as it did: the host, or the device, may have been why.
 """
 
@@ -26,7 +26,7 @@ from streamscope.words import counted, time_text
 _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OUT, 0: Trait.CAPTURED}
 """By which way a copy goes."""
 SEVERAL = "the trace holds"
-"""What the note begins with that says of how many steps a trace is."""
+"""Begin of the note on the number of steps."""
 WAITS_STAY = "{} of 30 µs or more, {} in all, stay as long: nothing in the trace tells what for (an event, another stream or GPU)"
 GAPS_STAY = (
     "what has no launch call stays as long after what came before it: why the device waited is not known, so no engine makes it shorter"
@@ -34,7 +34,7 @@ GAPS_STAY = (
 
 
 def is_foreign(trace: Trace) -> bool:
-    """Tell whether a trace does not know what its launches depend on."""
+    """Tell whether a trace lacks the dependencies of its launches."""
     return not len(trace.origins.launches)
 
 
@@ -85,7 +85,7 @@ def tasks_of_foreign(trace: Trace, *, waits: bool = True) -> list[Task]:
 
 
 def notes_of_foreign(trace: Trace, tasks: list[Task], *, in_graphs: bool) -> tuple[str, ...]:
-    """Return what a reader must know of the tasks of a trace without dependencies; ``in_graphs``: they are replayed from graphs."""
+    """Return notes on the tasks of a trace without dependencies; ``in_graphs``: they are replayed from graphs."""
     rows = [row for task in tasks for row in task.rows]
     complete = trace.origins.complete
     notes = [] if complete else ["event waits are not known, so what had ended before a kernel began stays before it"]
@@ -144,7 +144,7 @@ def orders_of(trace: Trace, rows: IntArray) -> list[set[int]]:
 
 
 def unexplained_ns(spans: SpanTable, rows: IntArray, call_rows: IntArray, before: list[set[int]], *, waits: bool) -> list[float]:
-    """Return how long each task waited after what it comes after had ended, for nothing that the trace tells.
+    """Return the unexplained wait of each task after its predecessors had ended.
 
     Of an unknown call that is all the time since then, or since the first began. Else, with ``waits``, it is the time since its call had
     ended and its launch had arrived, too, where that is 30 µs or more: shorter waits are the device's own delays, which each engine has of

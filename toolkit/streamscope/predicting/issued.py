@@ -1,4 +1,4 @@
-"""Tasks of code that is not ours as it was issued: what the trace tells of its run to the nanosecond.
+"""Tasks of foreign code as it was issued: its recorded run, to the nanosecond.
 
 A prediction under the trace's own engine has to come out as the recording, if nothing is changed. So each call of the host begins when it
 did, each kernel has its launch latency and waits as long as it did after what it comes after, and its time is that beside its neighbours.
@@ -75,7 +75,7 @@ def run_start_ns(spans: SpanTable) -> int:
 
 
 def recorded_ns(trace: Trace) -> int:
-    """Return how long a recorded run took, until the host noticed the end of its last work: what it waits for after that is no part of it.
+    """Return the length of a recorded run, until the host noticed the end of its last work; later waits are no part of it.
 
     A profiler that stops waits for the device once more. Without a wait of the host, the run ends with its last call or work.
     """
@@ -135,7 +135,7 @@ def as_issued(model: CostModel, spans: SpanTable) -> CostModel:
 
 
 def issued_tasks(trace: Trace, *, waits: bool = True) -> list[Task]:
-    """Return the tasks of a trace as they were issued; without ``waits``, none waits long for what the trace does not tell."""
+    """Return the tasks of a trace as they were issued; without ``waits``, long waits that the trace does not explain are left out."""
     spans, calls = trace.spans, Calls.of(trace.spans)
     gap_ns = own_gap_ns(spans)
     before, traits = _awaited(trace, calls, gap_ns)
@@ -179,7 +179,7 @@ def issued_tasks(trace: Trace, *, waits: bool = True) -> list[Task]:
 
 
 def _awaited(trace: Trace, calls: Calls, gap_ns: int) -> tuple[list[set[int]], list[Trait]]:
-    """Return what each task truly came after: what had ended a kernel's gap before it began; and its traits.
+    """Return each task's true predecessors (work that had ended a kernel's gap before it began), and its traits.
 
     Programmatic launches begin before the end of what is before them on their stream. They come after what that one came after. A copy
     that began before another one of its direction had ended did not wait for the bus, and is none on it here.

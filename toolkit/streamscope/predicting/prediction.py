@@ -30,11 +30,11 @@ from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, percent, time_text
 
 CHANGED = "changed: "
-"""What a note of a change begins with."""
+"""Begin of a note on a change."""
 MOST_LAUNCHES = 1_000_000
 """Kernels, copies and sets of a trace that is predicted: each costs Python some µs."""
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
-"""The engine that spreads over several streams what this one does on one."""
+"""For each engine on one stream, the one on several."""
 
 STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
 AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
@@ -47,7 +47,7 @@ OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are ta
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Trace):
-    """A predicted trace: what a recorded one would be under another engine, or with other kernels.
+    """A predicted trace: a recorded one under another engine, or with other kernels.
 
     It is a `Trace` like any other, of a simulated device, and can be changed further.
 
@@ -75,7 +75,7 @@ class Prediction(Trace):
 
     @property
     def before_ns(self) -> float:
-        """Makespan of the run that it was made from, in nanoseconds: as the user measured it, else without what recording cost if known."""
+        """Makespan of the run that it was made from, in nanoseconds: as the user measured it, else without the cost of recording."""
         measured_ns = self.supposition.measured_ns
         return makespan_ns(self.supposition.source) if math.isnan(measured_ns) else measured_ns
 
@@ -119,7 +119,7 @@ class Prediction(Trace):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know before believing it."""
+        """Warnings."""
         return self.info.notes
 
     def kernel(self, *patterns: str) -> Kernels:
@@ -147,7 +147,7 @@ class Prediction(Trace):
         return Kernels(self, patterns, tuple(self.supposition.picked(*patterns)))
 
     def without(self, *patterns: str) -> Prediction:
-        """Leave out kernels, copies or host functions, chosen as by `kernel`. What came after them comes after what they came after.
+        """Leave out kernels, copies or host functions, chosen as by `kernel`. Their successors get their predecessors.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class Prediction(Trace):
         return predicted_from(other)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is predicted as JSON values; times in microseconds."""
+        """Return the prediction as JSON values; times in microseconds."""
         return {
             "engine": self.supposition.engine,
             "streams": self.supposition.streams,
@@ -223,12 +223,12 @@ class Prediction(Trace):
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What to know before believing it; the changes stand in the head of the text already."""
+        """Warnings without the changes, which stand in the head of the text already."""
         return tuple(note for note in self.info.notes if not note.startswith(CHANGED))
 
     @property
     def against(self) -> str:
-        """What it is compared with, and how it compares, in words. A recording that a profiler stretched is told and not compared."""
+        """The base of the comparison, and the comparison, in words. A recording that a profiler stretched is told and not compared."""
         supposed = self.supposition
         before = time_text(self.before_ns)
         if supposed.stretched:
@@ -284,7 +284,7 @@ def _measured_ns(measured_us: float) -> float:
 def what_if(
     trace: Trace, *, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, waits: bool = True
 ) -> Prediction:
-    """Predict a run under another engine, with what its trace knows: durations, costs of calls, and what depends on what.
+    """Predict a run under another engine, from its trace: durations, costs of calls, and dependencies.
 
     The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
     ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
@@ -337,7 +337,7 @@ def own_engine(trace: Trace) -> str:
 def supposition_of(
     trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
 ) -> Supposition:
-    """Return what a prediction of a trace under an engine is made of, to be changed before it is predicted."""
+    """Return the tasks of a prediction under an engine, to be changed before it is predicted."""
     measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
     if (launched := int(trace.spans.is_kind(DEVICE_KINDS).sum())) > MOST_LAUNCHES:
         raise TraceError(
@@ -399,7 +399,7 @@ def _replayed_run_ns(supposed: Supposition) -> float:
 
 
 def makespan_ns(trace: Trace) -> float:
-    """Return how long a recorded run took, in ns: without what recording cost, where that is known; else its `span_ns`."""
+    """Return the length of a recorded run, in ns: without the cost of recording, where known; else its `span_ns`."""
     return float(trace.info.ledger.get("unrecorded_ns", 0.0)) or float(span_ns(trace.spans))
 
 
@@ -428,7 +428,7 @@ def _device(source: DeviceInfo) -> DeviceInfo:
 
 
 def _notes(supposed: Supposition) -> tuple[str, ...]:
-    """Say what is predicted from what."""
+    """Title of the prediction: source, engines, device."""
     source, tasks = supposed.source, supposed.tasks
     calls = sum(task.call_ns > 0 for task in tasks)
     kinds = Counter(SpanKind(int(source.spans.kind[row])) for task in tasks for row in task.rows)
@@ -450,7 +450,7 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
 
 
 def _replay_words(supposed: Supposition) -> str:
-    """Say how well the model replays the run under its own engine: what it misses there, it may miss in any prediction."""
+    """Say how well the model replays the run under its own engine: any prediction may be off by as much."""
     run_ns, replay_ns = _replayed_run_ns(supposed), supposed.replay_ns
     error = abs(replay_ns / run_ns - 1) if run_ns else 0.0
     text = MISSED if error > WORST_REPLAY else REPLAYED

@@ -77,7 +77,7 @@ class _Run:
         self._old_done_ns, self._done_ns = [], []  # type: tuple[list[int], list[int]]
 
     def start(self, row: int) -> None:
-        """Let a span begin as long after what it waited for as before."""
+        """Let a span begin as long after its predecessors as before."""
         if self._on_device[row]:
             position = self._position_of[row]
             task = self._tasks[position]
@@ -96,7 +96,7 @@ class _Run:
         self._last_on[self._lane[row]] = row
 
     def end(self, row: int) -> None:
-        """Let a wait of the host end as long after what had ended by then as before."""
+        """Let a wait of the host end as long after the last work before it as before."""
         while self._noticed < len(self._by_end) and self._old_end_ns[self._by_end[self._noticed]] <= self._old_end_ns[row]:
             ended = int(self._by_end[self._noticed])
             self._old_done_ns.append(self._old_end_ns[ended])

@@ -38,7 +38,7 @@ _AUXILIARY, _FIXED, _LIBRARY = Trait.AUXILIARY, Trait.FIXED, Trait.LIBRARY  # Na
 
 @dataclass(frozen=True)
 class TakenPrices:
-    """What tasks cost, for the simulated device; by the position of the task, which is the launch's only variable that it writes.
+    """Costs of tasks, for the simulated device; by the task's position, which is the only variable that its launch writes.
 
     ``sharing`` says whether kernels beside each other slow each other: those whose times are of a run beside these very neighbours do not.
     """
@@ -122,7 +122,7 @@ def _work(task: Task, operation: int, part: int, position: int) -> Launch | Host
 
 
 def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | None, host: Host) -> Trace:
-    """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
+    """Simulate tasks under an engine; the spans have the origins of the ``source``.
 
     Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's. Code that is not ours is issued
     under "async" as it was. Under other engines, its kernels keep their order and what they lose to neighbours, however long they take, and

@@ -1,4 +1,4 @@
-"""Suppositions: the tasks that a prediction is made of, and what changes them."""
+"""Suppositions: the tasks of a prediction, and changes of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ IN_GRAPHS = ("graph", "graph-dual")
 
 @dataclass(frozen=True)
 class Supposition:
-    """What a prediction is made of.
+    """Input of a prediction.
 
-    ``tasks`` are what runs, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
+    ``tasks`` run, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
     from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN. ``edits`` make the changes
     again for another engine, since captured code keeps another order under ``graph``. ``waits`` says whether long waits stay that nothing
     in the trace explains. ``replay_ns`` is how long the run takes under its own engine, as the model has it; NaN until that is known.
@@ -53,7 +53,7 @@ class Supposition:
 
     @cached_property
     def host(self) -> Host:
-        """What the source tells of its host."""
+        """Host calls of the source."""
         return host_of(self.source, self.recorded or self.tasks, self.model, self.measured_ns)
 
     @property

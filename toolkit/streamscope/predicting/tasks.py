@@ -1,4 +1,4 @@
-"""Tasks: what a trace says that a run consists of, with durations, costs of calls, and what comes after what; no engine in it."""
+"""Tasks: the launches and host functions of a recorded run, with durations, costs of calls and predecessors; no engine in them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Task:
 def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
     """Return the tasks of a trace that knows its program's launches and dependencies; a TraceError where launches have no kernel in it.
 
-    ``as_captured`` keeps the order of the capture, where that is known, instead of what memory asks for.
+    ``as_captured`` keeps the order of the capture, where that is known, instead of the order that memory asks for.
     """
     spans, origins = trace.spans, trace.origins
     kernels = _rows_by_place(spans, spans.is_kind(DEVICE_KINDS))
@@ -110,7 +110,7 @@ def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
 
 
 def usual_calls(tasks: Sequence[Task]) -> list[Task]:
-    """Return tasks whose launches cost the host what those of their name cost in the median: one call in one run may meet anything."""
+    """Return tasks whose launches cost the host the median of their name: one call in one run may meet anything."""
     by_name: dict[str, list[float]] = {}
     for task in tasks:
         if not task.on_host:

@@ -71,7 +71,7 @@ class Verified:
 
 
 class Verification(Mapping[str, Verified], Result):
-    """What `ss.verify` found: for each engine its prediction and its runs, by name.
+    """Result of `ss.verify`: for each engine its prediction and its runs, by name.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Verification(Mapping[str, Verified], Result):
 
 
 def ran_heading(device: DeviceInfo) -> str:
-    """Return what heads the times of runs: those of a simulated device are not measured."""
+    """Title of a column of run times, marked where they are simulated."""
     return "run, simulated µs" if device.simulated else "measured µs"
 
 

@@ -27,7 +27,7 @@ def _heads(y: Symbol, heads: int) -> Symbol:
 
 
 def _joined(y: Symbol) -> Symbol:
-    """Return what `_heads` was made of."""
+    """Undo `_heads`."""
     batch, heads, length, depth = y.shape
     return y.swapaxes(1, 2).reshape(batch, length, heads * depth)
 
@@ -42,7 +42,7 @@ def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, head
 def attention_backward(
     x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol, *, heads: int
 ) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol]:
-    """Return the gradients of x and of the weights; what lies between is computed again."""
+    """Return the gradients of x and of the weights; intermediate values are computed again."""
     q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
     scale = 1 / math.sqrt(q.shape[-1])
     p = softmax(q @ k.mT * scale)

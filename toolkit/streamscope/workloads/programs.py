@@ -11,7 +11,7 @@ from streamscope.tracing import program
 from streamscope.workloads.workload import Array, Described, Drawn, Setting, Workload, half, pixels, uniform
 
 HOST_NS_PER_ELEMENT = 0.7
-"""What NumPy takes for the host step on one core, for the simulated device: 0.65 to 1.0 on the host of an H200."""
+"""NumPy's time for an element of the host step on one core, in ns, for the simulated device: 0.65 to 1.0 on the host of an H200."""
 CLASSES = 16
 
 

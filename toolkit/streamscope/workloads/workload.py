@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input of a ready program: what it is like, and how its values are drawn."""
+    """An input of a ready program: its spec, and how its values are drawn."""
 
     spec: ArraySpec
     draw: Callable[[np.random.Generator], Array]
@@ -65,7 +65,7 @@ class Workload:
         return program, tuple(one.draw(random).astype(one.spec.dtype, copy=False) for one in inputs)
 
     def outline(self, **values: int | str) -> tuple[ProgramFunction, tuple[ArraySpec, ...]]:
-        """Return the program and what its inputs are like, without values: it is traced and planned at once, whatever its size.
+        """Return the program and the specs of its inputs, without values: it is traced and planned at once, whatever its size.
 
         Raises
         ------

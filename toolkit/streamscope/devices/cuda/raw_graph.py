@@ -73,7 +73,7 @@ class RawGraph:
         self.check: Callable[[Edges], object] = _trusted
         """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
         self.put_back: Callable[[], object] = _nothing
-        """Puts the state back that a replay has changed, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
+        """Restores the state changed by a replay, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
         index, would else end up outside of its memory."""
         self.named: Callable[[int], str] = "node {}".format
         """Names an operation, in errors."""
