@@ -1,7 +1,7 @@
 """Tasks of traces of code that is not ours: the order of its streams, its event waits, and where its host waited. Nothing is guessed.
 
-Nothing that would make a prediction too fast is taken as known: where event waits are missing, and between the nodes of a graph, whatever had
-ended before a kernel began stays before it. What has no launch call waits as long as it did: the host, or the device, may have been why.
+A prediction is never made too fast: where event waits are missing, and between the nodes of a graph, whatever had ended before a kernel
+began stays before it. Work without a launch call waits as long as it did: the host, or the device, may have been why.
 """
 
 from __future__ import annotations
