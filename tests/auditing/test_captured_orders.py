@@ -9,10 +9,9 @@ import pytest
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
-from streamscope.auditing.captured_orders import MOST_REASONS, used_once
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.true_order import true_order
+from streamscope.capturing.order_causes import MOST_REASONS
 from streamscope.devices.graph_node import GraphNode, NodeKind
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
@@ -108,22 +107,6 @@ def test_memory_that_an_address_led_to_may_be_a_workspace():
 
 def nodes_of(*operators):
     return [GraphNode(NodeKind.KERNEL, "kernel", after, operator=name) for name, after in zip(operators, CHAIN, strict=True)]
-
-
-def test_memory_that_is_handed_out_again_orders_only_because_of_the_allocator():
-    """Operator a leaves something in piece 0 and b reads it; c gets it anew from the allocator, and d reads what c left."""
-    temporary = own(0, Evidence.ALLOCATED)
-    memories = [NodeMemory((one, own(number + 1))) for number, one in enumerate((temporary, own(0), temporary, own(0)))]
-    assert true_order(memories, CHAIN) == CHAIN
-    apart, again = used_once(nodes_of("a", "b", "c", "d"), memories)
-    assert again == [2]
-    assert true_order(apart, CHAIN) == ((), (0,), (), (2,))
-
-
-def test_what_an_operator_of_several_nodes_allocates_is_handed_out_once():
-    allocated = own(0, Evidence.ALLOCATED)
-    memories = [NodeMemory((own(1), allocated)), *[NodeMemory((allocated,))] * 3]
-    assert used_once(nodes_of("a", "a", "a", "a"), memories) == (memories, [])
 
 
 def test_the_finding_names_who_gets_memory_again():

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capturing.drawn import captures, closure, conflict
 
-from streamscope.capturing.captured import program_of
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.conflicts import conflicts, known_before
+from streamscope.capturing.conflicts import conflicts
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import RaceError
+from streamscope.order.ancestors import known_before
 
 
 @st.composite
@@ -145,5 +145,3 @@ def test_notes_stand_in_its_text():
     memories = [NodeMemory((buffer(0, writes=True),))]
     made = replace(certificate(memories, ((),)), notes=("It was not checked.",))
     assert str(made).splitlines()[-1] == "It was not checked."
-    program = program_of("noted", made.nodes, memories, lambda number, after: None, [""] * len(memories), notes=made.notes)
-    assert program.certificate.notes == made.notes

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.nodes import _launchable, addresses_of
-from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.errors import EngineError
+from streamscope.capturing.nodes import addresses_of
 
 places = st.integers(0, 60)
 spans = st.lists(st.tuples(places, st.integers(0, 9)).map(lambda one: (one[0], sum(one))), max_size=5)
@@ -33,13 +30,3 @@ def test_what_an_understood_node_does_not_touch_is_not_led_to_though_its_argumen
         inside = {byte for start, end in spans for byte in range(start, end)}
         assert found >= inside & set(words)
         assert all(start in found or any(other < start < last for other, last in spans) for start, end in spans if start < end)
-
-
-@pytest.mark.parametrize(
-    ("origin", "said"), [("aten.linalg_qr.default at model.py:7", ", of aten.linalg_qr.default at model.py:7"), ("", "")]
-)
-def test_a_node_that_cannot_run_by_itself_is_named_with_what_launched_it(origin, said):
-    """A library that allocates memory within a capture leaves such nodes."""
-    with pytest.raises(EngineError) as caught:
-        _launchable(None, GraphNode(NodeKind.OTHER, "mem alloc"), origin)
-    assert caught.value.message == "the captured code has a node (mem alloc) that cannot run by itself" + said

@@ -6,33 +6,21 @@ can be gained, since the device is taken to have room for all at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import isclose
-
-import numpy as np
 
 from streamscope.auditing.dependencies import longest_path
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.serialisation import Serialisation
-from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.conflicts import has, known_before
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
-from streamscope.capturing.true_order import true_order
-from streamscope.devices.graph_node import GraphNode
 from streamscope.engines.plan import Estimate
-from streamscope.order.graph import Edges
+from streamscope.order.ancestors import has, known_before
+from streamscope.program.captured_graph import Certificate, Edges, OrderCause
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
 
-VAGUE = frozenset({Evidence.POINTER})
-"""Evidence of memory that a node may use, or may not: an address led there, and nothing says more."""
-FAR = 2**49
-"""Bytes, further than any two addresses are apart."""
 EXAMPLES = 3
-MOST_REASONS = 8
-"""Reasons that have a finding of their own; the order is worked out anew for each."""
 WORTH = 0.01
 """The share of the longest path from which on a cause is a warning and not a note."""
 
@@ -43,76 +31,12 @@ def order_findings(program: Program, estimate: Estimate, planned: Serialisation)
     The capture is a cause only where the orders of the plan (``planned``) cost what the capture's order costs: a plan that keeps another
     order does not pay for it.
     """
-    if not isinstance(certificate := program.certificate, Certificate):
+    if (certificate := program.certificate) is None:
         return
     audit = _Orders(program, certificate, [sum(map(estimate, operation.launches)) for operation in program.operations], planned.planned_ns)
-    for why, numbers in _grouped(certificate.reasons).items():
-        changed = audit.without(_understood, numbers)
-        subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
-        advice = "look at .certificate() of the captured code for each node; what is called through PyTorch's operators is understood best."
-        yield audit.finding(Kind.NOT_UNDERSTOOD, subject, numbers, changed, advice)
-    vague = [number for number, memory in enumerate(certificate.memories) if any(one.evidence in VAGUE for one in memory.accesses)]
-    if vague:
-        changed = audit.without(_certain, vague)
-        subject = (
-            f"{counted(len(vague), 'node')} {'leads' if len(vague) == 1 else 'lead'} to memory whose use is not known, as of workspaces"
-        )
-        yield audit.finding(
-            Kind.SHARED_WORKSPACE, subject, vague, changed, "give libraries a workspace for each call, where they take one."
-        )
-    apart, again = used_once(certificate.nodes, certificate.memories)
-    if again:
-        handed = "is handed memory" if len(again) == 1 else "are handed memory"
-        subject = f"{counted(len(again), 'node')} {handed} that was used before"
-        advice = "give ss.capture a higher memory_limit=, so that it uses no memory twice."
-        yield audit.finding(Kind.REUSED_MEMORY, subject, again, true_order(apart, program.captured), advice)
+    yield from map(audit.finding, certificate.causes())
     if planned.pairs and isclose(planned.planned_ns, audit.captured_ns):
         yield from audit.capture_finding()
-
-
-def _grouped(reasons: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Return the most frequent reasons why nodes are not understood, and all others as one."""
-    found = list(reasons.items())
-    rest = found[MOST_REASONS:]
-    if not rest:
-        return dict(found)
-    return dict(
-        [*found[:MOST_REASONS], (f"of {counted(len(rest), 'other reason')}", sorted(number for _, some in rest for number in some))]
-    )
-
-
-def _understood(memory: NodeMemory) -> NodeMemory:
-    return replace(memory, why_unknown="")
-
-
-def _certain(memory: NodeMemory) -> NodeMemory:
-    return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence not in VAGUE))
-
-
-def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tuple[list[NodeMemory], list[int]]:
-    """Return the accesses of nodes if no memory were handed out twice, and the nodes that got reused memory.
-
-    Memory that an operator allocates holds nothing yet. If it was touched before, only the allocator makes the operator wait.
-    """
-    rows = [(one.start, one.end, number) for number, memory in enumerate(memories) for one in memory.accesses]
-    start, end, node = np.array(rows, np.uint64).reshape(-1, 3).T
-    elsewhere: list[tuple[Region, int]] = []  # The latest first: memory that was handed out again, and how far it is moved.
-    found, again, before = list[NodeMemory](), list[int](), None
-    for number, memory in enumerate(memories):
-        allocated = tuple((one.start, one.end) for one in memory.accesses if one.evidence is Evidence.ALLOCATED)
-        operator = (nodes[number].operator, nodes[number].module, nodes[number].where)
-        if operator != before:
-            used = [(low, high) for low, high in allocated if ((start < high) & (end > low) & (node < number)).any()]
-            elsewhere[:0] = [(region, (len(again) + 1) * FAR) for region in used]
-            again += [number] if used else []
-        before = operator
-        found.append(replace(memory, accesses=tuple(_moved(one, elsewhere) for one in memory.accesses)))
-    return found, again
-
-
-def _moved(access: Access, elsewhere: Sequence[tuple[Region, int]]) -> Access:
-    by = next((by for (start, end), by in elsewhere if start <= access.start and access.end <= end), 0)
-    return replace(access, start=access.start + by, end=access.end + by) if by else access
 
 
 @dataclass(frozen=True)
@@ -139,17 +63,12 @@ class _Orders:
     def _longest_ns(self, order: Edges) -> float:
         return max(longest_path(self.durations_ns, order), default=0.0)
 
-    def without(self, change: Callable[[NodeMemory], NodeMemory], numbers: Collection[int]) -> Edges:
-        """Return the order with other memory of some nodes."""
-        memories = enumerate(self.certificate.memories)
-        return true_order([change(memory) if number in numbers else memory for number, memory in memories], self.capture)
-
-    def finding(self, kind: Kind, subject: str, numbers: Sequence[int], changed: Edges, advice: str) -> Finding:
+    def finding(self, cause: OrderCause) -> Finding:
         """Return the orders of a cause, and their cost at most."""
-        kept = self._lost(self.certificate.order, changed)
-        gain_ns = max(0.0, self.takes_ns - self._longest_ns(changed))
+        kept = self._lost(self.certificate.order, cause.without)
+        gain_ns = max(0.0, self.takes_ns - self._longest_ns(cause.without))
         edges = f"That keeps {kept:,} of {counted(self.certificate.edges, 'edge')}"
-        return self._said(kind, f"{subject}: {self._some(numbers)}. {edges}", numbers, gain_ns, advice)
+        return self._said(Kind(cause.kind), f"{cause.subject}: {self._some(cause.nodes)}. {edges}", cause.nodes, gain_ns, cause.advice)
 
     def capture_finding(self) -> Iterator[Finding]:
         """Yield orders of the capture that memory does not need."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.order.graph import Edges, without_implied
+from streamscope.order.graph import without_implied
+from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
 

@@ -18,6 +18,7 @@ from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
+from streamscope.program.captured_graph import CapturedGraph
 from streamscope.program.foreign import CaptureFacts, ForeignProgram
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -155,30 +156,29 @@ class CapturedProgram(Result, ForeignProgram):
         raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")
 
 
+def certified(name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemory], notes: Sequence[str] = ()) -> Certificate:
+    """Work out the true order of nodes, and return its certificate.
+
+    ``notes``: what the certificate says beside.
+    """
+    return Certificate(name, nodes, memories, true_order(memories, tuple(node.after for node in nodes)), notes)
+
+
 def program_of(
-    name: str,
-    nodes: Sequence[GraphNode],
-    memories: Sequence[NodeMemory],
-    launch: Callable[[int, tuple[int, ...]], Launch],
-    sources: Sequence[str],
-    raw: Any = None,
-    notes: Sequence[str] = (),
+    certificate: Certificate, launch: Callable[[int, tuple[int, ...]], Launch], sources: Sequence[str], raw: CapturedGraph | None = None
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
 
-    ``nodes``: each knows its operator, module and line.
+    ``certificate``: its nodes know operator, module and line each.
     ``launch``: ``launch(number, after)`` returns the launch of a node.
-    ``raw``: the captured graph, where it is in this process; the certificate checks each other order of it.
-    ``notes``: what the certificate says beside.
+    ``raw``: the captured graph, where it is in this process.
     """
-    edges = tuple(node.after for node in nodes)
-    order = true_order(memories, edges)
     operations = []
-    for number, (node, after, source) in enumerate(zip(nodes, order, sources, strict=True)):
+    for number, (node, after, source) in enumerate(zip(certificate.nodes, certificate.order, sources, strict=True)):
         attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
-    variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    certificate = Certificate(name, nodes, memories, order, notes)
-    if raw is not None:
-        raw.check, raw.named = certificate.check, certificate.named
-    return Program(name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw)
+    variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(certificate.nodes))
+    edges = tuple(node.after for node in certificate.nodes)
+    return Program(
+        certificate.name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw
+    )

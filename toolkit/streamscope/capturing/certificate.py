@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from streamscope.arguments import whole_number
-from streamscope.capturing.conflicts import Bits, CircleError, conflicts, count_of, has, known_before, pairs_of
+from streamscope.capturing.conflicts import conflicts
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.order_causes import order_causes
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError, RaceError
-from streamscope.order.graph import Edges
+from streamscope.order.ancestors import Bits, CircleError, count_of, has, known_before, pairs_of
+from streamscope.program.captured_graph import Edges, OrderCause
 from streamscope.results.result import Result
 from streamscope.words import counted, listed
 
@@ -90,6 +92,7 @@ class Certificate(Result):
 
     >>> from streamscope.capturing.certificate import Certificate
     >>> from streamscope.capturing.memory import Access, Evidence, NodeMemory
+    from streamscope.capturing.order_causes import order_causes
     >>> from streamscope.devices.graph_node import GraphNode, NodeKind
     >>> one, two = (Access(start, start + 512, False, True, Evidence.SCHEMA) for start in (0, 512))
     >>> both = Access(0, 1024, True, False, Evidence.SCHEMA)
@@ -212,6 +215,14 @@ class Certificate(Result):
         node = self.nodes[whole_number("node", number, 0, len(self.nodes) - 1, error=ProgramError)]
         parts = dict.fromkeys(part for part in (node.operator, getattr(node, "module", ""), node.where) if part and part != node.name)
         return f"node {number}, {node.name}" + (f" ({', '.join(parts)})" if parts else "")
+
+    def symbol(self, number: int) -> str:
+        """Return the whole name of a node's kernel; empty for a copy or a set."""
+        return self.nodes[number].symbol
+
+    def causes(self) -> Iterator[OrderCause]:
+        """Yield each cause that orders nodes, with the order that would be without it."""
+        return order_causes(self.nodes, self.memories, self.reasons)
 
     def _why(self, pair: OrderedPair) -> str:
         """Say that one node must come before another, and why."""

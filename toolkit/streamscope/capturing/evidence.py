@@ -14,7 +14,7 @@ from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
-from streamscope.order.graph import Edges
+from streamscope.program.captured_graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streamscope.arguments import memory_bytes
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
-from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, program_of
+from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.facts import CaptureOrigin
@@ -37,7 +37,6 @@ from streamscope.errors import EngineError, NoDeviceError, ProgramError, Streams
 from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
-from streamscope.program.operation import Program
 from streamscope.program.user_line import UserLine, user_line
 from streamscope.trace.info import library_versions
 from streamscope.words import a_kind, counted
@@ -92,7 +91,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers. Results in memory that
         is not the capture's own, such as a weight that is returned, stay as they are, unless each run writes all of it.
         """
-        runtime, own = libraries().runtime, united(self._own)
+        runtime, own = libraries().runtime, self.own_memory
         runtime.deviceSynchronize()  # Results may still be copied on another stream.
         results = _regions([result for result in self.results if is_one_piece(result)])
         for start, end in (*(region for region in results if inside(region, own)), *self._state.overwritten):
@@ -104,8 +103,22 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     @property
     def kept(self) -> Sequence[Any]:
         """What lives as long as the capture."""
-        found: Sequence[Any] = getattr(self.program.raw, "kept", ())
-        return found
+        return () if self.program.raw is None else self.program.raw.kept
+
+    @property
+    def own_memory(self) -> list[Region]:
+        """Memory that the capture allocated, sorted and apart; its contents do not outlive a run."""
+        return united(self._own)
+
+    @property
+    def device_inputs(self) -> list[Any]:
+        """The arrays and tensors among the inputs that lie in device memory; runs read them where they lay at the capture."""
+        return [value for value, _ in self._before]
+
+    @property
+    def state_regions(self) -> list[Region]:
+        """Memory that a run changes, and scalars that the host may set between runs, such as the seed of random numbers."""
+        return [region for region, _ in self._state.saved]
 
     @property
     def generators(self) -> list[Any]:
@@ -120,7 +133,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     def capture_us(self) -> float | None:
         """How long a replay takes in the order of the capture, in µs; measured when first asked for, and what it changes is put back."""
         raw = self.program.raw
-        return None if raw is None else float(raw.times_us([raw.edges])[0])
+        return None if raw is None else raw.times_us([raw.edges])[0]
 
     def origin(self) -> CaptureOrigin:
         """Return where and when it was captured, with which versions, and what it holds in memory."""
@@ -225,10 +238,11 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     # A kernel of CuPy or Triton may read an array that only a global names, which may come to name another one.
     kept = [*taken.kept, *arrays_memory_behind(addresses_of(nodes, memories))]
     described, sources = _described(nodes, taken.operators, where)
-    edges = tuple(one.node.after for one in nodes)
-    raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, kept)
-    raw.put_back = state.put_changes_back
-    program = _program(title, nodes, described, sources, memories, kept, raw, notes)
+    certificate = certified(title, described, memories, notes)
+    handles, edges, check = [one.handle for one in nodes], tuple(one.node.after for one in nodes), certificate.check
+    put_back = state.put_changes_back
+    raw = RawGraph(taken.graph, handles, edges, state.keeping, kept, check=check, named=certificate.named, put_back=put_back)
+    program = program_of(certificate, partial(_launch, nodes, kept), sources, raw)
     known = (title, program, described, memories, results, taken.memory)
     return CapturedFunction(*known, function, inputs, expected, before, state, _origin(taken.memory, results), taken.own)
 
@@ -343,23 +357,10 @@ def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], w
     return described, sources
 
 
-def _program(
-    name: str,
-    nodes: Sequence[LaunchableNode],
-    described: Sequence[GraphNode],
-    sources: Sequence[str],
-    memories: Sequence[NodeMemory],
-    kept: Sequence[Any],
-    raw: RawGraph,
-    notes: Sequence[str],
-) -> Program:
-    """Make a program of the nodes, with what launches each."""
-
-    def launch(number: int, after: tuple[int, ...]) -> Launch:
-        one = nodes[number]
-        return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
-
-    return program_of(name, described, memories, launch, sources, raw, notes)
+def _launch(nodes: Sequence[LaunchableNode], kept: Sequence[Any], number: int, after: tuple[int, ...]) -> Launch:
+    """Return the launch of a node; ``kept`` lives as long as it."""
+    one = nodes[number]
+    return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

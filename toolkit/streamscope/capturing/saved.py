@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import given_path
-from streamscope.capturing.captured import TOKEN, CapturedProgram, program_of
+from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
 from streamscope.capturing.facts import CaptureOrigin
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
@@ -326,7 +326,7 @@ def without_kernels(
     def launch(number: int, after: tuple[int, ...]) -> Launch:
         return Launch(number, 0, nodes[number].name, kinds[number], after, (number,), costs[number], _left)
 
-    return program_of(name, nodes, memories, launch, sources, notes=notes)
+    return program_of(certified(name, nodes, memories, notes), launch, sources)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:

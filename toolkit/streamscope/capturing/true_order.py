@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from streamscope.capturing.memory import Access, NodeMemory
-from streamscope.order.graph import Edges
+from streamscope.program.captured_graph import Edges
 
 
 def true_order(memories: Sequence[NodeMemory], capture: Edges) -> Edges:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streamscope.order.graph import Edges, without_implied
+from streamscope.order.graph import without_implied
+from streamscope.program.captured_graph import Edges
 
 Merge = tuple[int, int]
 """An operation, and the one of another stream that it waits for now."""

@@ -12,7 +12,8 @@ from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import FEWEST_EDGES, OWN_ORDER, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
-from streamscope.order.graph import Edges, without_implied
+from streamscope.order.graph import without_implied
+from streamscope.program.captured_graph import Edges
 from streamscope.program.operation import Operation, Program
 from streamscope.words import listed, time_text
 
@@ -48,7 +49,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     if most == 1 or without_implied(needed) == without_implied(program.captured):
         return own
     widest = replace(make(operations, own_branches(operations, needed), needed), order=FEWEST_EDGES)
-    others: dict[Edges | None, Plan] = {}
+    others: dict[Edges, Plan] = {}
     counts = sorted({*(count for count in TRIED_STREAMS if count < most), most})
     for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
@@ -70,10 +71,10 @@ def fastest(made: Plan, device: Device) -> Plan:
     raw = None if device.info.simulated else made.program.raw
     if raw is not None:
         orders, added = [_edges(one) for one in plans], [_replay(one).by_lanes for one in plans]
-        times_us: list[float] = raw.times_us(orders, added)
+        times_us = raw.times_us(orders, added)
         best, *_ = likely = _likely(times_us)
         if len(likely) > 1:
-            waits_us: list[float] = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
+            waits_us = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
             best = likely[waits_us.index(min(waits_us))]
         how = ", by how long the host waits" if times_us[best] > min(times_us) else ""
     else:
@@ -115,5 +116,7 @@ def _replay(plan: Plan) -> Replay:
     return next(step for step in plan.steps if isinstance(step, Replay))
 
 
-def _edges(plan: Plan) -> Edges | None:
-    return _replay(plan).edges
+def _edges(plan: Plan) -> Edges:
+    edges = _replay(plan).edges
+    assert edges is not None
+    return edges

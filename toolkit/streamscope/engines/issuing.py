@@ -11,8 +11,9 @@ from typing import NamedTuple
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, StreamOf, WaitEvent, lanes_in_use
 from streamscope.errors import EngineError
 from streamscope.order.clocks import Stamp
-from streamscope.order.graph import Edges, without_implied
+from streamscope.order.graph import without_implied
 from streamscope.order.hazards import HOST, HazardTracker
+from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
 

@@ -15,7 +15,8 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.engines.fewer_waits import with_fewer_waits
 from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
 from streamscope.engines.prediction import makespan_ns, reference_model
-from streamscope.order.graph import DependencyGraph, Edges
+from streamscope.order.graph import DependencyGraph
+from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 

@@ -11,8 +11,6 @@ from streamscope.order.hazards import Accesses, hazards, note
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation
 
-Edges = tuple[tuple[int, ...], ...]
-"""For each operation those that it comes directly after."""
 WINDOW = 4096
 """How many operations back an implied dependency is noticed; one from further back stays, which costs a scheduler a little insight."""
 

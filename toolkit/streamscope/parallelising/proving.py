@@ -217,9 +217,9 @@ class _Trial:
         self._disturbed = Disturbed(captured.program, prepared.device, self._random)
         self._neighbours = Neighbours(prepared.device)
         self._limit_s = time_limit_s(sequential_us)
-        temporary = _temporary(captured.memories, united(captured._own))  # noqa: SLF001 — memory of the capture's own
+        temporary = _temporary(captured.memories, captured.own_memory)
         self._clearing = Moves((0, region) for region in temporary)
-        self._given = [(value, copy_of(value), fetched(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
+        self._given = [(value, copy_of(value), fetched(value)) for value in captured.device_inputs]
 
     def draw(self, number: int) -> None:
         """Choose the values of the next runs: those that were given, and then some like them."""
@@ -261,8 +261,7 @@ class _Trial:
             self._neighbours.begin(self._random)
         under_way = self._under_way if prepared is self._disturbed.prepared else None
         run_watched(prepared, self._limit_s, under_way, self.captured, self._disturbed, self._neighbours)
-        state = Copies([region for region, _ in self.captured._state.saved])  # noqa: SLF001 — what the function changes
-        return _Left(list(map(copy_of, self.captured.results)), state)
+        return _Left(list(map(copy_of, self.captured.results)), Copies(self.captured.state_regions))
 
     def _under_way(self) -> list[str]:
         self._disturbed.let_go()

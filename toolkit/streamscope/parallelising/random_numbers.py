@@ -73,8 +73,7 @@ def drawing(captured: CapturedFunction) -> tuple[Philox, ...]:
             generator.set_offset(marks[id(generator)][1])
         graph.replay()
         torch.cuda.synchronize()
-        regions = [region for region, _ in captured._state.saved]  # noqa: SLF001 — all scalars that nodes touch
-        places = {word: address for address, word in _words(regions)}
+        places = {word: address for address, word in _words(captured.state_regions)}
         found = tuple(_philox(generator, marks[id(generator)], places) for generator in drawn)
     finally:
         for generator, state in zip(generators, before, strict=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from streamscope.program.captured_graph import CapturedGraph, Certificate, Edges
 from streamscope.program.launch import Array, HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
@@ -121,13 +122,6 @@ class Operation:
         return called(self.name, self.id, labelled(self.where, self.label))
 
 
-class Certificate(Protocol):
-    """Says which operations of captured code must keep their order."""
-
-    def check(self, after: Sequence[Sequence[int]], schedule: str = ...) -> None:
-        """Raise a RaceError if a schedule, which is for each operation those that it waits for, leaves operations unordered."""
-
-
 @dataclass(frozen=True, repr=False)
 class Program:
     """A static list of operations over variables.
@@ -150,9 +144,8 @@ class Program:
         Where it was captured: what each of its schedules is checked with before it runs.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
-    raw : object, optional
-        Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
-        `devices.cuda.raw_graph`).
+    raw : CapturedGraph, optional
+        Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges.
     needs_row_major : bool
         It reshapes, and writes in place: whether a reshape is a view in NumPy, which sees what is written, or a copy depends on how inputs
         lie in memory. A program has them last axis fastest, so they must lie like that.
@@ -176,10 +169,10 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     single_output: bool = True
-    captured: tuple[tuple[int, ...], ...] = ()
+    captured: Edges = ()
     certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    raw: Any = field(default=None, compare=False)
+    raw: CapturedGraph | None = field(default=None, compare=False)
     needs_row_major: bool = False
     measured_on: str = ""
 

@@ -91,13 +91,13 @@ class DeviceLogRecorder:
         times: dict[tuple[int, int], list[tuple[float, float]]] = {}
         for record in ours:
             times.setdefault((record.operation, record.part), []).append((record.start_ns - zero, record.end_ns - zero))
-        nodes = getattr(prepared.program.certificate, "nodes", ())  # Of captured code, which knows the whole names of its kernels.
+        certificate = prepared.program.certificate  # Captured code knows the whole names of its kernels.
         for index, bound in enumerate(steps_of(prepared)):
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
                 ran = times[step.launch.operation, step.launch.part]
-                symbol = nodes[step.launch.operation].symbol if nodes else ""
+                symbol = "" if certificate is None else certificate.symbol(step.launch.operation)
                 pieces = [replace(whole_piece(step.launch, end, start), symbol=symbol) for start, end in ran]
                 add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:

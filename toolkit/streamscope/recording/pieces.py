@@ -8,8 +8,9 @@ from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 
-from streamscope.capturing.nodes import read_nodes
 from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.cuda.graph_nodes import nodes_in_order
+from streamscope.devices.cuda.node_launches import node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.protocol import Call, Graph
@@ -195,10 +196,10 @@ def _calls(graph: object, bound: Bound) -> list[Call]:
     """
     if not isinstance(graph, CudaGraph) or not isinstance(bound.stream, CudaStream):
         return []
-    nodes = read_nodes(graph.captured)
-    if any(one.node.after != ((position - 1,) if position else ()) for position, one in enumerate(nodes)):
+    nodes = list(nodes_in_order(graph.captured))
+    if any(node.after != ((position - 1,) if position else ()) for position, (_, node) in enumerate(nodes)):
         raise EngineError("its kernels run beside each other")
-    calls = [node.bind(bound.stream.pointer) for node in nodes]
+    calls = [node_launch(handle, node).bind(bound.stream.pointer) for handle, node in nodes]
     try:
         _call_all(calls)
         bound.stream.synchronize()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order, kernel_name
 from streamscope.kernels.library.libraries import checked, libraries
 
 _KINDS = {
@@ -55,6 +55,26 @@ def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
     """Return all nodes of a graph, in the order in which they were added."""
     handles = node_handles(graph)
     return tuple(replace(described(handle), after=after) for handle, after in zip(handles, predecessors(graph, handles), strict=True))
+
+
+def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
+    """Yield handle and node in an order in which they can run; empty nodes are left out, what they order is kept.
+
+    ``after`` counts the nodes that are yielded.
+    """
+    handles = node_handles(graph)
+    before = predecessors(graph, handles)
+    index: dict[int, tuple[int, ...]] = {}
+    count = 0
+    for position in in_order(before):
+        after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
+        node = replace(described(handles[position]), after=after)
+        if node.kind is NodeKind.EMPTY:
+            index[position] = after
+            continue
+        index[position] = (count,)
+        count += 1
+        yield handles[position], node
 
 
 def node_kind(handle: Any) -> NodeKind:

@@ -31,7 +31,7 @@ from streamscope.devices.hanging import hung
 from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
-from streamscope.order.graph import Edges
+from streamscope.program.captured_graph import Edges
 
 Pair = tuple[int, int]
 """An edge: predecessor and successor."""
@@ -59,6 +59,14 @@ _HUNG: list[object] = []
 """Graphs that never end, and their memory, which nobody may free."""
 
 
+def _nothing() -> None:
+    """Put nothing back."""
+
+
+def _trusted(edges: Edges) -> None:
+    """Accept any edges."""
+
+
 class RawGraph:
     """A captured graph, whose nodes are operations of a program.
 
@@ -66,16 +74,25 @@ class RawGraph:
     """
 
     def __init__(
-        self, graph: int, nodes: Sequence[int], edges: Edges, keeping: Callable[[], AbstractContextManager[object]], kept: object
+        self,
+        graph: int,
+        nodes: Sequence[int],
+        edges: Edges,
+        keeping: Callable[[], AbstractContextManager[object]],
+        kept: Sequence[Any],
+        *,
+        check: Callable[[Edges], object] = _trusted,
+        named: Callable[[int], str] = "node {}".format,
+        put_back: Callable[[], object] = _nothing,
     ) -> None:
         self.edges = edges
         """Orders of the capture, between operations, also across empty nodes."""
-        self.check: Callable[[Edges], object] = _trusted
+        self.check = check
         """Called with the edges of each graph before it is made; raises where they miss an order that is needed."""
-        self.put_back: Callable[[], object] = _nothing
+        self.put_back = put_back
         """Restores the state changed by a replay, so that the next one begins as it did. A replay that adds to a counter, and uses it as an
         index, would else end up outside of its memory."""
-        self.named: Callable[[int], str] = "node {}".format
+        self.named = named
         """Names an operation, in errors."""
         self._graph = graph
         """Address of the captured graph."""
@@ -317,14 +334,6 @@ def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
     while not event_done(event.ptr):
         if time.monotonic() > limit:
             raise hung("a replay of captured code in another order", STUCK_S, names())
-
-
-def _nothing() -> None:
-    """Put nothing back."""
-
-
-def _trusted(edges: Edges) -> None:
-    """Accept any edges."""
 
 
 def _node_handles(graph: int) -> Words:
