@@ -1,4 +1,4 @@
-"""What was allocated around an address while code was captured: PyTorch's blocks, CuPy's pieces, else what CUDA allocated at once."""
+"""The allocation around an address while code was captured: PyTorch's blocks, CuPy's pieces, else CUDA's own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def known_objects() -> list[Any]:
 
 
 def torch_segments() -> list[dict[str, Any]]:
-    """Return what PyTorch's allocator holds, as its memory snapshot has it; empty where it has none or is not used."""
+    """Return the memory snapshot of PyTorch's allocator; empty where it has none or is not used."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized() or torch.cuda.get_allocator_backend() != "native":
         return []
@@ -53,9 +53,9 @@ def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
 
 
 class Allocated:
-    """The memory around addresses: what is known of it goes before what the driver says, which each piece is asked of once.
+    """The memory around addresses: known allocations first, then the driver's answer, once for each piece.
 
-    ``made``: what was allocated during a capture, in that order. Pieces that overlap were handed out one after the other.
+    ``made``: allocations of a capture, in that order. Pieces that overlap were handed out one after the other.
     ``held``: what was in use when it began, or is in use now.
     ``pools``: memory that an allocator manages. The driver knows nothing of how it is divided.
     """
@@ -121,23 +121,23 @@ class TorchCounts:
 
 @dataclass
 class TorchHistory:
-    """What PyTorch's allocator did in a block of code."""
+    """Actions of PyTorch's allocator in a block of code."""
 
     made: list[Region]
-    """What it handed out, in that order."""
+    """Blocks it handed out, in that order."""
     held: list[Region]
-    """What was in use before or after."""
+    """Blocks in use before or after."""
     pools: list[Region]
-    """What it manages."""
+    """Segments it manages."""
     counts: TorchCounts
     """Since the block began: a count of allocations is an index in ``made``."""
     most_bytes: int = 0
-    """The most that was in use at once, of what was handed out in the block."""
+    """Peak of the memory handed out in the block."""
 
 
 @contextlib.contextmanager
 def torch_history() -> Iterator[TorchHistory]:
-    """Write down what PyTorch's allocator does in the block; the history that a user writes goes on."""
+    """Record the actions of PyTorch's allocator in the block; a user's own recorded history goes on."""
     torch = sys.modules["torch"]
     held = blocks_in_use(torch_segments())
     users = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 — no public way
@@ -164,9 +164,9 @@ def _made(events: Sequence[dict[str, Any]], count: int) -> list[Region]:
 
 
 def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
-    """Return the most bytes that were in use at once, of what was handed out among events of PyTorch's allocator.
+    """Return the peak in bytes of the memory handed out among events of PyTorch's allocator.
 
-    ``events``: what happened, at which address, to how many bytes.
+    ``events``: action, address, bytes.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def pieces_of_arrays() -> list[Region]:
 
 
 def arrays_memory_behind(addresses: Iterable[int]) -> list[Any]:
-    """Return what owns the memory of CuPy's arrays and PyTorch's tensors that addresses lead to: none is given back while that lives."""
+    """Return the owners of the memory of CuPy's arrays and PyTorch's tensors at addresses: none is given back while they live."""
     sought = sorted(set(addresses))
     found = {}
     for owner, start, nbytes in _owners():
@@ -207,7 +207,7 @@ def arrays_memory_behind(addresses: Iterable[int]) -> list[Any]:
 
 
 def _owners() -> list[tuple[Any, int, int]]:
-    """Return what owns the memory of each array and tensor there is, its address and its length in bytes."""
+    """Return the owner, address and length in bytes of each living array and tensor."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     found: list[tuple[Any, int, int]] = []
     with plainly():
@@ -242,7 +242,7 @@ class PrivatePool:
 
     @property
     def nbytes(self) -> int:
-        """What it took from CUDA, in bytes."""
+        """Memory taken from CUDA, in bytes."""
         return sum(end - start for start, end in self.own)
 
     @contextlib.contextmanager
@@ -253,9 +253,9 @@ class PrivatePool:
 
     @contextlib.contextmanager
     def keeping(self, budget_bytes: int) -> Iterator[list[Region]]:
-        """Let CuPy allocate from the pool, where nothing that is given back is used again in the block; yield what was allocated.
+        """Let CuPy allocate from the pool, where nothing that is given back is used again in the block; yield the allocations.
 
-        Once the budget is used up, what comes then is used again.
+        Once the budget is used up, later memory is used again.
         """
         made: list[Region] = []
         kept = Kept(budget_bytes, is_free=lambda _: False)

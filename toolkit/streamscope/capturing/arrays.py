@@ -29,13 +29,13 @@ def is_tensor(value: Any) -> bool:
 
 
 def plainly() -> AbstractContextManager[object]:
-    """Let tensors of users' own classes be looked at in the block as any others: what those classes make of it may raise anything."""
+    """Treat tensors of users' own classes in the block as plain ones: methods of those classes may raise anything."""
     torch = sys.modules.get("torch")
     return nullcontext() if torch is None else torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001 — PyTorch's documented way
 
 
 def unsupported(tensor: Any) -> tuple[str, str] | None:
-    """Return what a tensor is whose elements do not lie in rows as they are, and what can be had instead; None of any other."""
+    """Name the kind of a tensor without plain strided elements, and an alternative; None for any other."""
     if tensor.is_quantized:
         return "a quantized tensor", "its whole numbers, .int_repr(), and its scale"
     if tensor.is_nested:
@@ -90,12 +90,12 @@ def copy_of(value: Any) -> Any:
 
 
 def as_copied(copy: Any, value: Any) -> Any:
-    """Return a copy of what `copyable` made of a tensor in the tensor's own dtype."""
+    """Return a copy of a tensor's `copyable` form in the tensor's own dtype."""
     return copy if copy.dtype == value.dtype else copy.view(value.dtype)
 
 
 def restore(before: Iterable[tuple[Any, Any]]) -> None:
-    """Put back what arrays held, each of which comes with a copy."""
+    """Restore arrays from their copies."""
     for value, copy in before:
         if repeats(value):
             continue

@@ -20,7 +20,7 @@ GAP_US = 0.03
 
 @dataclass(frozen=True, repr=False)
 class UpperBound:
-    """What another order of the same nodes can bring at most.
+    """Upper bound of the gain by another order of the same nodes.
 
     Times are worked out from how long each node takes alone, with the shortest gaps between them. Side by side, nodes take longer rather
     than shorter, so no order is faster than `least_us`.
@@ -46,7 +46,7 @@ class UpperBound:
 
     @property
     def least_us(self) -> float:
-        """What the fastest order takes at least."""
+        """Lower bound of the time of any order."""
         return min(self.capture_us, max(self.longest_path_us, self.filled_us))
 
     @property
@@ -79,7 +79,7 @@ def upper_bound(
     model: CostModel,
     measured_us: float | None = None,
 ) -> UpperBound:
-    """Return what another order of nodes can bring at most.
+    """Return the upper bound of the gain by another order of nodes.
 
     ``durations_us``: how long each node takes alone.
     ``costs``: their blocks and threads say how much of the multiprocessors each fills.

@@ -1,4 +1,4 @@
-"""What is known of captured code, live on a GPU or read from a file: nodes, the memory that they touch, and how long each takes."""
+"""Captured code, live on a GPU or read from a file: nodes, the memory that they touch, and the duration of each."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from streamscope.trace.stored import plain
 from streamscope.words import counted
 
 ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
-"""What is left to do without a GPU."""
+"""Alternatives without a GPU."""
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
-"""What a node leaves for those that come after it: it has no elements."""
+"""Output of a node, read by its successors: it has no elements."""
 
 
 @dataclass(repr=False)
@@ -133,7 +133,7 @@ class CapturedProgram(Result, ForeignProgram):
         return found
 
     def origin(self) -> CaptureOrigin:
-        """Return where and when it was captured, with which versions, and what it holds in memory."""
+        """Return place, date and versions of the capture, and its memory."""
         raise NotImplementedError
 
     def measured_on(self) -> str:
@@ -167,7 +167,7 @@ def certified(name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemo
 def program_of(
     certificate: Certificate, launch: Callable[[int, tuple[int, ...]], Launch], sources: Sequence[str], raw: CapturedGraph | None = None
 ) -> Program:
-    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after.
+    """Make a program with a variable for each node: a node writes its own and reads those of its predecessors.
 
     ``certificate``: its nodes know operator, module and line each.
     ``launch``: ``launch(number, after)`` returns the launch of a node.

@@ -56,7 +56,7 @@ class OrderedPair:
     earlier, later : int
         Numbers of the nodes.
     shared : tuple of SharedMemory
-        What they share; empty where one of them is not understood and they share nothing that is known.
+        Memory that they share; empty where one of them is not understood and they share nothing that is known.
     path : tuple of int
         The nodes of a path of the true order from the earlier to the later one; empty where there is none.
     """
@@ -140,7 +140,7 @@ class Certificate(Result):
 
     @property
     def evidence(self) -> dict[Evidence, int]:
-        """Number of accesses by what says so, the most frequent first."""
+        """Number of accesses by evidence, the most frequent first."""
         return dict(Counter(one.evidence for memory in self.memories for one in memory.accesses).most_common())
 
     @property
@@ -154,7 +154,7 @@ class Certificate(Result):
             yield self.pair(earlier, later)
 
     def pair(self, earlier: int, later: int) -> OrderedPair:
-        """Return what two nodes share, and the path of the true order between them."""
+        """Return the memory that two nodes share, and the path of the true order between them."""
         return OrderedPair(earlier, later, tuple(self._shared(earlier, later)), self._path(earlier, later))
 
     def unordered(self, after: Sequence[Sequence[int]] | None = None, most: int = NAMED) -> list[OrderedPair]:
@@ -205,7 +205,7 @@ class Certificate(Result):
         return self._needed & ~(self._reached if after is self.order else known_before(after))
 
     def named(self, number: int) -> str:
-        """Return what a node is called: number, name, operator, module and line, as far as they are known.
+        """Name a node: number, name, operator, module and line, as far as they are known.
 
         Raises
         ------
@@ -270,14 +270,14 @@ class Certificate(Result):
 
     @property
     def headline(self) -> str:
-        """What is certified, in one sentence."""
+        """The claim, in one sentence."""
         left = len(self.unordered(most=1))
         pairs = f"{counted(self.pairs, 'pair')} of nodes must keep {'its' if self.pairs == 1 else 'their'} order"
         return f"{pairs}, and {'not each' if left else 'each'} has a path in the true order"
 
     @property
     def sentences(self) -> list[str]:
-        """What the certificate rests on, a sentence each."""
+        """The evidence, a sentence each."""
         size = f"{counted(len(self.nodes), 'node')}, {counted(self.edges, 'edge')}, {self.longest_path:,} nodes on the longest path"
         found = [f"{size}; the capture orders {counted(self.capture_pairs, 'pair')}."]
         if self.evidence:

@@ -36,7 +36,7 @@ _FROM_ADDRESSES = "takes its matrices from arrays of addresses"
 
 
 class CupyProducts:
-    """Makes CuPy's matrix products in one thread, and notes what each of them touches that is captured.
+    """Makes CuPy's matrix products in one thread, and notes the memory that each captured one touches.
 
     Let the function run `through` it once before the capture, so that cuBLAS has loaded its kernels.
     """
@@ -45,7 +45,7 @@ class CupyProducts:
         self.operators: list[Operator] = []
         """The products that were captured."""
         self.workspaces: list[Region] = []
-        """Memory that cuBLAS may use; what is there does not outlive a product."""
+        """Workspace of cuBLAS; its content does not outlive a product."""
         self._handle, self._memory = ctypes.c_void_p(), list[Any]()
         self._calls, self._lines = 0, UserLines()
         when_gone(self, partial(CAPTURES.destroy, partial(_let_go, self._handle, self._memory)))
@@ -100,7 +100,7 @@ class CupyProducts:
 
 
 def what_was_refused(error: BaseException) -> str:
-    """Return which call CuPy refuses in a capture, and the user's line, if that is what an error says; else nothing.
+    """Return the call that CuPy refuses in a capture, and the user's line, if an error names them; else nothing.
 
     ``"cupy.linalg.solve calls cusolver.sgetrf (model.py:12)"``
     """
@@ -117,7 +117,7 @@ def what_was_refused(error: BaseException) -> str:
 
 
 def _public(name: str) -> str:
-    """Return what users call a function of CuPy: ``cupy.linalg._solve.solve`` is ``cupy.linalg.solve``."""
+    """Return the public name of a function of CuPy: ``cupy.linalg._solve.solve`` is ``cupy.linalg.solve``."""
     head, *parts, own = name.split(".")
     return ".".join([head, *(part for part in parts if not part.startswith("_") and part != "core"), own])
 
@@ -168,7 +168,7 @@ def _called(name: str, *arguments: Any) -> Any:
 
 
 Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]
-"""A call of cuBLAS: its name, its arguments, what it reads and what it writes."""
+"""A call of cuBLAS: name, arguments, inputs, output."""
 
 
 def _gemm_ex(_: str, *given: Any) -> Made:

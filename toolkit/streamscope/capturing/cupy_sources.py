@@ -1,6 +1,6 @@
 """The source text of the kernels that CuPy compiles, by the module that a kernel comes from.
 
-CuPy keeps no text of what it compiled, and has no public hook. So its own function that compiles, which all its kernels pass, is wrapped.
+CuPy keeps no source text, and has no public hook. So its own function that compiles, which all its kernels pass, is wrapped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _note(module: Any, source: str) -> None:
 
 @cache
 def note_sources() -> None:
-    """From now on, note what CuPy compiles; what it compiled before, it loads again from its cache when it is used next."""
+    """From now on, note the sources that CuPy compiles; earlier kernels it loads again from its cache when they are used next."""
     # Should a later CuPy compile elsewhere, its kernels have no text, and captured code runs in the order of the capture.
     from cupy.cuda import compiler
     from cupy.cuda.function import Function

@@ -24,7 +24,7 @@ class CupyUploads:
 
     def __init__(self) -> None:
         self.arrays: list[Any] = []
-        """What became of them."""
+        """Their device arrays."""
         # Not the pool of the capture, whose memory is cleared between runs.
         self._pool, self._stream = PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
 

@@ -34,7 +34,7 @@ def listening(hear: Hear) -> AbstractContextManager[object]:
 
 
 class OtherThreads:
-    """Tells whether threads ran meanwhile that nobody hears: what they launched cannot be told from what an operator did.
+    """Tells whether unobserved threads ran meanwhile: their launches cannot be told from an operator's.
 
     A thread that launches something takes processor time, and one that waits takes none. Threads that Python does not know, as of a library
     in C++, are among them, but for the driver's own.
@@ -84,7 +84,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def storages_in(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the memory of tensors on the device, with what tells one piece from another."""
+    """Yield the memory of tensors on the device, with the identity of each piece."""
     for tensor in tensors:
         if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
             storage = tensor.untyped_storage()

@@ -34,7 +34,7 @@ LEAST_NS = 100.0
 def timed(
     nodes: Sequence[LaunchableNode], keeping: Callable[[], AbstractContextManager[object]], put_back: Callable[[], object]
 ) -> list[LaunchableNode]:
-    """Return nodes with how long each takes alone; ``with keeping(): ...`` undoes what they change in the block, ``put_back`` in a pass."""
+    """Return nodes with how long each takes alone; ``with keeping(): ...`` undoes their changes in the block, ``put_back`` in a pass."""
     # Its methods take its own streams and events only, which the protocol cannot say.
     device = cast("Device", CudaDevice(libraries().runtime.getDevice()))
     with keeping():
@@ -45,7 +45,7 @@ def timed(
 def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
     """Return how long each node takes alone, in ns.
 
-    The nodes run in order, so that each reads what it would read in a run. What they change, ``put_back`` puts back before each pass.
+    The nodes run in order, so that each reads what it would read in a run. ``put_back`` undoes their changes before each pass.
 
     A pair of events around a kernel reads its duration and an excess that does not depend on it. What the pair reads around a kernel whose
     duration is known tells the excess. An event does not wait for a set or a copy as it does for a kernel, so there the known kernel comes
@@ -85,7 +85,7 @@ class _Timer:
         self._events = [(device.event(timing=True), device.event(timing=True)) for _ in range(CHUNK)]
 
     def readings_ns(self, calls: Sequence[Call]) -> list[float]:
-        """Return what a pair around each call reads, in ns."""
+        """Return the reading of a pair of events around each call, in ns."""
         readings: list[float] = []
         for first in range(0, len(calls), CHUNK):
             pairs = list(zip(calls[first : first + CHUNK], self._events, strict=False))

@@ -1,4 +1,4 @@
-"""What each node touches, put together from all that says so, the strongest first. What nothing explains stays unknown."""
+"""The memory that each node touches, from all evidence, the strongest first. The rest stays unknown."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from streamscope.program.captured_graph import Edges
 
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)
-"""Kernels of PyTorch's own: what they touch are the tensors of their operator, whatever their arguments hold."""
+"""Kernels of PyTorch's own: they touch the tensors of their operator, whatever their arguments hold."""
 _PLAIN_KERNELS = re.compile(
     _OWN + r"(?:\w*elementwise_kernel\w*|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
 )
-"""Those of them that get the address of all that they touch as arguments, as their source says, and read no addresses from memory.
+"""Those of them whose arguments hold all addresses, by their source: they read none from memory.
 
 Behind the part that is used, their arguments hold what was there before: addresses that earlier kernels used.
 """
@@ -31,7 +31,7 @@ Behind the part that is used, their arguments hold what was there before: addres
 def node_memories(
     nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocated: Allocated, triton: TritonKernels
 ) -> list[NodeMemory]:
-    """Return what each node reads and writes.
+    """Return the reads and writes of each node.
 
     Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
     what any other address in their arguments leads to. Of other kernels, and of those of operators that are not PyTorch's own, their source
@@ -78,7 +78,7 @@ def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocat
 
 
 def _by_itself(node: LaunchableNode, allocated: Allocated, triton: TritonKernels) -> NodeMemory:
-    """Return what a kernel that no operator launched says of itself."""
+    """Return the accesses of a kernel that no operator launched, by its own evidence."""
     uses = kernel_uses(node, allocated.around, triton)
     regions = ((one, allocated.around(one.address)) for one in uses.pointers)
     accesses = tuple(Access(*region, one.reads, one.writes, one.evidence) for one, region in regions if region is not None)
@@ -86,7 +86,7 @@ def _by_itself(node: LaunchableNode, allocated: Allocated, triton: TritonKernels
 
 
 def _unknown(node: LaunchableNode, allocated: Allocated, why: str) -> NodeMemory:
-    """Return what is known of a node that is not understood: what the addresses in its arguments lead to may be written."""
+    """Return the accesses of an opaque node: the memory at all addresses in its arguments may be written."""
     regions = dict.fromkeys(region for one in pointers_among(node.words, allocated.around) if (region := allocated.around(one)) is not None)
     return NodeMemory(tuple(Access(*one, reads=True, writes=True, evidence=Evidence.POINTER) for one in regions), why)
 

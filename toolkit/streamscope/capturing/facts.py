@@ -11,7 +11,7 @@ from streamscope.words import listed
 
 @dataclass(frozen=True)
 class CaptureOrigin:
-    """Where code was captured, and what that holds in memory."""
+    """Place and memory of a capture."""
 
     device: str
     """Name of the GPU."""
@@ -22,7 +22,7 @@ class CaptureOrigin:
     memory: MemoryHeld | None = None
     """None in files of older versions."""
     results: tuple[int, ...] = ()
-    """Addresses of what the function returned."""
+    """Addresses of the function's results."""
 
 
 def origin_words(origin: CaptureOrigin) -> str:

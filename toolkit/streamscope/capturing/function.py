@@ -1,4 +1,4 @@
-"""`ss.capture`: run a function under stream capture, and make a program of what it launched."""
+"""`ss.capture`: run a function under stream capture, and make a program of its launches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WARM_RUNS = 3
 
 @dataclass(repr=False)
 class CapturedFunction(CapturedProgram, ForeignFunction):
-    """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
+    """A program made of a function's launches; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
 
@@ -74,7 +74,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
 
     def expected(self) -> list[Array]:
-        """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
+        """Return the results of a plain call, on the host; its state was then as `clear_outputs` restores it."""
         return self._expected
 
     def allowed(self) -> list[Array]:
@@ -82,13 +82,13 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return list(map(allowed, self.results, self._expected))
 
     def outputs(self) -> list[Array]:
-        """Return what the last run left in the captured results, on the host."""
+        """Return the captured results of the last run, on the host."""
         return [fetched(result) for result in self.results]
 
     def clear_outputs(self) -> None:
-        """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes.
+        """Overwrite the results, so that a run that writes nothing shows, and restore the state that the function changes.
 
-        That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers. Results in memory that
+        That is its inputs, and its other state: parameters, the state of an optimiser or of random numbers. Results in memory that
         is not the capture's own, such as a weight that is returned, stay as they are, unless each run writes all of it.
         """
         runtime, own = libraries().runtime, self.own_memory
@@ -102,7 +102,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
 
     @property
     def kept(self) -> Sequence[Any]:
-        """What lives as long as the capture."""
+        """Objects that live as long as the capture."""
         return () if self.program.raw is None else self.program.raw.kept
 
     @property
@@ -126,12 +126,12 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return generators_of(self.kept)
 
     def keeping(self) -> AbstractContextManager[None]:
-        """Run a block, and put back afterwards what the function changes as it was before the block, and not as it was captured."""
+        """Run a block, and restore the function's state afterwards as it was before the block, and not as it was captured."""
         return self._state.keeping()
 
     @property
     def capture_us(self) -> float | None:
-        """How long a replay takes in the order of the capture, in µs; measured when first asked for, and what it changes is put back."""
+        """Duration of a replay in the order of the capture, in µs; measured when first asked for, and its changes are undone."""
         raw = self.program.raw
         return None if raw is None else raw.times_us([raw.edges])[0]
 
@@ -264,7 +264,7 @@ def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
 def _state_and_memories(
     taken: Taken, nodes: Sequence[LaunchableNode], memories: list[NodeMemory], results: Sequence[Any], before: Sequence[tuple[Any, Any]]
 ) -> tuple[State, list[NodeMemory], tuple[str, ...]]:
-    """Return what a run changes, and what each node touches where its writes are as was claimed, with notes; ``before`` are the inputs."""
+    """Return the state that a run changes, and the accesses of nodes whose writes are as claimed, with notes; ``before`` are the inputs."""
     pieces = [one for one in results if is_one_piece(one)]
     # A node that is not understood may change an input that only an address in device memory leads to.
     inputs = [device_address(one) for one, _ in before]

@@ -15,16 +15,16 @@ LOOKED_AT = 64
 
 @dataclass(frozen=True, repr=False)
 class MemoryHeld:
-    """What a capture costs in device memory."""
+    """Device memory of a capture."""
 
     plain_bytes: int
-    """The most that a plain call has in use at once, of what it allocates."""
+    """Peak of a plain call's own allocations."""
     pieces: tuple[Region, ...]
-    """What the capture allocated. Pieces that overlapped since memory was used twice are one."""
+    """Allocations of the capture. Pieces that overlapped since memory was used twice are one."""
 
     @property
     def held_bytes(self) -> int:
-        """What the capture holds, so that no memory is used twice."""
+        """Memory that the capture holds, so that none is used twice."""
         return sum(end - start for start, end in self.pieces)
 
     def __repr__(self) -> str:
@@ -32,14 +32,14 @@ class MemoryHeld:
 
     @property
     def extra_mib(self) -> float:
-        """MiB that the capture holds beyond what a plain call has in use."""
+        """MiB that the capture holds beyond the peak of a plain call."""
         return max(0, self.held_bytes - self.plain_bytes) / 2**20
 
 
 class Kept:
     """Pieces of memory that are kept until they are too many; then those go first that were allocated first and nobody else uses.
 
-    What is used again orders the nodes that used it before those that use it next. The oldest were done long ago, so that costs least.
+    Memory that is used again orders its earlier users before its later ones. The oldest were done long ago, so that costs least.
 
     ``budget_bytes``: how much may be kept.
     ``is_free``: ``is_free(piece)`` tells whether nobody else uses a piece, so that letting it go gives memory back.

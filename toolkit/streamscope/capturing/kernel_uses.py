@@ -1,4 +1,4 @@
-"""What a captured kernel's own parameters say about the memory that it touches, where no operator of PyTorch says more."""
+"""Memory accesses of a captured kernel by its own parameters, where no operator of PyTorch says more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBA = ("cudapy::", "_ZN6cudapy")
 
 @dataclass(frozen=True)
 class PointerUse:
-    """An address among a kernel's parameters, and what the kernel does with the memory that it leads to."""
+    """An address among a kernel's parameters, and the kernel's use of the memory there."""
 
     address: int
     reads: bool
@@ -27,7 +27,7 @@ class PointerUse:
 
 @dataclass(frozen=True)
 class KernelUses:
-    """What a kernel does with the memory that its parameters lead to."""
+    """A kernel's use of the memory at its parameters."""
 
     pointers: tuple[PointerUse, ...]
     why_unknown: str = ""
@@ -35,7 +35,7 @@ class KernelUses:
 
 
 def kernel_uses(node: LaunchableNode, where: Around, triton: TritonKernels) -> KernelUses:
-    """Return what a kernel does with the memory that its parameters lead to.
+    """Return a kernel's use of the memory at its parameters.
 
     ``where``: ``where(address)`` returns the piece of memory around an address.
     ``triton``: Triton's kernels of this process, looked up once for all nodes of a capture.

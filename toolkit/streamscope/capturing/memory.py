@@ -13,7 +13,7 @@ Region = tuple[int, int]
 
 
 class Evidence(Enum):
-    """What says that a node touches a piece of memory, and how."""
+    """Evidence that a node touches a piece of memory."""
 
     NODE = "the copy or set itself"
     SCHEMA = "the operator's schema"
@@ -41,7 +41,7 @@ class NodeMemory:
     """All that a node touches."""
 
     accesses: tuple[Access, ...] = ()
-    """They may overlap; what one of them writes is written."""
+    """They may overlap; memory that one of them writes is written."""
     why_unknown: str = ""
     """Why the node may touch more than that, so that it is ordered against all others; empty where the accesses are all."""
 

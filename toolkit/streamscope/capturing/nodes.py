@@ -30,7 +30,7 @@ class LaunchableNode:
     function: int = 0
     """The ``CUfunction`` of a kernel, 0 elsewhere."""
     memory: NodeMemory | None = None
-    """What a copy or set touches, on the host too; None for a kernel."""
+    """Accesses of a copy or set, on the host too; None for a kernel."""
     handle: int = 0
     """Address of the captured node."""
     alone_ns: float | None = None
@@ -40,13 +40,13 @@ class LaunchableNode:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """All words of its arguments; those that are addresses of device memory lead to what it may touch."""
+        """All words of its arguments; those that are addresses of device memory show where it may read and write."""
         own = self.memory.accesses if self.memory is not None else ()
         return tuple(one.start for one in own) + tuple(word for one in self.parameters for word in one.words)
 
     @property
     def cost(self) -> Cost:
-        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels, and how long it takes alone."""
+        """Known costs: bytes of copies and sets, blocks and threads of kernels, and its duration alone."""
         if self.node.kind is not NodeKind.KERNEL:
             return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
@@ -54,9 +54,9 @@ class LaunchableNode:
 
 
 def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]) -> set[int]:
-    """Return the addresses that lead to all that nodes may touch, as far as their arguments and their evidence say.
+    """Return the addresses of all memory that nodes may touch, by their arguments and evidence.
 
-    Of a node that is understood, these lie in what it touches. Its arguments may hold others, left there by earlier kernels: what lies
+    Of a node that is understood, these lie in its accesses. Its arguments may hold others, left there by earlier kernels: what lies
     there may belong to somebody else by now.
     """
     found: set[int] = set()
@@ -68,7 +68,7 @@ def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]
 
 
 def read_nodes(graph: int, origins: Mapping[int, str] | None = None) -> list[LaunchableNode]:
-    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept.
+    """Return the nodes of a graph in an order in which they can run; empty nodes are left out, their orders are kept.
 
     ``origins`` says where nodes came from, by their handles, for errors.
     """
@@ -99,7 +99,7 @@ def _copy_memory(handle: Any) -> NodeMemory:
 
 
 def _copied(p: Any, side: str) -> Region:
-    """Return what a copy reads ("src") or writes ("dst"), from its first byte to its last; rows and slices may lie apart."""
+    """Return the source ("src") or target ("dst") of a copy, from its first byte to its last; rows and slices may lie apart."""
 
     def field(name: str) -> int:
         return int(getattr(p, side + name))

@@ -1,6 +1,6 @@
 """Which memory each captured node changes, seen while the nodes run one by one.
 
-A node that leaves what was there changes nothing that can be seen. So this is a check of what is claimed, and never a licence.
+A node that writes the same values changes nothing that can be seen. So this is a check of claims, and never a licence.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Found = list[tuple[int, Region]]
 def observed_writes(
     nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], None]
 ) -> list[list[Region]]:
-    """Return what each node changed in some pieces of device memory, as rows of lines, when the nodes run one after the other.
+    """Return the changes of each node in some pieces of device memory, as rows of lines, when the nodes run one after the other.
 
     A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
     the nodes run again, and these nodes' writes are searched for everywhere.
@@ -72,7 +72,7 @@ def observed_writes(
 
 
 def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeMemory]) -> list[list[Region]]:
-    """Return what each node was seen to change without a claim that it writes there; lines that a claim touches are covered."""
+    """Return observed changes of each node that no claim covers; a claim covers all lines that it touches."""
     return [
         [part for region in changed for part in _outside(region, [(one.start, one.end) for one in memory.accesses if one.writes])]
         for changed, memory in zip(observed, memories, strict=True)
@@ -86,7 +86,7 @@ def checked_memories(
     own: Sequence[Region],
     put_back: Callable[[], None],
 ) -> tuple[list[NodeMemory], tuple[str, ...]]:
-    """Return what nodes touch, as it was claimed, and notes for the user; a node that was seen to change something else is not understood.
+    """Return the claimed accesses of nodes, and notes for the user; a node with other observed changes becomes opaque.
 
     Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, the claims stand unchecked, and a note
     says so.
@@ -117,7 +117,7 @@ def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]
 
 
 def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
-    """Make memory what it is before a run, but for the capture's own, which is as new."""
+    """Restore memory to its state before a run, but for the capture's own, which is as new."""
     lib = libraries()
     for start, end in own:
         lib.runtime.memset(start, 0, end - start)
@@ -181,7 +181,7 @@ NOBODY = 2**32 - 1
 
 
 class _Lines:
-    """A hash of each line of some regions, on the device, and what looks have found changed.
+    """A hash of each line of some regions, on the device, and the changes found so far.
 
     ``regions``: sorted and apart from each other.
     """
@@ -201,11 +201,11 @@ class _Lines:
         self._pending = 0
 
     def look(self, region: Region, look: int) -> Found:
-        """Note what of a region differs from the look before; return what had to be fetched to make room."""
+        """Note the changes of a region since the last look; return lines that were fetched to make room."""
         return self._look(self._first[region], self._count[region], look)
 
     def look_everywhere(self, look: int = NOBODY) -> Found:
-        """Note what differs anywhere from the look before; return what had to be fetched to make room."""
+        """Note all changes since the last look; return lines that were fetched to make room."""
         parts = range(0, len(self._starts), MOST_FOUND)
         return [each for first in parts for each in self._look(first, min(MOST_FOUND, len(self._starts) - first), look)]
 

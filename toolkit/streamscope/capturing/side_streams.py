@@ -43,7 +43,7 @@ class SideStream:
 
     @contextmanager
     def _allocating(self) -> Iterator[None]:
-        """Let what the calling thread allocates in the block come from the pool."""
+        """Let allocations of the calling thread in the block come from the pool."""
         with sys.modules["torch"].cuda.use_mem_pool(self._parts[2]):
             yield
 

@@ -1,4 +1,4 @@
-"""What captured code changes from run to run: found by running its nodes, saved, and put back before each check.
+"""State that captured code changes from run to run: found by running its nodes, saved, and restored before each check.
 
 A training step changes parameters and the optimiser's state, a dropout its random-number state, and no argument of the function names them.
 But each node's arguments do: every word that is an address leads to a piece of memory. Two runs of the nodes then show what of it changes.
@@ -37,12 +37,12 @@ LEFT_FREE = 8 * PIECE
 MOVED = 2**16
 """Bytes that a block of a kernel copies."""
 ALIGNED = 256
-"""Copies begin at multiples of so many bytes, as what allocators hand out."""
+"""Copies begin at multiples of so many bytes, as allocations do."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Pieces of device memory with what they held."""
+    """Pieces of device memory with saved content."""
 
     saved: list[tuple[Region, Any]]
     """The array is in device memory or, where that was full, on the host. Those come first that the captured code itself changes."""
@@ -62,11 +62,11 @@ class State:
         object.__setattr__(self, "_changes", _moves_back(self.saved[: self.changing]))
 
     def put_back(self) -> None:
-        """Write what was saved to where it was; blocking, since others may write there on other streams."""
+        """Restore the saved content; blocking, since others may write there on other streams."""
         self._write(self.saved, self._all)
 
     def put_changes_back(self) -> None:
-        """Write back what the captured code itself changes, so that it runs again as it did; blocking."""
+        """Restore the state that the captured code itself changes, so that it runs again as it did; blocking."""
         self._write(self.saved[: self.changing], self._changes)
 
     def _write(self, saved: Sequence[tuple[Region, Any]], moves: Moves) -> None:
@@ -82,7 +82,7 @@ class State:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Run a block that may change this memory, and put back afterwards what it held before the block, unless the block hangs."""
+        """Run a block that may change this memory, and restore it afterwards, unless the block hangs."""
         synchronize = libraries().runtime.deviceSynchronize
         synchronize()
         regions = [*(region for region, _ in self.saved), *self.overwritten]
@@ -101,7 +101,7 @@ class State:
                     before.put_back()
 
     def changed(self) -> list[Region]:
-        """Return the lines that differ from what was saved."""
+        """Return the lines that differ from the saved content."""
         return [line for region, values in self.saved for line in _changed_lines(region, values)]
 
 
@@ -115,8 +115,8 @@ def found_state(
 ) -> State:
     """Return the state of captured code; it is as before afterwards.
 
-    ``addresses``: what may be addresses of device memory: all words of the nodes' arguments.
-    ``accesses``: what the nodes are known to touch.
+    ``addresses``: possible addresses of device memory: all words of the nodes' arguments.
+    ``accesses``: known accesses of the nodes.
     ``own``: memory that the capture allocated, whose contents do not outlive a run.
     ``results``: where results of the function lie. Those that come out the same whatever was there before are written whole, so they are
         not state. In memory of others, which may be a weight that is returned, each element also has to be written with something else than
@@ -170,13 +170,13 @@ def _found(
 
 
 def _written(accesses: Iterable[Access], lines: Sequence[Region]) -> list[Region]:
-    """Return what nodes write; what they use in an unknown way counts if lines of it changed."""
+    """Return the regions that nodes write; those used in an unknown way count if lines of them changed."""
     writes = [one for one in accesses if one.writes]
     return [(one.start, one.end) for one in writes if one.evidence is not Evidence.POINTER or _common([(one.start, one.end)], lines)]
 
 
 def _common(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
-    """Return what of regions lies in others, which are sorted and apart."""
+    """Intersect regions with `others`, which are sorted and apart."""
     ends = [end for _, end in others]
     found = []
     for start, end in regions:
@@ -188,7 +188,7 @@ def _common(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]
 
 
 def _blocks(addresses: Iterable[int]) -> list[Region]:
-    """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, what was allocated from CUDA at once."""
+    """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, allocations of CUDA."""
     segments = torch_segments()
     allocated = Allocated(held=blocks_in_use(segments), pools=pools_of(segments))
     return _merged({block for address in set(addresses) if (block := allocated.piece(address))})
@@ -203,7 +203,7 @@ def _merged(regions: Iterable[Region]) -> list[Region]:
 
 
 def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
-    """Return what of regions lies in none of the others, which are sorted."""
+    """Subtract `others`, which are sorted, from regions."""
     left = []
     for start, end in regions:
         at = start
@@ -253,7 +253,7 @@ class Moves:
 
 
 def _moves_back(saved: Iterable[tuple[Region, Any]]) -> Moves:
-    """Return the copies that put back what is saved on the device."""
+    """Return the copies that restore the content saved on the device."""
     return Moves((int(values.data.ptr), region) for region, values in saved if not isinstance(values, np.ndarray))
 
 
@@ -298,7 +298,7 @@ def _moving() -> Any:
 
 
 def _changed_lines(region: Region, values: Any) -> list[Region]:
-    """Return the lines of a piece of memory that differ from what it held, neighbours together."""
+    """Return the lines of a piece of memory that differ from its saved content, neighbours together."""
     cupy = libraries().cupy
     differs = bytes_at(*region) != cupy.asarray(values)
     padded = cupy.pad(differs, (0, -differs.size % LINE))

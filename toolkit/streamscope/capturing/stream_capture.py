@@ -1,4 +1,4 @@
-"""Running a function under stream capture, through CuPy or PyTorch, with no memory used twice, and what was learnt meanwhile."""
+"""Running a function under stream capture, through CuPy or PyTorch, with no memory used twice; observations meanwhile."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ CAPTURES_AT_MOST = 3
 
 @dataclass(frozen=True)
 class Taken:
-    """A captured graph, and what was learnt while the function ran."""
+    """A captured graph, and observations while the function ran."""
 
     graph: int
     """Its address."""
     result: Any
-    """What the function returned."""
+    """Results of the function."""
     kept: list[Any]
-    """What must live as long as the graph."""
+    """Objects that must live as long as the graph."""
     own: list[Region]
-    """Memory that is the capture's own: what is there does not outlive a run."""
+    """Memory that is the capture's own: its content does not outlive a run."""
     allocated: Allocated
     operators: list[Operator]
     """Those of PyTorch that launched something, and CuPy's matrix products."""
@@ -63,10 +63,10 @@ class Taken:
 def take(
     function: Callable[..., Any], inputs: Sequence[Any], results: Sequence[Any], extra_bytes: int | None, restore: Callable[[], object]
 ) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
-    """Capture a function, and return its nodes with what each reads and writes.
+    """Capture a function, and return its nodes with the accesses of each.
 
-    ``inputs`` and ``results``: what it is called with, and what it returned before.
-    ``extra_bytes``: what the capture may keep beyond what a plain call has in use.
+    ``inputs`` and ``results``: its arguments, and its results of an earlier call.
+    ``extra_bytes``: memory that the capture may keep beyond what a plain call has in use.
     ``restore``: puts back what the inputs held, before the function is called again.
     """
     through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
@@ -213,7 +213,7 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], ext
 
 
 def _plain_call(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[TorchHistory, Workspaces]:
-    """Return what a plain call allocates, and what its operators do; what libraries allocate once for a stream is there before."""
+    """Return the allocations of a plain call and of its operators; libraries have allocated their memory of a stream before."""
     function(*inputs)
     with torch_history() as plain:
         workspaces = Workspaces(plain.counts)
@@ -240,7 +240,7 @@ def _mend_torch(broken: Any, lent: SideStream, generators: Iterable[Any]) -> Non
 
 
 def _room(extra_bytes: int | None) -> int:
-    """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
+    """Return the bytes that a capture may keep beyond the peak of a plain call; by default, half of the free memory."""
     return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
 
 

@@ -1,4 +1,4 @@
-"""What Triton's kernels of this process do with the memory that their parameters lead to: the user's own, and those of torch.compile."""
+"""Memory accesses of Triton's kernels of this process, by parameter: the user's own, and those of torch.compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must come after what in captured code: nodes that share memory which one of them writes, where the capture ordered them."""
+"""The true order of captured code: of nodes that share memory which one of them writes, where the capture ordered them."""
 
 from __future__ import annotations
 

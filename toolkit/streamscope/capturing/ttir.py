@@ -34,7 +34,7 @@ _NO_MEMORY = re.compile(
     |splat|split|trans|unsplat)$""",
     re.VERBOSE,
 )
-"""Operations that touch no memory. Any other reads and writes what its operands lead to."""
+"""Operations that touch no memory. Any other reads and writes the memory at its operands."""
 _FIRST = slice(0, 1)
 _MADE_OF = {
     **dict.fromkeys(("tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor"), _FIRST),
@@ -46,7 +46,7 @@ _MADE_OF = {
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """What the arguments of a kernel lead to."""
+    """Accesses of a kernel, by argument."""
 
     types: tuple[str, ...]
     """Type of each argument, as the text has it."""
@@ -63,7 +63,7 @@ class KernelArguments:
 
 @lru_cache(maxsize=4096)
 def kernel_arguments(text: str) -> KernelArguments | None:
-    """Return what the arguments of the kernel in a TTIR text lead to; None if the text is not understood.
+    """Return the accesses of the kernel in a TTIR text, by argument; None if the text is not understood.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _closing(line: str, at: int) -> int:
 
 @dataclass
 class _Region:
-    """An operation that holds others: its results, the arguments of its block that a yield feeds again, what it hands to a second block."""
+    """An operation that holds others: its results, block arguments that a yield feeds again, values for a second block."""
 
     name: str
     results: list[str]
@@ -168,7 +168,7 @@ def _effects(function: _Function, functions: dict[str, _Function], callers: tupl
 
 
 class _Flow:
-    """What each value of a function is made of."""
+    """Sources of each value of a function."""
 
     def __init__(self, function: _Function) -> None:
         self.lost = False

@@ -1,4 +1,4 @@
-"""What PyTorch's operators allocate for themselves and give back, learnt from a plain call."""
+"""Temporary allocations of PyTorch's operators, learnt from a plain call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamscope.capturing.memory import Region
 
 
 class Workspaces:
-    """Notes what each operator of a plain call allocates besides its results, and which generators of the user's operators draw from."""
+    """Notes the temporaries of each operator of a plain call, and the generators that users' operators draw from."""
 
     def __init__(self, counts: TorchCounts) -> None:
         self.generators: list[Any] = []
@@ -37,7 +37,7 @@ class Workspaces:
         return result
 
     def learn(self, made: Sequence[Region]) -> None:
-        """Take the sizes from what the allocator handed out."""
+        """Take the sizes from the allocator's events."""
         self._sizes = [
             tuple(end - start for start, end in (made[number] for number in numbers if number < len(made)) if start not in results)
             for numbers, results in self._calls

@@ -17,7 +17,7 @@ _FOR_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Arguments = dict[str, Any]
 """By the names of the parameters."""
 Mode = tuple[bool | None, str, bool]
-"""Whether the module that is called trains, None where none is; what autocast computes in, or ``"off"``; and whether gradients are on."""
+"""Whether the called module trains, None without one; autocast's dtype, or ``"off"``; and whether gradients are on."""
 PLAIN_MODE: Mode = (None, "off", True)
 """Of calls without PyTorch."""
 
@@ -53,7 +53,7 @@ class Calls:
         return {name: arguments[name] for name in self._signature.parameters if name in arguments}
 
     def mode(self) -> Mode:
-        """Return what a call depends on besides its arguments, and users switch between calls."""
+        """Return the mode of a call: settings besides arguments that users switch between calls."""
         torch = sys.modules.get("torch")
         training = getattr(self._owner, "training", None)
         if torch is None:
@@ -72,31 +72,31 @@ _MODES = (
     ("autocast", "call it with autocast as it was captured"),
     ("torch.is_grad_enabled()", "call it with gradients on or off as it was captured, for example under torch.no_grad()"),
 )
-"""What a mode consists of, and what a user can do where it differs."""
+"""Parts of a mode, and the remedy where one differs."""
 
 
 def other_mode(captured: Mode, now: Mode) -> tuple[str, str]:
-    """Say how a mode differs from the captured one, and what to do; nothing where it does not."""
+    """Say how a mode differs from the captured one, with a remedy; nothing where it does not."""
     found = zip(_MODES, captured, now, strict=True)
     return next(((f"{what} is {new}, and {old} was captured", how) for (what, how), old, new in found if old != new), ("", ""))
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return what a function is called; of a module or a partial function, its class's or its function's name."""
+    """Name a function; a module by its class, a partial function by its function."""
     if not hasattr(function, "__name__"):
         function = _unwrapped(function)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what a partial function binds arguments of, and what PyTorch has compiled; else the function itself."""
+    """Unwrap partial functions and functions compiled by PyTorch."""
     while (inner := function.func if isinstance(function, partial) else getattr(function, "_orig_mod", function)) is not function:
         function = inner
     return function
 
 
 def described(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what names the parameters of a function: of a module of PyTorch's, its ``forward``, since a call of it takes anything."""
+    """Return the function with named parameters: of a module of PyTorch's, its ``forward``, since a call of it takes anything."""
     module = getattr(function, "_orig_mod", function)
     forward = getattr(module, "forward", None)
     return forward if callable(forward) and not inspect.isroutine(function) else function

@@ -1,4 +1,4 @@
-"""One captured call: the memory that its arguments are copied into, the order of its kernels, and what it returns."""
+"""One captured call: the memory for its arguments, the order of its kernels, and its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Returned:
-    """What the function returns."""
+    """Results of the function."""
 
     tree: Tree
     given: Mapping[int, int]
@@ -54,7 +54,7 @@ class Returned:
 
     @classmethod
     def of(cls, value: object, arguments: Sequence[Any]) -> tuple[list[Any], Returned]:
-        """Return the arrays of what a function returned, and the rest."""
+        """Split a function's results into arrays and the rest."""
         arrays, tree = taken_apart(value, is_array, "its result")
         numbers = {id(argument): number for number, argument in enumerate(arguments)}
         return arrays, cls(tree, {number: numbers[id(array)] for number, array in enumerate(arrays) if id(array) in numbers})
@@ -70,13 +70,13 @@ class CapturedCall:
     slots: Sequence[Slot]
     returned: Returned
     results: Sequence[Any]
-    """Where the captured code leaves what it returns."""
+    """Arrays in which the captured code leaves its results."""
     launch: Launch
     """``launch(stream)`` puts one run on a stream."""
     fresh: bool = True
     """Whether results are copied, so that the next call does not change them."""
     random: Sequence[Philox] = ()
-    """Where the function reads what its random numbers begin with, for each generator that it draws from."""
+    """Addresses of seed and offset, for each generator that the function draws from."""
     mode: Mode = PLAIN_MODE
     """In which it was captured."""
     given: Sequence[Given] = ()
@@ -108,7 +108,7 @@ class CapturedCall:
         self._lock = foreign_lock(f"the parallelised {self.name!r}")
 
     def is_as_captured(self, mode: Mode) -> bool:
-        """Tell whether what calls depend on besides their arguments is as it was: the mode, and the numbers of optimisers."""
+        """Tell whether the mode and the numbers of optimisers are as captured."""
         return self.mode == mode and not (self.given and any(one.changed() for one in self.given))
 
     def arrays_of(self, arguments: Mapping[str, Any]) -> list[Any] | None:
@@ -129,7 +129,7 @@ class CapturedCall:
             self._bare = [(type(each), known) for each, known in zip(memories, self._keys, strict=True)]
 
     def bare(self, inputs: Sequence[Any]) -> Sequence[Any] | None:
-        """Return a call's positional arguments if they are all there is and fit the captured ones: what most calls are, told quickly."""
+        """Return a call's positional arguments if they are all there is and fit the captured ones: the quick path of most calls."""
         if self._bare is None or len(inputs) != len(self._bare):
             return None
         for array, (kind, known) in zip(inputs, self._bare, strict=True):
@@ -138,7 +138,7 @@ class CapturedCall:
         return inputs
 
     def why_not(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[str, str]:
-        """Say how a call differs from the captured one, and what to do."""
+        """Say how a call differs from the captured one, with a remedy."""
         why, how = other_mode(self.mode, mode)
         if why:
             return why, how
@@ -155,7 +155,7 @@ class CapturedCall:
         return why, device_arrays.how_to_fit(slot.path, array, slot.memory)
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """Run with the arrays of a call, on the caller's current stream, and return what the function would return."""
+        """Run with the arrays of a call, on the caller's current stream, and return the function's results."""
         stream = self.free_stream()
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             done = self._follow(stream)
@@ -200,7 +200,7 @@ class CapturedCall:
         self.launch(stream)
 
     def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:
-        """Run; copy what the function changes back to where it was given, and put back what only lent its memory."""
+        """Run; copy changed arguments back, and restore arguments that only lent their memory."""
         kept = self._kept(elsewhere)
         moved = zip(elsewhere, sources, strict=True)
         changed = [(number, source) for number, source in moved if self.slots[number].changed and not repeats(arrays[number])]
@@ -222,7 +222,7 @@ class CapturedCall:
                         copier([arrays[number]])([source])
 
     def _sources(self, arrays: Sequence[Any], places: Sequence[Place], elsewhere: Sequence[int]) -> list[Any]:
-        """Return what is copied into the slots: the arrays or, where one shares memory with a slot, a copy of it.
+        """Return the arrays for the slots, with a copy of one that shares memory with a slot.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Arrays of PyTorch and CuPy: what tells them apart, where they lie, and how they are copied on a stream of the caller's."""
+"""Arrays of PyTorch and CuPy: identity, place, and copies on a stream of the caller's."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def how_to_move(path: str, array: Any) -> str:
 
 
 def how_to_fit(path: str, array: Any, captured: Any) -> str:
-    """Say what makes an argument one like the captured one."""
+    """Describe an argument like the captured one."""
     if on_host(array):
         return how_to_move(path, array)
     if is_tensor(array) != is_tensor(captured):
@@ -73,7 +73,7 @@ def how_to_fit(path: str, array: Any, captured: Any) -> str:
 
 
 def key(array: Any) -> tuple[Any, ...]:
-    """Return what an array must have in common with the one that was captured: library, shape, dtype, device."""
+    """Return the traits that an array must share with the captured one: library, shape, dtype, device."""
     if is_tensor(array):
         return "PyTorch", array.shape, array.dtype, array.device
     return "CuPy", array.shape, array.dtype, getattr(array.device, "id", "host")
@@ -101,7 +101,7 @@ def extent(array: Any) -> tuple[int, int]:
 
 
 def place(array: Any) -> Place:
-    """Return what tells arrays of one shape and dtype apart: the address of the first element, strides, and what a view does besides.
+    """Return the identity of an array among those of one shape and dtype: address of the first element, strides, kind of view.
 
     A tensor may be a view that conjugates or negates each element as it is read.
     """
@@ -182,7 +182,7 @@ def cupy_on(stream: int) -> AbstractContextManager[object]:
 
 
 def copier(targets: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
-    """Return what copies arrays into others of the same shapes, on the current stream, in as few launches as the library has for it."""
+    """Return a function that copies arrays into others of the same shapes, on the current stream, in as few launches as possible."""
     torch = sys.modules.get("torch")
     tensors = [number for number, each in enumerate(targets) if is_tensor(each)]
     others = [number for number, each in enumerate(targets) if not is_tensor(each)]

@@ -1,4 +1,4 @@
-"""What disturbs the runs of captured code: kernels of ours around each node, which mark where a run is and hold nodes back; neighbours."""
+"""Disturbance of captured code's runs: kernels around each node, which mark progress and hold nodes back; neighbours."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Disturbed:
             self._words[1 + 2 * self._count :] = held * random.integers(0, LONGEST_DELAY_NS, self._count)
 
     def let_go(self) -> None:
-        """Hold nothing back any more, even what is held already."""
+        """Hold nothing back any more, and release held nodes."""
         self._words[0] = 1
 
     @property
@@ -150,7 +150,7 @@ class Neighbours:
         self._memory = [device.empty_bytes(COPY_BYTES) for _ in range(2)]
 
     def begin(self, random: np.random.Generator) -> None:
-        """Put a kernel and copies beside what comes next; they end by themselves."""
+        """Put a kernel and copies beside the next launch; they end by themselves."""
         blocks = int(random.integers(1, 2 * self._blocks))
         duration = ctypes.c_uint(int(random.integers(1000, NEIGHBOUR_NS)))
         self._bench.kernel(NEIGHBOUR, blocks, 1024, [duration])()

@@ -29,9 +29,9 @@ class FlatFunction:
     tree: Tree
     """Of the arguments."""
     returned: Returned | None = None
-    """What the last call returned."""
+    """Results of the last call."""
     failed: Exception | None = field(default=None, repr=False)
-    """What the function raised while it was captured."""
+    """Error of the function while it was captured."""
     optimisers: list[Any] = field(default_factory=list, repr=False)
     """Those of PyTorch's that there are; none but while the function is captured."""
     given: list[Given] = field(default_factory=list, repr=False)

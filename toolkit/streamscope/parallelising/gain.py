@@ -1,4 +1,4 @@
-"""What a parallelised function gains over the order in which it was captured, and what that rests on."""
+"""The gain of a parallelised function over the captured order, with its evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FARED = {
 
 @dataclass(frozen=True, repr=False)
 class Gain:
-    """What was measured when a function was parallelised.
+    """Measurements when a function was parallelised.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Gain:
 
     @property
     def headline(self) -> str:
-        """What was gained, in one sentence."""
+        """The gain, in one sentence."""
         speedup, after = self.speedup, time_text(self.after_ns.median)
         if self.proof is not None and not self.proof.holds:
             return (
@@ -117,7 +117,7 @@ class Gain:
 
     @property
     def facts(self) -> list[str]:
-        """What that rests on, a sentence each."""
+        """The evidence, a sentence each."""
         proven = self.proof is not None and self.parallel
         return [
             *([f"The order was {self.order}."] if self.order and self.parallel else []),
@@ -131,11 +131,11 @@ class Gain:
 
     @property
     def text(self) -> str:
-        """The verdict in a few sentences: the headline, and what it rests on."""
+        """The verdict in a few sentences: headline and evidence."""
         return " ".join([self.headline, *self.facts])
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
+        """Return the rows of the table: order, time in µs, comparison with the captured order."""
         before = self.before_ns.median
         rows = [
             ("plain call", format_us(self.plain_us), f"{before / self.plain_us / 1e3:.2f}×"),

@@ -1,4 +1,4 @@
-"""What a function changes besides its arguments, put back as if it had never been called.
+"""State that a function changes, restored as if it had never been called.
 
 To capture and to measure a function takes many calls. A training step would have trained meanwhile. So all arrays that Python knows of are
 saved before the first call; those that it changes are put back in the end. What the first call makes, as an optimiser makes its state,
@@ -27,7 +27,7 @@ from streamscope.parallelising.device_arrays import is_out_of_memory
 Memory = Any
 """The memory of arrays as bytes: a tensor or a CuPy array, which keeps it alive."""
 Saved = dict[Region, tuple[Memory, Memory]]
-"""Memory, and a copy of what it held."""
+"""Memory, and a copy of its content."""
 Live = dict[Region, tuple[Memory, int]]
 """Memory, and how often PyTorch has written to tensors in it, as far as it counts."""
 NUMBER_BYTES = 16
@@ -37,9 +37,9 @@ MOST_NUMBERS = 10_000
 
 
 class KeptState:
-    """Saves what there is when it is made; `called` tells it that the function was called for the first time.
+    """Saves all state when it is made; `called` tells it that the function was called for the first time.
 
-    ``arguments``: what the function is called with, which may hold generators of random numbers that nothing else does.
+    ``arguments``: the function's arguments, which may hold generators of random numbers that nothing else does.
     """
 
     def __init__(self, arguments: object = None) -> None:
@@ -54,7 +54,7 @@ class KeptState:
         self._written = {region: written for region, (_, written) in live.items()}
 
     def called(self) -> None:
-        """Keep what the first call has changed or written to, and what it has made; let the rest go.
+        """Keep the memory that the first call changed, wrote to or made; let the rest go.
 
         What it wrote may hold the same values by chance: the step of a weight may be less than the weight's last digit.
         """
@@ -80,12 +80,12 @@ class KeptState:
             return {}
 
     def draws_from(self, generators: Iterable[Any]) -> None:
-        """Put generators of PyTorch's back in the end: to what they were at the start or, if they were not there, to what they are now."""
+        """Restore generators of PyTorch's in the end: to their state at the start or, if they were not there, to that of now."""
         known = {_key(generator) for generator, _ in self._generators}
         self._generators += [self._there.get(_key(one)) or (one, one.get_state()) for one in generators if _key(one) not in known]
 
     def put_back(self) -> str:
-        """Put everything back; return what a user has to know of that, where there is something."""
+        """Restore everything; return notes for the user, where there are any."""
         libraries().runtime.deviceSynchronize()
         goes_on = bool(changed_of({region: self._after[region] for region in self._made & self._after.keys()}))
         with deferred():
@@ -100,7 +100,7 @@ class KeptState:
 
 
 def _key(generator: Any) -> int:
-    """Return what tells a generator apart: its address in PyTorch, since operators see it through other Python objects."""
+    """Return a generator's identity: its address in PyTorch, since operators see it through other Python objects."""
     return int(generator._cdata)  # noqa: SLF001 — PyTorch's own name for it
 
 
@@ -189,7 +189,7 @@ def memory_copy(memory: Memory) -> Memory:
 
 
 def changed_of(saved: Saved) -> Saved:
-    """Return what of saved memory holds something else now; what cannot be compared, since memory has run out, counts as changed."""
+    """Return saved memory with other content now; memory that cannot be compared, as none is free, counts as changed."""
     # All are compared before the first answer is asked for, since each asking waits for the device.
     differs = [(region, [_differs(memory, copy, at) for at in range(0, len(memory), PIECE)]) for region, (memory, copy) in saved.items()]
     return {region: saved[region] for region, parts in differs if any(map(bool, parts))}
@@ -206,7 +206,7 @@ def _differs(memory: Memory, copy: Memory, at: int) -> Any:
 
 
 def _free_bytes() -> int:
-    """Return how much device memory is free, what PyTorch holds and nobody uses among it."""
+    """Return the free device memory in bytes, unused blocks of PyTorch's included."""
     torch = sys.modules.get("torch")
     cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if torch is not None and torch.cuda.is_initialized() else 0
     return int(libraries().runtime.memGetInfo()[0]) + cached

@@ -50,7 +50,7 @@ HOW = (
     "give it a tensor, which kernels read anew: Adam(..., lr=torch.tensor(1e-3, device='cuda'), capturable=True), "
     "SGD(..., lr=torch.tensor(0.1, device='cuda'), fused=True)"
 )
-"""What a user can do where a scheduler changes a number."""
+"""Remedy where a scheduler changes a number."""
 
 
 def optimisers() -> list[Any]:
@@ -87,7 +87,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _value_of(value: Any) -> Any:
-    """Return what kernels are given of a number: what is in memory now may be overwritten."""
+    """Return a number as kernels get it, copied: its memory may be overwritten."""
     if isinstance(value, list | tuple):
         return tuple(map(_value_of, value))
     return value if isinstance(value, _KINDS) else value.item()

@@ -258,7 +258,7 @@ class _Timer:
         self._start, self._end = (prepared.device.event(timing=True) for _ in range(2))
 
     def replay_ns(self) -> float:
-        """Return how long one replay takes on the device, in ns; what the one before has changed is put back first."""
+        """Return the duration of one replay on the device, in ns; changes of the one before are undone first."""
         self._prepared.put_back()
         self._stream.record(self._start)
         self._launch(cast("CudaStream", self._stream).pointer)
@@ -268,7 +268,7 @@ class _Timer:
 
 
 def launch_of(prepared: Prepared) -> Launch:
-    """Return what launches the graph of captured code on any stream."""
+    """Return a function that launches the graph of captured code on any stream."""
     (bound,) = prepared.bound
     if bound.graph is None:
         raise EngineError(f"{prepared.program.name!r} is not one graph: {bound.why_not}", hint="see captured.nodes for what it launched")

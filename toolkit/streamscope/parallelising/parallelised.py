@@ -1,4 +1,4 @@
-"""`Parallelised`: what `ss.parallelise` hands back, called like the function."""
+"""`Parallelised`: the callable that `ss.parallelise` returns."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ class Parallelised(Result):
 
     @property
     def gain(self) -> Gain:
-        """What was measured: before, after, and what that rests on."""
+        """Measurements before and after, with their evidence."""
         return self._captures[0].gain
 
     @property
     def verdict(self) -> str:
-        """What was gained, in plain words."""
+        """The gain, in plain words."""
         return self.gain.text
 
     @property

@@ -1,4 +1,4 @@
-"""Proof by runs: a new order of captured code gives what the capture gives, bit for bit, on many inputs and beside whatever disturbs it.
+"""Proof by runs: a new order of captured code gives the capture's results, bit for bit, on many inputs and under disturbance.
 
 First it is asked how far the capture differs from itself: sums by atomics come out otherwise from run to run. An output that does so is
 only held to what results of other people's code may be off. All others have to be equal in each bit.
@@ -43,19 +43,19 @@ class ProvedOutput:
     """How equal one output was."""
 
     name: str
-    """``"output 0"``, or ``"state"``: what the function changes besides."""
+    """``"output 0"``, or ``"state"``: other memory that the function changes."""
     self_difference: float
     """How far the capture was from itself at most, as an absolute difference; 0 where it was equal in each bit. Of state, which has no
     dtype, the number of bytes."""
     difference: float
     """How far the new order was from the capture at most, likewise."""
     holds: bool
-    """It was equal in each bit or, where the capture is not equal to itself, within what results of other code may be off."""
+    """Equal in each bit or, where the capture differs from itself, within the tolerance of other code."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the runs of a new order have shown.
+    """Results of the runs of a new order.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ def _holds(difference: float, self_difference: float, fits: bool) -> bool:  # no
 
 @dataclass(frozen=True)
 class _Left:
-    """What a run has left: copies of the results, and of what the function changes besides."""
+    """Outcome of a run: copies of the results, and of other changed memory."""
 
     results: list[Any]
     state: Copies | None = None
@@ -227,16 +227,16 @@ class _Trial:
             fill(drawn, made_like(values, self._random) if number else values)
 
     def sequential(self) -> _Left:
-        """Return what the capture leaves."""
+        """Return the outcome of the capture."""
         return self._run(self._sequential)
 
     def chosen(self) -> _Left:
-        """Return what the new order leaves, beside neighbours."""
+        """Return the outcome of the new order, beside neighbours."""
         self.runs += 1
         return self._run(self._chosen, beside=True)
 
     def disturbed(self) -> _Left:
-        """Return what the true order leaves with nodes held back; the first time they are not, so that a hang shows where it is."""
+        """Return the outcome of the true order with nodes held back; the first time they are not, so that a hang shows where it is."""
         self._disturbed.hold_back(self._random if self.runs else None)
         self.runs += 1
         return self._run(self._disturbed.prepared, beside=self.runs > 1)
@@ -269,7 +269,7 @@ class _Trial:
         return [certificate.named(number) for number in self._disturbed.under_way]
 
     def memory_left(self) -> list[tuple[int, Region, Array]]:
-        """Return what each node has left in the memory that it writes, by number; nodes that are not understood leave what is known."""
+        """Return each node's written memory after a run, by number; of opaque nodes, the known part."""
         return [
             (number, (access.start, access.end), _bytes_at((access.start, access.end)))
             for number, memory in enumerate(self.captured.memories)
@@ -316,7 +316,7 @@ def made_like(values: Array, random: np.random.Generator) -> Array:
 
 
 def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
-    """Return the memory that a run writes for itself alone: what was there before does not matter.
+    """Return the memory that a run writes for itself alone: its earlier content does not matter.
 
     That is memory of the capture's own. Workspaces of libraries are left alone: they may hold what a library counts on.
     """

@@ -1,6 +1,6 @@
-"""What a function takes and returns, taken apart into its arrays and put together again.
+"""Trees of arguments and results: taken apart into arrays and put together again.
 
-A tree is what is left of a value without its arrays: which tuples, lists, sets, mappings and dataclasses hold them, and the other values
+A tree is a value without its arrays: which tuples, lists, sets, mappings and dataclasses hold them, and the other values
 between them, which are constants. Small arrays of numbers in host memory are constants, too. Mappings have their keys in an order, as a
 loop over them sees it. The same array twice is one array, so a tree also tells which arguments were the same.
 """
@@ -103,7 +103,7 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
 def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
     """Check that an object that is not a container holds no arrays: others put there later would not be seen.
 
-    What can be called, such as a module, keeps its arrays as a function does.
+    A callable object, such as a module, keeps its arrays as a function does.
     """
     if callable(value) or isinstance(value, ModuleType):
         return
@@ -241,7 +241,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[Any, ...] | None:
-    """Return the names of a container's parts; None for what is not a container."""
+    """Return the names of a container's parts; None for any other object."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value) if field.init or hasattr(value, field.name))
     if isinstance(value, Mapping):

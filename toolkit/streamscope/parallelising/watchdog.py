@@ -29,7 +29,7 @@ def time_limit_s(sequential_us: float) -> float:
 
 
 def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
-    """Run once and wait until all that was issued is done, or give it up.
+    """Run once and wait until all issued work is done, or give it up.
 
     ``limit_s``: after so long, the run counts as hung; see `time_limit_s`.
     ``under_way``: tells the names of the nodes that have begun and not ended, for the error.
