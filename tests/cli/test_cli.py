@@ -16,6 +16,7 @@ import streamscope
 from streamscope import options
 from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.table import device_words
+from streamscope.cli.app import COMMANDS
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
@@ -304,3 +305,8 @@ def test_options_have_the_defaults_of_the_function():
     assert {option.name: option.default for option in options.COMPARE_OPTIONS} == {
         option.name: defaults[option.name] for option in options.COMPARE_OPTIONS
     }
+
+
+@pytest.mark.parametrize("made", COMMANDS, ids=lambda made: made.__name__)
+def test_each_command_has_a_file_of_its_name(made):
+    assert made.__module__ == f"streamscope.cli.{made.__name__}"

@@ -9,13 +9,20 @@ import typer
 
 import streamscope
 from streamscope import options
+from streamscope.cli.advise import advise
 from streamscope.cli.cache import cache
-from streamscope.cli.commands import advise, calibrate, doctor, export, workloads
+from streamscope.cli.calibrate import calibrate
 from streamscope.cli.compare import compare
+from streamscope.cli.convert import convert
+from streamscope.cli.diff import diff
+from streamscope.cli.doctor import doctor
+from streamscope.cli.export import export
 from streamscope.cli.main import FAILED
 from streamscope.cli.parameters import WrongUsageError
+from streamscope.cli.read import read
 from streamscope.cli.terminal import complain
-from streamscope.cli.traces import convert, diff, read, what_if
+from streamscope.cli.what_if import what_if
+from streamscope.cli.workloads import workloads
 from streamscope.docstrings import docstring
 from streamscope.errors import StreamscopeError
 

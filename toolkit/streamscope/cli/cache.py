@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamscope.cli.parameters import AsJson
 from streamscope.cli.terminal import output
 from streamscope.words import binary_size
 
@@ -39,7 +40,7 @@ class Share:
 def cache(
     *,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all compiled kernels; other files stay.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the compiled kernels that are kept on disk, or remove them.
 

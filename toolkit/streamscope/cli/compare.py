@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, Settings, WrongUsageError, built, out, shared
+from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, AsJson, Settings, WrongUsageError, built, out, shared
 from streamscope.cli.terminal import complain, notes, output, print_sentences
 from streamscope.options import setting_values
 from streamscope.words import time_text
@@ -53,7 +53,7 @@ def compare(
     *,
     ledger: Annotated[bool, shared(options.LEDGER)] = False,
     fuse: Annotated[bool, shared(options.FUSE)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Run a workload under several engines, interleaved, and compare them.
 

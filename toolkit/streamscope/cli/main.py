@@ -1,10 +1,10 @@
-"""The command line: ``streamscope compare``, ``read``, ``convert``, ``advise``, ``workloads``, ``doctor``, ``calibrate`` and others.
+"""The command line.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 128 + N stopped by signal N (130: Ctrl-C).
 
-A command is a function in a file of its own in `streamscope.cli`, listed in `COMMANDS` of ``cli/app.py``. This file imports next
-to nothing at its top, so that signals find their handlers while the rest is imported.
+A command is a function in a file of its own and of its name, listed in `COMMANDS` of ``cli/app.py``.
+This file imports next to nothing, so that signals find their handlers while the rest is imported.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ def out(metavar: str, written: str) -> Any:
 
 
 Settings = Annotated[list[str] | None, shared(options.SET)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)

@@ -1,0 +1,82 @@
+"""``streamscope diff``: two traces compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamscope.cli.parameters import AsJson, given_path
+from streamscope.cli.tables import named_table, print_table, print_warnings, table
+from streamscope.cli.terminal import output, print_sentences
+from streamscope.cli.trace_files import READABLE, Damaged, read_trace, reading_progress
+from streamscope.progress import Progress
+from streamscope.words import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamscope.analysis.diff import TraceDiff
+    from streamscope.trace.trace import Trace
+
+
+MOST_ROWS = 12
+"""Rows of a comparison that a terminal gets."""
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", parser=given_path, help=f"A trace: {READABLE}", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", parser=given_path, help="The trace to compare it with.", show_default=False)],
+    gpu: Annotated[
+        int | None,
+        typer.Option(
+            "--gpu",
+            metavar="N",
+            min=0,
+            help="Which GPU of files with several; by default the busiest of A, if B has it.",
+            show_default=False,
+        ),
+    ] = None,
+    damaged: Damaged = "refuse",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two traces: what makes the second one faster or slower, and which kernels changed most."""
+    from streamscope.analysis.diff import diff as compared
+
+    with reading_progress() as progress:
+        traces = read_both((first, second), gpu, damaged, progress)
+        progress("comparing", 1, 1)
+        found = compared(*traces)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print_diff(output(), found)
+
+
+def read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress: Progress) -> list[Trace]:
+    """Read two traces: of one GPU where both files have it, else each of its busiest."""
+    traces = [read_trace(path, gpu, damaged, progress) for path in paths]
+    for ours, theirs in ((0, 1), (1, 0)):
+        device, other = (traces[at].info.device for at in (ours, theirs))
+        if device.gpu is not None and device.gpu != other.gpu and device.gpu in other.gpus:
+            traces[theirs] = read_trace(paths[theirs], device.gpu, damaged, progress)
+    return traces
+
+
+def _print_diff(console: Console, found: TraceDiff) -> None:
+    """Print the answer, what the difference is made of, what changed most, and the warnings."""
+    from streamscope.analysis.diff_rows import HEADINGS
+
+    print_sentences(console, found.title, "bold", whole=True)
+    print_sentences(console, found.answer, whole=True)
+    console.print()
+    print_table(console, table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
+    if found.changed:
+        console.print()
+        print_table(console, named_table(console, HEADINGS, found.table_rows(MOST_ROWS)))
+        if len(found.changed) > MOST_ROWS:
+            console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
+    print_warnings(console, found.warnings)

@@ -1,0 +1,63 @@
+"""``streamscope read``: the metrics of a trace."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamscope.cli.parameters import AsJson
+from streamscope.cli.tables import named_table, print_table, print_warnings, table
+from streamscope.cli.terminal import output, print_sentences
+from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamscope.analysis import Summary
+
+
+def read(
+    file: TraceFile,
+    gpu: Gpu = None,
+    communication: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--communication",
+            metavar="NAME",
+            help="Kernels by name communicate between GPUs, as NCCL's do: '*my_ring*'. May be given again.",
+        ),
+    ] = None,
+    damaged: Damaged = "refuse",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the metrics of a trace that Streamscope or another profiler recorded, and what to know before believing them."""
+    from streamscope.analysis import summary
+
+    with reading_progress() as progress:
+        trace = read_trace(file, gpu, damaged, progress)
+        progress("measuring", 1, 1)
+        found = summary(trace, communication=communication or ())
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print(output(), found)
+
+
+def _print(console: Console, found: Summary) -> None:
+    """Print the numbers, the streams and the warnings."""
+    from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS
+
+    print_sentences(console, found.title, "bold", whole=True)
+    print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
+    if found.streams:
+        console.print()
+        print_table(console, table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+    if found.kernels:
+        console.print()
+        print_table(console, named_table(console, KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
+        if found.more_kernels:
+            console.print(found.more_kernels)
+    print_warnings(console, found.warnings)

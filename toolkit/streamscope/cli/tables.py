@@ -1,0 +1,71 @@
+"""Tables and warnings in a terminal, and where none says how much room there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from streamscope.cli.terminal import print_sentences
+from streamscope.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+ANY_WIDTH = 4000
+"""Columns of what is printed where there is no terminal."""
+_GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
+"""How notes name the option in Python."""
+
+
+def print_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Print what to know before believing the numbers, numbered."""
+    for number, warning in enumerate(warnings, 1):
+        if number == 1:
+            console.print()
+        print_sentences(console, f"[{number}] {_GPU_ARGUMENT.sub('--gpu chooses', warning)}", "yellow", whole=True)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; names are whole where no terminal says how much room there is."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = ANY_WIDTH
+    with console.capture() as printed:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
+
+def named_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table of kernels. In a terminal, what one computes gets a line of its own, since kernels of PyTorch share a few long names.
+
+    Elsewhere names are whole and stand last: the longest would move all numbers to the right.
+    """
+    if console.is_terminal:
+        return table(heads, ((re.sub(r"^(\w{12,}) (?=\w)", "\\1\n  ", name), *cells) for name, *cells in rows))
+    return table((*heads[1:], heads[0]), ((*cells, name) for name, *cells in rows), names=-1)
+
+
+def table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None, names: int = 0) -> Table:
+    """Return a table: the column of names to the left, the others, if they have heads, to the right.
+
+    Names that a terminal has no room for are cut, numbers never.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, show_header=heads is not None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="dim")
+    texts = [[Text(printable(cell)) for cell in row] for row in rows]
+    for number, head in enumerate(heads or ()):
+        named = number == names % len(heads or ())
+        longest = max(len(word) for text in (head, *(row[number].plain for row in texts)) for word in text.split(" "))
+        made.add_column(head, justify="left" if named else "right", min_width=None if named else longest)
+    for row in texts:
+        row[names].no_wrap, row[names].overflow = True, "ellipsis"
+        made.add_row(*row)
+    return made

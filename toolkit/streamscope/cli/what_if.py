@@ -1,0 +1,100 @@
+"""``streamscope what-if``: a trace under another engine, or with other kernels."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+
+from streamscope.cli.parameters import AsJson, WrongUsageError
+from streamscope.cli.tables import print_warnings
+from streamscope.cli.terminal import output, print_sentences
+from streamscope.cli.trace_files import Damaged, Gpu, TraceFile, read_trace, reading_progress
+from streamscope.errors import EngineError
+
+
+def what_if(
+    file: TraceFile,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="Predict this engine; by default the trace's own.", show_default=False)
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option("--streams", metavar="N", min=1, max=128, help="Compute streams.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*nvjet*=0.5'. May be given again."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
+    ] = None,
+    fused: Annotated[
+        list[str] | None,
+        typer.Option("--fused", metavar="A,B", help="Make one kernel of each chain of kernels of these names. May be given again."),
+    ] = None,
+    measured_us: Annotated[
+        float | None,
+        typer.Option(
+            "--measured-us",
+            metavar="T",
+            help="Time of all that is in the file without a profiler, in µs, to compare with that.",
+            show_default=False,
+        ),
+    ] = None,
+    gpu: Gpu = None,
+    damaged: Damaged = "refuse",
+    *,
+    waits: Annotated[
+        bool,
+        typer.Option("--waits/--no-waits", help="Keep waits of 30 µs or more that nothing in the trace explains; no: leave them out."),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Predict a trace under another engine, with faster kernels, or without some.
+
+    The times are predicted on the simulated device, with the durations, costs and dependencies that the trace has.
+    """
+    from streamscope.predicting.prediction import predicted_from, supposition_of
+
+    factors = [_factor(text) for text in scale or ()]
+    with reading_progress() as progress:
+        trace = read_trace(file, gpu, damaged, progress)
+        progress("predicting", 1, 1)
+        try:
+            supposed = supposition_of(trace, engine, streams, measured_us, waits=waits)
+        except EngineError as error:
+            raise WrongUsageError(error.message, hint=error.hint) from None
+        for pattern, factor in factors:
+            supposed = supposed.scaled(factor, pattern)
+        for pattern in without or ():
+            supposed = supposed.without(pattern)
+        for chain in fused or ():
+            supposed = supposed.fused(*chain.split(","))
+        found = predicted_from(supposed)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        print_sentences(output(), str(found).partition("\n")[0], "bold", whole=True)
+        print_warnings(output(), found.told)
+
+
+def _factor(text: str) -> tuple[str, float]:
+    """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
+    from streamscope.predicting.supposition import LARGEST_FACTOR
+
+    pattern, sign, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        sign, value = "", math.nan
+    if not sign or not pattern:
+        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*nvjet*=0.5'", param_hint="--scale")
+    if not 0 < value <= LARGEST_FACTOR:
+        most = f"a factor is above 0, and {LARGEST_FACTOR:,.0f} at most"
+        raise typer.BadParameter(f"{text!r} is out of range: {most}; --without leaves kernels out", param_hint="--scale")
+    return pattern, value
