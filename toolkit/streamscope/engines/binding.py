@@ -1,4 +1,4 @@
-"""Binding the steps of a plan to a device, carrying them out, and capturing them; and what is left to do when they fail."""
+"""Binding the steps of a plan to a device, carrying them out, capturing them, and cleaning up after failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_STEP = -1
 
 @dataclass
 class Bound:
-    """A step with what carries it out."""
+    """A step, and the function that carries it out."""
 
     step: Step
     call: Call
@@ -203,7 +203,7 @@ def name_launch(error: BaseException, steps: Iterable[Bound], call: Call | None)
 
 @contextmanager
 def capturing(device: Device, stream: Stream, update: Graph | None = None) -> Iterator[list[Graph]]:
-    """Capture what the block puts on a stream; the list then holds the graph.
+    """Capture the launches of the block on a stream; the list then holds the graph.
 
     Whatever happens, no stream is left capturing: Ctrl-C waits for the end.
 

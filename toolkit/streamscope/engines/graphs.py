@@ -1,4 +1,4 @@
-"""What a prepared program has in graphs: how often they were made, which operations are in which, and a graph to look at."""
+"""The graphs of a prepared program: how often they were made, which operations are in which, and a graph to look at."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
 
 
 def _reason(operation: Operation, else_reason: str) -> str:
-    """Say why an operation is in no graph: because of what it is, or else for the reason given."""
+    """Say why an operation is in no graph: because of its kind, or else for the given reason."""
     if isinstance(operation.work, HostCall):
         return "it is a host function"
     if not operation.launches:

@@ -122,7 +122,7 @@ def captured_plan(
 
 
 def _tokens(program: Program, edges: Edges | None) -> dict[int, frozenset[int]]:
-    """Return for each operation what those write that it comes after."""
+    """Return for each operation the variables that its predecessors write."""
     written = [frozenset(operation.writes) for operation in program.operations]
     return {number: frozenset().union(*(written[one] for one in earlier)) for number, earlier in enumerate(edges or ())}
 
@@ -149,7 +149,7 @@ def dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
 
 
 def edges_of(steps: Sequence[Step], operations: int) -> Edges:
-    """Return the fewest edges between so many operations that order what the steps of a capture order."""
+    """Return the transitive reduction of the orders that the steps of a capture keep."""
     before = dependencies(steps)
     position = {index: number for number, index in enumerate(before)}
     issued = [step.launch.operation for step in steps if isinstance(step, Issue)]

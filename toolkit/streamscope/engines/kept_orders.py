@@ -42,7 +42,7 @@ def check_orders(plan: Plan) -> None:
 
 @dataclass
 class _Reading:
-    """What is known while the steps of a plan are read: for each operation those that it waits for, and where each lane stands."""
+    """State while the steps of a plan are read: for each operation those that it waits for, and the clock of each lane."""
 
     after: dict[int, Front] = field(default_factory=dict)
     issued: int = 0

@@ -1,4 +1,4 @@
-"""Plans: what an engine does for one run of a program, as a list of steps.
+"""Plans: one run of a program under an engine, as a list of steps.
 
 A plan is made once, from the program and the engine's rules, without a device. Lanes and events are numbers in it; `Prepared` binds it
 to a device. Because a plan is data, a test can take a step out and show that the results are then wrong.
@@ -82,7 +82,7 @@ class Replay:
     """Launch the graph that was captured from ``steps``, on lane 0."""
 
     steps: tuple[Step, ...]
-    """What is captured. Lane 0 is the capture's origin; every other lane forks from it and is joined back."""
+    """Captured steps. Lane 0 is the capture's origin; every other lane forks from it and is joined back."""
     edges: Edges | None = None
     """Of captured code: for each operation those that it comes directly after. Where there is the raw graph of the capture, it is replayed
     with these edges. They order no more than the steps do."""
@@ -111,11 +111,11 @@ class Plan:
     scopes: bool = False
     """A user's operator that opens an auxiliary-stream scope gets an auxiliary stream; else its scope costs nothing."""
     order: str = ""
-    """Of captured code: what its order is called, ``"fewest edges"`` or ``"4 streams"``."""
+    """Of captured code: name of its order, ``"fewest edges"`` or ``"4 streams"``."""
     others: tuple[Plan, ...] = ()
     """Plans of other orders, of which a device that can measure them takes the fastest."""
     chosen: str = ""
-    """Why it was taken of several: what it takes, what the next fastest take, and what the capture's own order takes."""
+    """Why it was taken of several: its time, those of the next fastest, and that of the capture's own order."""
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""
@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a trace tells of the plan: its streams, events and waits; branches where its lanes are those of a graph on no streams."""
+        """Counts for a trace: streams, events and waits; branches where its lanes are those of a graph on no streams."""
         counts = {"streams": self.streams, "events": self.events, "waits": self.waits}
         return counts | {"branches": self.streams} if self.order in (FEWEST_EDGES, OWN_ORDER) else counts
 

@@ -1,4 +1,4 @@
-"""How long a run of a plan takes, about: a walk through its steps with a cost model, for schedulers that compare plans.
+"""Estimated makespan of a plan: a walk through its steps with a cost model, for schedulers that compare plans.
 
 The walk is coarser than the simulated device, and three times as quick. It knows the calls of the host, the order of the lanes, events,
 graph launches and the room on the multiprocessors: a kernel that was issued earlier gets what it wants, and a later one what is left.
@@ -52,7 +52,7 @@ class Chip:
     taken: list[float] = field(default_factory=lambda: [0.0])
 
     def run(self, start_ns: float, alone_ns: float, share: float) -> float:
-        """Run a kernel on what is left and return its end; alone, it takes ``alone_ns`` and the given share."""
+        """Run a kernel on the free share of the chip and return its end; alone, it takes ``alone_ns`` and the given share."""
         piece = self._piece(start_ns)
         now_ns, left_ns = start_ns, alone_ns
         while left_ns > _CRUMBS:
@@ -81,7 +81,7 @@ class Chip:
 
 @dataclass
 class _Lanes:
-    """When each lane is done with what is on it, and when each event is recorded, in ns."""
+    """End of the work on each lane, and time of each event, in ns."""
 
     done_ns: dict[int, float] = field(default_factory=dict)
     recorded_ns: dict[int, float] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class Prepared:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Memory held for the program, in bytes, by what it is for (see `TraceInfo.memory`); empty for captured code, which has its own."""
+        """Memory held for the program, in bytes, by purpose (see `TraceInfo.memory`); empty for captured code, which has its own."""
         if self.program.captured:
             return {}
         sizes = {place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in Place}
@@ -240,7 +240,7 @@ class Prepared:
             self._runs += 1
 
     def put_back(self) -> None:
-        """Put back what runs of captured code have changed, so that the next one begins as they did; blocking. Other programs are left."""
+        """Undo the changes of captured code's runs, so that the next one begins as they did; blocking. Other programs are left."""
         if self.program.raw is not None:
             with self.lock:
                 self.wait()
@@ -253,7 +253,7 @@ class Prepared:
                 stream.synchronize()
 
     def abandon(self) -> None:
-        """Never wait for it again, even when it goes: what it has put on the device does not end."""
+        """Never wait for it again, even when it goes: its work on the device does not end."""
         self._finaliser.cancel()
 
     def outputs(self) -> list[Array]:
@@ -288,7 +288,7 @@ class Prepared:
             self._to_capture = False
 
     def capturing(self) -> AbstractContextManager[list[Graph]]:
-        """Capture what the block puts on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
+        """Capture the launches of the block on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
         return capturing(self.device, self.streams[0])
 
     def graph_with(self, replay: Bound, events: Mapping[int, Event]) -> Graph:
@@ -381,7 +381,7 @@ def prepare_traced(
 ) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
-    ``program``: what ``trace`` of a program function returns.
+    ``program``: the result of ``trace`` of a program function.
     ``streams``: compute streams that ``dual`` and ``graph-dual`` may use; see `most_streams`.
     ``progress``: is told how far it is.
     """

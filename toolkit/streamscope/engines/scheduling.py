@@ -74,7 +74,7 @@ def best_plan(
 ) -> Plan:
     """Return the plan with the shortest predicted makespan of those that use the most of ``streams`` compute streams.
 
-    The user asked for streams in order to see what they do, slower or faster, so they are used wherever the program has independent
+    The user asked for streams in order to see their effect, slower or faster, so they are used wherever the program has independent
     work. Where nobody asked, captured code takes as many as are the fastest, at least two. Of plans that are as good (see `WORTH`) it is
     the one with the fewest waits.
 
@@ -166,7 +166,7 @@ def _duration_ns(operation: Operation, launch_ns: Estimate) -> float:
 
 
 _COPY = -1
-"""The stream of what is on no compute stream."""
+"""The stream of work on no compute stream."""
 
 
 @dataclass
@@ -203,7 +203,7 @@ class _Placing:
             self._put_fixed(position)
 
     def _put_chain(self, chain: Sequence[int]) -> None:
-        """Put a chain where it is done first; where that is the same, on the stream of what it follows on, else on the first."""
+        """Put a chain where it is done first; where that is the same, on the stream of its predecessor, else on the first."""
         home = self._home(chain[0])
         choices = range(min(self.used + 1, len(self.taken_ns)))
         end_ns, _, stream = min((self._end_ns(chain, stream), stream != home, stream) for stream in choices)

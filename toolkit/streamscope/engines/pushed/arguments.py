@@ -1,4 +1,4 @@
-"""Arguments of the pushed engine: checks that say what is wrong with them."""
+"""Checks of the pushed engine's arguments."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVa
 
 
 def checked_name(name: object) -> str | None:
-    """Return what errors are to call something, if it is given."""
+    """Name an object for errors, by a given name if there is one."""
     if name is not None and not isinstance(name, str):
         raise ProgramError(f"name={name!r} is {a_kind(name)}, not a string", hint="it is what errors say; it may be left out")
     return name
 
 
 def checked_function(function: Callable[..., Any], name: str | None, attributes: Mapping[str, Any], priority: int) -> str:
-    """Return what errors are to call an operation."""
+    """Name an operation for errors."""
     if not callable(function):
         raise ProgramError(f"push wants a function or an operator, not {a_kind(function)}")
     title = checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__

@@ -35,7 +35,7 @@ class Scratch:
     def __init__(self, memory: MemoryPool, lane: Lane) -> None:
         self.buffers: list[Buffer] = []
         self.release = when_gone(self, partial(_release, self.buffers, memory, lane)).now
-        """Give the memory back, behind what its lane has been given."""
+        """Give the memory back, behind the work of its lane."""
 
 
 def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
@@ -51,10 +51,10 @@ class Part:
     name: str
     template: Template
     inputs: tuple[VariableState, ...]
-    """What it reads, each once, as the inputs of the template's program."""
+    """Variables it reads, each once, as the inputs of the template's program."""
     writes: tuple[VariableState, ...]
     reads: tuple[VariableState, ...] = field(init=False)
-    """What it only reads."""
+    """Variables it only reads."""
     calls: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     """By lane: the calls that put it on the lane's stream."""
     _scratch: list[Scratch] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Application:
     """There is something to put on a stream; on empty arrays there is not."""
     reads: tuple[VariableState, ...] = field(init=False)
     writes: tuple[VariableState, ...] = field(init=False)
-    """What the parts only read, and what one of them writes; each once."""
+    """Variables that the parts only read, and those that one of them writes; each once."""
 
     def __post_init__(self) -> None:
         self.kind = self.parts[0].template.kind
@@ -178,7 +178,7 @@ class RecentlyUsed(dict[K, V | None]):
 
 
 class TracingError(Exception):
-    """The pushed function raised while it was traced; ``__cause__`` is what it raised."""
+    """The pushed function raised while it was traced; ``__cause__`` is its exception."""
 
 
 class Catalogue:

@@ -57,7 +57,7 @@ class Lifetimes:
             self._scheduler.take_turn((), (state,), partial(self._release, state))
 
     def collect(self) -> None:
-        """Delete what Python has let go; the caller holds the lock and has put off Ctrl-C."""
+        """Delete variables that Python has let go; the caller holds the lock and has put off Ctrl-C."""
         while self.dropped:
             state = self.live.get(self.dropped.popleft().number)
             if state is not None:

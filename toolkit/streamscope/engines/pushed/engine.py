@@ -1,4 +1,4 @@
-"""The pushed engine: operations pushed one by one over variables, ordered by what they read and write."""
+"""The pushed engine: operations pushed one by one over variables, ordered by their reads and writes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Engine:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What the engine has done until now.
+        """Counts of the engine's work until now.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Engine:
         Parameters
         ----------
         values : array or ArraySpec
-            What it holds, or only shape and dtype: it must then be written before it is read.
+            Its values, or only shape and dtype: it must then be written before it is read.
         name : str, optional
             What errors call it.
         place : {"device", "host"}
@@ -244,7 +244,7 @@ class Engine:
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
 
     def write(self, variable: PushedVariable, values: Any) -> None:
-        """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
+        """Replace a variable's values, in the order of the pushes; return when the values are copied away, not when they are there.
 
         Raises
         ------
@@ -396,7 +396,7 @@ class Engine:
         return self._programs.run(program, inputs, attributes)
 
     def close(self) -> None:
-        """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
+        """Wait for all pushed operations, stop the threads, free the memory; then raise faults that no wait has raised.
 
         It waits for operations that host operations push, too. It refuses those that other threads push, and leaves out their open bulks.
         Closing twice does nothing; closing again after Ctrl-C goes on.

@@ -15,7 +15,7 @@ KEPT = 100
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Fault:
-    """Why an operation did not do what it was asked for."""
+    """Why an operation failed or was skipped."""
 
     name: str
     where: str
@@ -35,7 +35,7 @@ class Fault:
             self.cause = kept(self.cause)
 
     def spoils(self, pushed: int | None) -> bool:
-        """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
+        """Tell whether a reader of a spoiled variable is skipped: it was pushed before a wait raised the fault.
 
         An operation pushed later reads the values that are there. When it runs does not matter.
 
@@ -64,13 +64,13 @@ class Fault:
 class FaultLog:
     """The faults of one engine that no wait has raised yet.
 
-    Each is raised once. A wait for all raises first what was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
+    Each is raised once. A wait for all raises the fault that was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
     it is raised where its variable is waited for, and a wait for all counts it.
     """
 
     def __init__(self) -> None:
         self.live = False
-        """Whether there are any, so that operations must look at what they read."""
+        """Whether there are any, so that operations must look at their inputs."""
         self.number = count(1).__next__
         """Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of
         all."""

@@ -30,7 +30,7 @@ class HostFunction:
 
     name: str
     where: str
-    """What errors call it, and the user's line that pushed it."""
+    """Its name in errors, and the user's line that pushed it."""
     function: Callable[..., Any]
     """``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``."""
     arguments: tuple[VariableState, ...]
@@ -48,7 +48,7 @@ class HostFunction:
         return tuple(state for state in dict.fromkeys(self.arguments) if state not in self.writes)
 
     def before(self, known: Clock) -> list[EventStamp]:
-        """Return the fewest stamps that the host must wait for first, given what it knows; the caller holds the lock."""
+        """Return the fewest stamps that the host must wait for first, given its clock; the caller holds the lock."""
         return fewest(known, unordered(HOST, known, self.reads, self.writes))
 
     def allocate(self, issuer: Issuer) -> None:
@@ -57,7 +57,7 @@ class HostFunction:
             state.allocate(issuer.memory, None, self.name)
 
     def run(self, issuer: Issuer) -> None:
-        """Call the function on the calling thread, without a lock; raises what it raises."""
+        """Call the function on the calling thread, without a lock; its exceptions pass."""
         reads = [state.memory() for state in self.arguments]
         with issuer.lock, deferred():
             self.allocate(issuer)

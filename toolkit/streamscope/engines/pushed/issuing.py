@@ -29,7 +29,7 @@ PRIORITY = "priority"
 class Issuer:
     """Issues operations on one device; the caller holds `lock`.
 
-    Ctrl-C, or what another signal's handler raises, may come in the middle of `issue`, since to put it off takes as long as all of that.
+    Ctrl-C, or an exception of another signal's handler, may come in the middle of `issue`, since to put it off takes as long as all of that.
     The operation then counts as failed, and the device is waited for, so that no event can be missing behind what was launched.
     """
 
@@ -104,7 +104,7 @@ class Issuer:
         self._issuing = False
 
     def fail(self, writes: Iterable[VariableState], fault: Fault) -> None:
-        """Keep a fault on what an operation writes."""
+        """Keep a fault on an operation's outputs."""
         self.faults.add(fault)
         spoiled(writes, fault)
 
@@ -128,12 +128,12 @@ class Issuer:
         self._issuing = self.torn = False
 
     def mend_if_torn(self) -> None:
-        """Mend what Ctrl-C has torn, before anything else is done."""
+        """Repair state that Ctrl-C has left half done, before anything else is done."""
         if self.torn:
             self.mend()
 
     def let_finish(self) -> None:
-        """Let the device finish what is on the streams, before memory goes to others."""
+        """Let the device finish the streams, before memory goes to others."""
         self.device.let_finish([lane.stream for lane in self.lanes])
 
     def _placed(self, application: Application) -> Lane:

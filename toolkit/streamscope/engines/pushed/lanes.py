@@ -52,7 +52,7 @@ class Lane:
         self.index = index
         self.stream = stream
         self.clock: Clock = (0,) * lanes
-        """What is known to be done before the next item."""
+        """Clock of the work done before the next item."""
         self.position = 0
         """Number of items issued, and so of events recorded."""
         self.last: EventStamp | None = None
@@ -76,7 +76,7 @@ class Lane:
         return len(self._made)
 
     def record(self) -> EventStamp:
-        """Record an event behind what was just issued, and return its stamp. Callers on several threads take turns."""
+        """Record an event behind the last issued work, and return its stamp. Callers on several threads take turns."""
         try:
             event = self._free.popleft()
         except IndexError:

@@ -47,7 +47,7 @@ def size_class(nbytes: int) -> int:
 
 @dataclass
 class MemoryStatistics:
-    """What a pool holds of one kind of memory, and what it has done."""
+    """A pool's memory of one kind, and counts of its work."""
 
     in_use_bytes: int = 0
     """Size of the blocks that are handed out."""
@@ -109,7 +109,7 @@ class _Store:
         self.counts.in_use_bytes -= size
 
     def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, After] | None:
-        """Return the best free block that is not twice as large as needed, and what the stream must wait for; None if there is none.
+        """Return the best free block that is not twice as large as needed, and the events that the stream must wait for; None if there is none.
 
         The best is the smallest that needs no wait or, for a stream, the one with the fewest waits.
         """
@@ -141,7 +141,7 @@ class MemoryPool:
 
     def __init__(self, device: Device) -> None:
         self.reclaim: Callable[[], object] = lambda: None
-        """Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make
+        """Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of blocks that it can make
         again."""
         self._device = device
         """Where the memory comes from."""
@@ -151,7 +151,7 @@ class MemoryPool:
         self._lock = Lock()
 
     def statistics(self, place: Place = Place.DEVICE) -> MemoryStatistics:
-        """Return what the pool holds of device memory, or of page-locked host memory, and what it has done."""
+        """Return the pool's device memory, or page-locked host memory, and counts of its work."""
         with self._lock:
             self._collect()
             return replace(self._stores[place].counts)
@@ -176,7 +176,7 @@ class MemoryPool:
     def free(self, buffer: Buffer, after: Sequence[tuple[Stream, EventStamp]] = ()) -> None:
         """Take memory back. Takes no lock, so that a finaliser may call it in the middle of anything.
 
-        ``buffer``: what `allocate` returned.
+        ``buffer``: a result of `allocate`.
         ``after``: the last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be
             done or implied may be left out.
         """
@@ -227,7 +227,7 @@ class MemoryPool:
         return _Held(self._device.buffer_on(block, spec), block, stream, ())
 
     def _last_block(self, store: _Store, spec: ArraySpec, place: Place, purpose: str) -> Block:
-        """Allocate after everybody has let go of what can be made again."""
+        """Allocate after everybody has let go of memory that can be made again."""
         self.reclaim()
         try:
             return self._device.allocate_block(max(1, spec.nbytes), place)

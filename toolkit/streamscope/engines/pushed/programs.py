@@ -41,7 +41,7 @@ KEPT_IDLE = 8
 class _Entry:
     """A traced program, and those of its preparations that nobody is running.
 
-    It holds what it was made of, ``given``, so that no other has the same id.
+    It holds its source, ``given``, so that no other has the same id.
     """
 
     given: object

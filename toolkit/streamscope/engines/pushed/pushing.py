@@ -61,7 +61,7 @@ class Bulk:
 
 
 class Pusher:
-    """Makes operations of what is pushed."""
+    """Makes operations of pushed functions."""
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
         self.bulks: dict[int, Bulk] = {}
@@ -134,7 +134,7 @@ class Pusher:
         self._push_known(application, where, priority, (reads, writes))
 
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
-        """Push a host operation and return what is set when it has ended."""
+        """Push a host operation and return the flag that is set when it has ended."""
         self.flush()
         # Ctrl-C must not come between: only this thread would run the operations that it gets.
         with deferred():
@@ -191,7 +191,7 @@ class Pusher:
     # Whether it can be pushed.
 
     def state_of(self, variable: PushedVariable, what: str = "the variable") -> VariableState:
-        """Return what the engine knows of a variable."""
+        """Return the engine's record of a variable."""
         if not isinstance(variable, PushedVariable):
             raise ProgramError(f"{what} is {a_kind(variable)}, not a variable of an engine", hint="make one with engine.variable(values)")
         state: VariableState = variable._state  # noqa: SLF001 — the handle hides it from users, not from the engine

@@ -168,7 +168,7 @@ class Scheduler:
         return ready, failure or interruption
 
     def _begin(self, function: HostFunction, stamps: list[EventStamp], move: Latch | None) -> Latch | None:
-        """Wait for what a host operation needs of the device; return its next move, where the order counts."""
+        """Wait for the device work that a host operation needs; return its next move, where the order counts."""
         if stamps:
             function.in_turn()
             self.wait_for(stamps)
@@ -198,7 +198,7 @@ class Scheduler:
         return ready
 
     def run_here(self, ready: Sequence[HostRun]) -> None:
-        """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one.
+        """Run host operations on the calling thread, all of them and those they make ready; then raise the exception that interrupted one.
 
         The caller has put off Ctrl-C, which comes only in the functions.
         """
@@ -214,7 +214,7 @@ class Scheduler:
     # Waits of the host.
 
     def wait(self, state: VariableState, *, write: bool) -> None:
-        """Block the host until a variable can be read, or written, in the order of what was pushed; then raise its fault."""
+        """Block the host until a variable can be read, or written, in the order of the pushes; then raise its fault."""
         self.forbid_inside()
         stamps: list[EventStamp] = []
         faults: list[Fault | None] = []
@@ -273,7 +273,7 @@ class Scheduler:
         latch.wait()
 
     def wait_for(self, stamps: Sequence[EventStamp]) -> None:
-        """Block the host until the device has done the stamped items; raises what the device reports.
+        """Block the host until the device has done the stamped items; raise the device's errors.
 
         The caller does not hold the lock.
         """
@@ -302,7 +302,7 @@ class Scheduler:
     def abandon(self, held: object) -> None:
         """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
 
-        The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``held`` does.
+        The threads first run the pushed operations. As long as they do, they keep the memory; until this is called, ``held`` does.
         """
         if self.queue is not None:
             self.queue.release()  # Nobody waits any more.

@@ -1,4 +1,4 @@
-"""What a pushed engine has done."""
+"""Counts of a pushed engine's work."""
 
 from __future__ import annotations
 

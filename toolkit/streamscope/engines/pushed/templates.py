@@ -1,4 +1,4 @@
-"""Templates: what a pushed function does to variables like these, traced once."""
+"""Templates: a pushed function on variables like these, traced once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Template:
     program: Program
     """Its inputs are the variables that are read, each once; its outputs those that are written."""
     launches: tuple[Launch, ...]
-    """What it puts on a stream; empty for a host function."""
+    """Launches on a stream; empty for a host function."""
     host_call: HostCall | None
     kind: LaunchKind
     """``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream."""
@@ -37,7 +37,7 @@ class Template:
 
 
 def typed(value: object) -> object:
-    """Return what stands for an attribute in a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they mean different kernels."""
+    """Return an attribute's part of a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they mean different kernels."""
     if isinstance(value, tuple):
         return tuple(map(typed, value))
     return (type(value), repr(value)) if isinstance(value, float | complex | np.generic) else (type(value), value)
@@ -46,7 +46,7 @@ def typed(value: object) -> object:
 def template_key(
     function: Function, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, object]
 ) -> tuple[object, ...]:
-    """Return what two pushes have in common if one trace serves both: function, shapes, dtypes, places, attributes, and which is which."""
+    """Cache key of a trace: function, shapes, dtypes, places, attributes, aliasing."""
     numbers = {state.id: number for number, state in enumerate(dict.fromkeys((*arguments, *writes)))}
     used = tuple((state.spec, state.place, numbers[state.id]) for state in (*arguments, *writes))
     return (function, len(arguments), used, tuple((name, typed(value)) for name, value in sorted(attributes.items())))
@@ -77,7 +77,7 @@ def trace(
 
 
 def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[VariableState]) -> Template:
-    """Check that a traced program does what the push says it does."""
+    """Check a traced program against the push's declaration."""
     name = program.name
     if len(program.outputs) != len(writes):
         results = counted(len(program.outputs), "result")

@@ -57,7 +57,7 @@ class VariableState(Accesses[EventStamp]):
         self.waiting: deque[tuple[Turn, bool]] = deque()
         """Operations that wait for their turn, and whether they write."""
         self.fault: Fault | None = None
-        """Why its values are not what was asked for."""
+        """Why its values are missing."""
         self.handle: Handle | None = None
         """Notes when Python lets the user's object go."""
 
@@ -103,7 +103,7 @@ def promise(states: Iterable[VariableState]) -> None:
 
 
 def written(states: Iterable[VariableState]) -> None:
-    """Note that variables hold what an operation wrote."""
+    """Note that variables hold an operation's results."""
     for state in states:
         state.version += 1
         state.fault = None
@@ -117,7 +117,7 @@ def written_by_host(states: Iterable[VariableState]) -> None:
 
 
 def spoiled(states: Iterable[VariableState], fault: Fault) -> None:
-    """Keep a fault on what an operation was to write."""
+    """Keep a fault on an operation's outputs."""
     for state in states:
         state.fault = fault
 
@@ -136,13 +136,13 @@ def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], p
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """What an operation does when it has its turn with all of its variables."""
+    """Action of an operation when it has its turn with all of its variables."""
 
     reads: Sequence[VariableState]
     writes: Sequence[VariableState]
     """Each once; a variable that is written is not among those that are read."""
     start: Callable[[], None]
-    """What to do when all its turns have come."""
+    """Action when all its turns have come."""
     sequence: int = 0
     priority: int = 0
     """Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`."""
@@ -246,7 +246,7 @@ class PushedVariable:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return self._state.name
 
     @property

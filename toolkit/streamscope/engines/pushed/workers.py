@@ -53,7 +53,7 @@ class Workers:
     def __init__(self, name: str, most: int, prepare: Task) -> None:
         self.threads: list[threading.Thread] = []
         self._name = name
-        """What the threads are called."""
+        """Name of the threads."""
         self.most = most
         """How many threads there may be; an attribute, too."""
         self._prepare = prepare
@@ -82,7 +82,7 @@ class Workers:
     def stop(self, last: Task | None = None) -> None:
         """Let the threads end as soon as nothing is queued and nothing runs. Takes no lock and does not wait.
 
-        ``last``: what the last thread calls before it ends.
+        ``last``: function that the last thread calls before it ends.
         """
         self._last = last
         self._stopping = True
