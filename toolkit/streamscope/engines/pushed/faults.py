@@ -64,7 +64,7 @@ class Fault:
 class FaultLog:
     """The faults of one engine that no wait has raised yet.
 
-    Each is raised once. A wait for all raises the fault that was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
+    Each is raised once. A wait for all raises the first fault by push, whenever it failed. Beyond `KEPT`, one is not kept but known:
     it is raised where its variable is waited for, and a wait for all counts it.
     """
 

@@ -29,7 +29,7 @@ PRIORITY = "priority"
 class Issuer:
     """Issues operations on one device; the caller holds `lock`.
 
-    Ctrl-C, or an exception of another signal's handler, may come in the middle of `issue`, since to put it off takes as long as all of that.
+    Ctrl-C, or another signal handler's exception, may come in the middle of `issue`, since to put it off takes as long as all of that.
     The operation then counts as failed, and the device is waited for, so that no event can be missing behind what was launched.
     """
 

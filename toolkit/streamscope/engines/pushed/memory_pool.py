@@ -109,7 +109,7 @@ class _Store:
         self.counts.in_use_bytes -= size
 
     def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, After] | None:
-        """Return the best free block that is not twice as large as needed, and the events that the stream must wait for; None if there is none.
+        """Return the best free block that is not twice as large as needed, and the events that the stream must wait for, or None.
 
         The best is the smallest that needs no wait or, for a stream, the one with the fewest waits.
         """
