@@ -1,1 +1,1 @@
-"""Comparing engines: the same program under each, and what came of it."""
+"""Comparing engines: the same program under each."""

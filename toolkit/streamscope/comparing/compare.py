@@ -29,7 +29,7 @@ from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
-"""What ``engines`` says when one of them is to be chosen."""
+"""Value of ``engines`` that lets Streamscope choose."""
 
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing. Its one run counts for as many."""
@@ -143,7 +143,7 @@ class Compared:
     choosing: bool
     """Whether one of them is to be chosen."""
     memory_limit: int | None
-    """What the chosen one may hold of device memory, in bytes."""
+    """Device memory that the chosen one may hold, in bytes."""
 
 
 def compared_engines(
@@ -203,7 +203,7 @@ def comparison_of(
 ) -> Comparison:
     """Compare engines as `compare` does, with arguments that are checked.
 
-    Each engine's run is given to ``recorded`` as soon as there is one; what that raises ends the comparison.
+    Each engine's run is given to ``recorded`` as soon as there is one; its exception ends the comparison.
     """
     count = min(repeats, SIMULATED_REPEATS) if device.info.exact else repeats
     engines, recording = len(compared.names), recording or Recorded()

@@ -1,4 +1,4 @@
-"""What a comparison of engines found: runs, metrics, a verdict; shown, saved and read back."""
+"""A comparison of engines: runs, metrics, a verdict; shown, saved and read back."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class NotComparedError(EngineError, KeyError):
 
 
 class Comparison(Mapping[str, Run], Result):
-    """What `compare` found: a `Run` for each engine, by name.
+    """Result of `compare`: a `Run` for each engine, by name.
 
     Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
 
@@ -186,7 +186,7 @@ class Comparison(Mapping[str, Run], Result):
 
     @cached_property
     def metrics(self) -> EngineTable:
-        """Metrics of each engine by its name; what overlap gains in the end rests on the *sync* engine, where it ran."""
+        """Metrics of each engine by its name; the net gain of overlap rests on the *sync* engine, where it ran."""
         found = EngineTable({engine: run.metrics for engine, run in self._runs.items()})
         if "sync" in found:
             for engine, metrics in found.items():
@@ -196,7 +196,7 @@ class Comparison(Mapping[str, Run], Result):
 
     @cached_property
     def assessment(self) -> Verdict:
-        """The verdict as data, with what it rests on."""
+        """The verdict as data, with its evidence."""
         checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
         found = replace(
             assess(self.metrics, self.device, {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}),
@@ -225,7 +225,7 @@ class Comparison(Mapping[str, Run], Result):
         return pd.DataFrame(rows).set_index("engine")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and what is not known become null."""
+        """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and unknown values become null."""
         engines = {}
         for engine, run in self._runs.items():
             m, plan = run.metrics, run.trace.info.plan
@@ -352,7 +352,7 @@ def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:
-    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part."""
+    """Write the files of `Comparison.save` into an empty folder, one by one: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
     makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
     content = with_digest(comparison.to_dict() | {"makespans_ns": makespans_ns, TRACES: traces})
@@ -360,7 +360,7 @@ def write_files(comparison: Comparison, folder: Path) -> None:
 
 
 def load_comparison(folder: str | Path) -> Comparison:
-    """Read what `Comparison.save` wrote, for example a recording made on a GPU elsewhere.
+    """Read a saved comparison, for example a recording made on a GPU elsewhere.
 
     Raises
     ------
@@ -426,7 +426,7 @@ def _loaded(path: Path, text: bytes) -> Comparison:
 
 
 def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
-    """Return what is stored of an engine beside its trace: makespans, error and tolerance."""
+    """Read an engine's stored values beside its trace: makespans, error and tolerance."""
     values, makespans_ns = content["engines"][engine], content["makespans_ns"][engine]
     check_kinds(engine, _MEASURED, makespans_ns, values["max_abs_error"], values["tolerance"], error=TraceError)
     return np.asarray(makespans_ns, np.float64), _number(values["max_abs_error"]), _number(values["tolerance"])

@@ -74,7 +74,7 @@ def write_trace(trace: Trace, engine: str, folder: Path) -> str:
 def older_traces(folder: Path) -> set[str]:
     """Return the names of the traces of the comparison in a folder, which go when another one takes its place.
 
-    Only files that are what that comparison says count.
+    Only files that the comparison names, with their checksums, count.
     """
     path = folder / FILE_NAME
     destination(path)
@@ -88,7 +88,7 @@ def older_traces(folder: Path) -> set[str]:
 
 
 def older_files(folder: Path) -> set[str]:
-    """Return what `older_traces` does, for a folder that is to get a report too."""
+    """Return `older_traces`, for a folder that is to get a report too."""
     path = folder / REPORT_NAME
     destination(path)
     with suppress(FileNotFoundError), path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""`ss.explore`: a dashboard in the notebook, to play with what decides whether streams overlap."""
+"""`ss.explore`: a dashboard in the notebook, with knobs for everything that decides on overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A preview: what a comparison on the simulated device says, in milliseconds, since nothing is computed and no memory is held."""
+"""A preview of a comparison on the simulated device, in milliseconds, since nothing is computed and no memory is held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamscope.trace.trace import Trace
 class Preview:
     """The times and timelines that `compare` has of a program on the simulated device, without results and without memory.
 
-    What was worked out for an engine is kept, so that another number of streams is the work of those engines alone that use it.
+    Results of an engine are kept, so that another number of streams is the work of those engines alone that use it.
     """
 
     def __init__(self, program: Program) -> None:

@@ -26,7 +26,7 @@ from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, format_mib
 
 MOST_ROUNDS = 100
-"""After so many rounds, what cannot be told apart counts as equal."""
+"""After so many rounds, engines that cannot be told apart count as equal."""
 STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
 
 

@@ -71,13 +71,13 @@ class Case:
     allowed: Sequence[Array | None] | None = None
     """How far each element of the outputs may be from what is expected; see `tolerance.py`."""
     plain: Program | None = None
-    """The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected."""
+    """The program before it was fused, where its results are to be checked; `with_reference` computes expected values from it."""
     facts: Callable[[], CaptureFacts] | None = None
-    """What is known of captured code beside its times."""
+    """Facts about captured code beside its times."""
     function: PlainFunction | None = None
-    """What was traced, where results are to be checked; `with_reference` compares its results with those of the program."""
+    """The traced function, where results are to be checked; `with_reference` compares its results with the program's."""
     answer: Answer | None = None
-    """What came of that."""
+    """Outcome of that."""
 
     @classmethod
     def of(
@@ -85,8 +85,8 @@ class Case:
     ) -> Case:
         """Trace a program function; if its results are to be checked, `with_reference` then computes its reference.
 
-        ``function``: what the verb was given.
-        ``caller``: what errors call the verb.
+        ``function``: argument of the verb.
+        ``caller``: name in errors of the verb.
         ``attributes``: the function's own.
         ``checked``: whether there are expected results, where the program has a reference.
         """
@@ -110,12 +110,12 @@ class Case:
         return cls(program, arrays, None, plain=plain, function=PlainFunction(function.function, tuple(inputs), attributes or {}))
 
     def keeping(self) -> AbstractContextManager[None]:
-        """Run a block, and leave what captured code changes as it was before: a model may have been trained since it was captured."""
+        """Run a block, and restore the state of captured code afterwards: a model may have been trained since it was captured."""
         return nullcontext() if self.captured is None else self.captured.keeping()
 
     @property
     def checked_against(self) -> str:
-        """What the results are compared with, as a reader finds it."""
+        """Reference of the results, in words."""
         if self.captured is not None:
             return PLAIN_CALL
         if self.program.captured:
@@ -141,7 +141,7 @@ class Case:
         return checking + running
 
     def warn_if_short_of_memory(self, device: Device, engines: int) -> None:
-        """Warn before a run that takes more of this machine's memory than is free; nothing is known of what references take besides."""
+        """Warn before a run that takes more of this machine's memory than is free; temporaries of references are unknown."""
         needed, free = self.host_bytes(device, engines), free_bytes()
         if needed > free > 0:
             message = (
@@ -159,7 +159,7 @@ class Case:
         return len(known.operations) + steps_of_tolerance(known) + (self.function is not None)
 
     def with_reference(self, steps: Steps | None = None) -> Case:
-        """Return the case with what is expected, and how far results may be from that; ``steps`` is told of each operation.
+        """Return the case with expected results and their tolerance; ``steps`` is told of each operation.
 
         Expected is what the program computes in NumPy or, where the function itself computes something else, that.
         """
@@ -225,7 +225,7 @@ class Case:
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed), run)
 
     def reload(self, prepared: Prepared) -> None:
-        """Fill the inputs again, if the program changes them; of captured code, put back what it changes."""
+        """Fill the inputs again, if the program changes them; of captured code, restore its state."""
         if self.program.changes_inputs:
             prepared.load(self.inputs)
         prepared.put_back()
@@ -242,7 +242,7 @@ class Case:
         return {name: self.makespan_ns(checked[name]) for name in map(str, random.permutation(list(checked)))}
 
     def _outputs(self, prepared: Prepared) -> list[Array]:
-        """Return what the last run left; captured code is run once more, on results that are overwritten first."""
+        """Return the results of the last run; captured code is run once more, on results that are overwritten first."""
         if self.captured is None:
             return prepared.outputs()
         self.captured.clear_outputs()
@@ -279,7 +279,7 @@ def _run_ns(prepared: Prepared) -> tuple[int, int]:
 def largest_error(
     outputs: Sequence[Array], expected: Sequence[Array | None] | None, allowed: Sequence[Array | None] | None = None
 ) -> tuple[float, float]:
-    """Return by how much that element is off which uses most of what is allowed, and what is allowed there; NaN without a reference.
+    """Return error and tolerance of the element with the largest ratio of the two; NaN without a reference.
 
     ``outputs``, ``expected``: none is expected of an output that cannot be checked.
     ``allowed``: for each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where

@@ -1,4 +1,4 @@
-"""What `ss.best` found: an engine, the reason as one paragraph that rests on numbers, and how the others fared."""
+"""Result of `ss.best`: an engine, the reason in numbers, and how the others fared."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Candidate:
     engine : str
     standing : Standing
     why : str
-        What the standing rests on, in a few words.
+        Reason of the standing, in a few words.
     makespan_ns : MedianInterval, optional
         Over the rounds that it was in; None if it was ruled out before.
     ratio : MedianInterval, optional
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What a table says of it, under `HEADINGS`."""
+        """Its row of the table, under `HEADINGS`."""
         makespan, ratio = self.makespan_ns, self.ratio
         return (
             self.engine,
@@ -159,12 +159,12 @@ class Choice(Result):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], program: str, device: DeviceInfo) -> Choice:
-        """Make a choice of what `to_dict` returned.
+        """Make a choice from the values of `to_dict`.
 
         Raises
         ------
         KeyError, TypeError, ValueError, TraceError
-            Something is missing, or is not what it should be.
+            A value is missing or wrong.
         """
         engine, reason, limit = content["engine"], content["reason"], content["memory_limit"]
         check_kinds("choice", _CHOICE, engine, reason, limit, error=TraceError)

@@ -60,7 +60,7 @@ class Elimination:
         return len(self.remaining) <= 1
 
     def add(self, times_ns: Mapping[str, float]) -> None:
-        """Add a round, which must hold every engine that is still in, and drop what it decides."""
+        """Add a round, which must hold every engine that is still in, and drop the engines that it decides against."""
         for name in self.names:
             if name in times_ns:
                 self.times_ns.setdefault(name, []).append(times_ns[name])

@@ -1,4 +1,4 @@
-"""A plain call: the user's function, called once with NumPy arrays, shows whether the traced program means what the function does.
+"""A plain call: the user's function, called once with NumPy arrays, is compared with the traced program.
 
 Nobody else would find out: every engine runs the program, and so does the reference. Functions that cannot be called like that, for example
 since they apply operators of `streamscope.ops`, are left alone, and the answer says why.
@@ -33,7 +33,7 @@ range, and of 1 / 0 of whole numbers. Of conversions to 8 and 16 bits, NumPy oft
 
 @dataclass(frozen=True)
 class Answer:
-    """What a plain call says of the results of a program."""
+    """Outcome of comparing a plain call with the results of a program."""
 
     results: tuple[Array, ...] = ()
     """Those of the function, where they differ from the program's."""
@@ -52,7 +52,7 @@ class PlainFunction:
     def __call__(self, *, on_error: Literal["ignore", "warn"] = "ignore") -> tuple[Array, ...]:
         """Call it with copies of its inputs, whose memory nobody else has, and return its results.
 
-        ``on_error``: what NumPy does about numbers that it cannot compute with.
+        ``on_error``: NumPy's reaction to numbers that it cannot compute with.
         """
         # NumPy's own numbers are no arrays without axes: nobody can write to them.
         copies = [value if isinstance(value, np.generic) else _like(host_array(value)) for value in self.inputs]
@@ -61,7 +61,7 @@ class PlainFunction:
         return tuple(np.array(one) for one in (result if isinstance(result, tuple | list) else [result]) if one is not None)
 
     def results(self, program: Program) -> tuple[Array, ...] | Answer:
-        """Return what the function returns or, if it cannot be called, why; ``program`` is what it was traced to."""
+        """Return the function's results or, if it cannot be called, the reason; ``program`` is its traced program."""
         if _half_flops(program) > MOST_HALF_FLOPS:
             return Answer(why_not="multiplies matrices of float16, which takes NumPy long")
         try:
@@ -74,7 +74,7 @@ class PlainFunction:
     def judged(
         self, found: tuple[Array, ...] | Answer, program: Program, results: Sequence[Array | None], allowed: Sequence[Array | None]
     ) -> Answer:
-        """Return whether what the function returned is what the program computes; None is a result that is not known.
+        """Compare the function's results with the program's; None is an unknown result.
 
         Where they differ, the function is called once more: one that returns something else then says nothing.
         """
@@ -97,7 +97,7 @@ class PlainFunction:
         return Answer(found)
 
     def _again(self) -> tuple[tuple[Array, ...], bool]:
-        """Return what a further call returns, and whether it meets one of `LEFT_OPEN`."""
+        """Return the results of a further call, and whether it meets one of `LEFT_OPEN`."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             again = self(on_error="warn")

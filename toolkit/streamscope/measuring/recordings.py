@@ -1,4 +1,4 @@
-"""The recorded runs of a comparison: by one recorder, or by all where the ledger of what each costs is wanted."""
+"""The recorded runs of a comparison: by one recorder, or by all where the ledger of their costs is wanted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Recorded:
     recorder: str = "auto"
     """Whose trace is shown."""
     ledger: bool = False
-    """Whether the others record, too, to find what they cost."""
+    """Whether the others record, too, to find their costs."""
 
     def __post_init__(self) -> None:
         checked_recorder(self.recorder)

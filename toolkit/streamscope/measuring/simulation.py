@@ -1,4 +1,4 @@
-"""What a plan takes on the simulated device at given costs, its launches as long as one says: the one model of time behind all advice."""
+"""Time of a plan on the simulated device at given costs and durations of launches: the one model behind all advice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_NS = 0.01
 def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan:
     """Return a plan that takes as long, and neither holds memory nor computes anything.
 
-    Host functions take what ``host_ns`` says, by operation; by default what they declare.
+    Host functions take ``host_ns``, by operation; by default their declared time.
     """
     taken = host_ns or {}
 

@@ -50,7 +50,7 @@ class Certificate(Protocol):
         """Raise a RaceError if a schedule, which is for each operation those that it waits for, leaves operations unordered."""
 
     def named(self, number: int) -> str:
-        """Return what errors call a node: number, name, operator, module and line."""
+        """Name a node for errors: number, name, operator, module and line."""
 
     def symbol(self, number: int) -> str:
         """Return the whole name of a node's kernel; empty for a copy or a set."""
@@ -64,11 +64,11 @@ class CapturedGraph(Protocol):
 
     @property
     def edges(self) -> Edges:
-        """What the capture orders."""
+        """Orders of the capture."""
 
     @property
     def kept(self) -> Sequence[Any]:
-        """What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
+        """Objects that must live as long as graphs of these nodes: the captured graph, and the memory that nodes use."""
 
     def graph(
         self, edges: Edges, events: Mapping[int, Any] = MappingProxyType({}), added: Sequence[int] = ()
@@ -76,7 +76,7 @@ class CapturedGraph(Protocol):
         """Return the device's graph of the nodes with other edges, and the operation of each of its nodes."""
 
     def put_back(self) -> object:
-        """Put back what a replay has changed, so that the next one begins as it did."""
+        """Undo the changes of a replay, so that the next one begins as it did."""
 
     def times_us(self, orders: Sequence[Edges], added: Sequence[Sequence[int]] = ()) -> list[float]:
         """Return how long a replay takes on the device with each of these edges, in µs."""

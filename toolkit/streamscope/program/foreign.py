@@ -27,11 +27,11 @@ class CaptureFacts:
     bound: str
     """How much faster another order can be at most."""
     certificate: str
-    """What is certified, in one sentence."""
+    """The claim, in one sentence."""
     evidence: tuple[str, ...] = ()
-    """What the certificate rests on, a sentence each."""
+    """The evidence, a sentence each."""
     memory: str = ""
-    """What the capture holds on the GPU; empty where that is not known."""
+    """Memory of the capture on the GPU; empty where unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -40,7 +40,7 @@ class CaptureFacts:
 
     @classmethod
     def from_dict(cls, stored: Any) -> CaptureFacts:
-        """Return what `to_dict` returned.
+        """Read the values of `to_dict`.
 
         Raises
         ------
@@ -57,7 +57,7 @@ _STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory"
 
 
 class ForeignProgram(ABC):
-    """A program of what other code launched, read from a file or live in this process."""
+    """A program of other code's launches, read from a file or live in this process."""
 
     name: str
 
@@ -68,7 +68,7 @@ class ForeignProgram(ABC):
     @property
     @abstractmethod
     def facts(self) -> CaptureFacts:
-        """What a comparison and its report say of it."""
+        """Facts for a comparison and its report."""
 
     @property
     @abstractmethod
@@ -89,12 +89,12 @@ class ForeignFunction(ForeignProgram):
 
     @abstractmethod
     def outputs(self) -> list[Array]:
-        """Return what the last run left in the captured results, on the host."""
+        """Return the captured results of the last run, on the host."""
 
     @abstractmethod
     def clear_outputs(self) -> None:
-        """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes."""
+        """Overwrite the results, so that a run that writes nothing shows, and restore the function's state."""
 
     @abstractmethod
     def keeping(self) -> AbstractContextManager[None]:
-        """Run a block, and put back afterwards what the function changes as it was before the block."""
+        """Run a block, and restore the function's state afterwards as it was before the block."""

@@ -1,4 +1,4 @@
-"""Launches: what an operation puts on streams, described without saying for which device."""
+"""Launches of an operation, described for any device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from streamscope.program.view import View
 Array = npt.NDArray[Any]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 CudaCall = Callable[[], None]
-"""Launches what was prepared, with its arguments, on the stream that it was prepared for."""
+"""Launches a prepared kernel, with its arguments, on the stream that it was prepared for."""
 
 
 class CudaBench(Protocol):
-    """What an operator prepares its launches on, bound to one stream; the CUDA device hands it out (`devices.cuda.bench`).
+    """Bench on which an operator prepares its launches, bound to one stream; the CUDA device hands it out (`devices.cuda.bench`).
 
     A kernel's ``source`` is a `streamscope.kernels.source.KernelSource`.
     """
@@ -43,7 +43,7 @@ class CudaBench(Protocol):
 CudaBuilder = Callable[[CudaBench, Sequence[Any], Sequence[Any]], CudaCall]
 
 RESULTS_HINT = "a result is like the first argument unless ss.operator is given shapes=, or ss.host_function results="
-"""What to do where a function of the user's returns arrays that do not fit."""
+"""Remedy where a function of the user's returns arrays that do not fit."""
 
 
 class LaunchKind(Enum):
@@ -83,7 +83,7 @@ class _WithFunctions:
 
 @dataclass(frozen=True)
 class Product:
-    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows."""
+    """The matrix products of a library's launch; a convolution counts as the product without its windows."""
 
     kind: str
     """``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
@@ -99,7 +99,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one launch takes from the device, by the operator's formula."""
+    """Cost of one launch on the device, by the operator's formula."""
 
     bytes: int
     """Bytes that must move through device memory (each input once, each output once), or over the bus for a copy."""
@@ -112,9 +112,9 @@ class Cost:
     """What a thread waits for, one after the other, after its first loads: other threads of its block, loads from where earlier ones point,
     or what it computes itself, element by element, where that takes as long."""
     product: Product | None = None
-    """Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known."""
+    """The factors of a matrix product or a convolution. The number of the library's kernels is unknown."""
     then: Cost | None = None
-    """The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left."""
+    """The second kernel of a launch of two: it adds up the partial results of the first."""
     alone_ns: float | None = None
     """How long it takes alone, where that was measured: nothing is estimated then."""
     per_multiprocessor: int = 0
@@ -140,7 +140,7 @@ class Launch(_WithFunctions):
     part: int
     """Which operation of the program, and which of its launches."""
     name: str
-    """What a timeline calls it."""
+    """Name in timelines."""
     kind: LaunchKind
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -150,7 +150,7 @@ class Launch(_WithFunctions):
     """``reference(arrays of reads) -> arrays of writes`` in NumPy, of whole variables; it must not change its arguments. None for a
     user's operator that has none, which then runs on CUDA only."""
     cuda: CudaBuilder | None = None
-    """``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device, with the views of what it reads.
+    """``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device, with the views of its inputs.
     None for copies, which the device does itself."""
     auxiliary: bool = False
     """Belongs on the auxiliary stream of its operation's scope, where the engine has one."""
@@ -163,11 +163,11 @@ class Launch(_WithFunctions):
     where: str = ""
     """The user's line that applied the operator, as `Operation.where`, and its label; empty where there is none."""
     unknown: str = ""
-    """If it has no reference because NumPy has no meaning for its expression, what of it is unknown."""
+    """The unknown part of its expression, where NumPy has no meaning for it and it has no reference."""
     vouched: bool = False
     """The reference is the user's word for what a line of CUDA computes."""
     declared: bool = False
-    """What it reads is the user's word: ours read what they need."""
+    """Its reads are the user's declaration; ours read only their operands."""
     stateful: bool = False
     """Its results depend on state that it keeps from call to call, besides the variables."""
     exact: bool = False
@@ -209,7 +209,7 @@ class Launch(_WithFunctions):
 
     @property
     def without_reference(self) -> str:
-        """What errors say of a launch that has no reference."""
+        """Reason for errors, where a launch has no reference."""
         return "has no NumPy reference" + (f" (unknown there: {self.unknown})" if self.unknown else "")
 
 
@@ -227,7 +227,7 @@ class HostCall(_WithFunctions):
     function: Callable[..., Any]
     """``function(*arrays of reads) -> array or tuple of arrays``, copied into the variables it writes."""
     duration_ns: float
-    """How long it takes on the simulated device; a real run takes what it takes."""
+    """Duration on the simulated device, in ns."""
     where: str = ""
     """The user's line that applied it, as `Operation.where`, and its label."""
 
@@ -236,9 +236,9 @@ class HostCall(_WithFunctions):
 
 
 def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
-    """Call the function of a host call and return what it writes as a list of arrays.
+    """Call the function of a host call and return its outputs as a list of arrays.
 
-    It sees what it only reads as read-only, and gets a copy of what it updates in place. What it raises is passed on as it is, with a note
+    It sees its inputs as read-only, and gets a copy of arrays that it updates in place. Its exceptions are passed on as it is, with a note
     that names the operation and the user's line.
     """
     arguments = [array.copy() if variable in call.writes else read_only(array) for variable, array in zip(call.reads, reads, strict=True)]
@@ -250,9 +250,9 @@ def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
 
 
 def call_reference(what: str, reference: Reference, reads: Sequence[Array]) -> list[Array]:
-    """Call the NumPy reference of a launch, which errors call ``what``, and return what it writes as a list of arrays.
+    """Call the NumPy reference of a launch, named ``what`` in errors, and return its outputs as a list of arrays.
 
-    It sees what it reads as read-only. Results may be views of that. What else it raises is passed on as it is.
+    It sees its inputs as read-only. Results may be views of them. What else it raises is passed on as it is.
     """
     with writes_refused(what):
         results = reference([read_only(array) for array in reads])
@@ -279,7 +279,7 @@ def writes_refused(what: str) -> Iterator[None]:
 
 
 def as_arrays(result: Any, what: str = "it") -> list[Array]:
-    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``."""
+    """Return the results of a user's function, one array or a tuple of them, as a list; errors call the function ``what``."""
     results = list(result) if isinstance(result, tuple | list) else [result]
     if any(isinstance(array, np.ma.MaskedArray) for array in results):
         raise ProgramError(f"{what} returned a masked array, which would lose its mask", hint="fill it first: array.filled(value)")
@@ -290,10 +290,10 @@ def as_arrays(result: Any, what: str = "it") -> list[Array]:
 
 
 def called(name: str, operation: int, where: str) -> str:
-    """Return what errors call a piece of work, or the operation that it belongs to: ``relu (operation 2, model.py:12)``."""
+    """Name a piece of work for errors, or its operation: ``relu (operation 2, model.py:12)``."""
     return f"{name} (operation {operation}{', ' if where else ''}{where})"
 
 
 def labelled(where: str, label: str) -> str:
-    """Return how errors name a user's line, and the label of what it made: ``model.py:12 in 'attention'``."""
+    """Name a user's line for errors, with its label: ``model.py:12 in 'attention'``."""
     return f"{where} in {label!r}" if label else where

@@ -1,4 +1,4 @@
-"""Operations: what a program is a list of."""
+"""Operations, and programs, which are lists of them."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Program:
             yield from operation.launches
 
     def read_specs(self, work: Operation | Launch) -> list[ArraySpec]:
-        """Return shape and dtype of what an operation or a launch reads, as it is seen."""
+        """Return shape and dtype of an operation's or a launch's input, as it is seen."""
         return [self.variables[variable].spec if view is None else view.spec for variable, view in work.operands]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Serial execution in NumPy: what a program means, and what every engine's results are compared with."""
+"""Serial execution in NumPy: the meaning of a program, and the reference of every engine's results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Array = npt.NDArray[Any]
 
 
 def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None) -> list[Array]:
-    """Run a program serially in NumPy and return its outputs; ``begun`` is called before each operation. What no later one reads is let go.
+    """Run a program serially in NumPy and return its outputs; ``begun`` is called before each operation. Dead values are let go.
 
-    What host functions raise is passed on as it is. All else that goes wrong is a `ProgramError`, or an `OutOfMemoryError`.
+    Exceptions of host functions are passed on. All else that goes wrong is a `ProgramError`, or an `OutOfMemoryError`.
     """
     memory = _filled(program, inputs)
     last_of = _let_go(program)
@@ -41,7 +41,7 @@ def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Op
 
 
 def peak_bytes(program: Program) -> int:
-    """Return how much memory the variables take that are there at one time in a serial run; what work takes besides is not known."""
+    """Return the peak memory of the variables in a serial run; temporaries of operators are unknown."""
     sizes = {variable.id: variable.spec.nbytes for variable in program.variables}
     there = set(program.inputs)
     held = most = sum(sizes[variable] for variable in there)
@@ -81,7 +81,7 @@ def _is_known(operation: Operation) -> bool:
 
 
 def _filled(program: Program, inputs: Sequence[Array]) -> dict[int, Array]:
-    """Return the values of the inputs, which are copied, and of what is empty, which is never written."""
+    """Return the values of the inputs, which are copied, and of empty variables, which are never written."""
     memory: dict[int, Array] = {each.id: np.empty(each.spec.shape, each.spec.dtype) for each in program.variables if not each.spec.size}
     for variable, values in zip(program.inputs, inputs, strict=True):
         name, spec = program.variables[variable].name, program.variables[variable].spec
@@ -100,7 +100,7 @@ def _what(operation: Operation) -> str:
 
 
 def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence[Array]) -> list[Array]:
-    """Return what an operation computed in the dtypes of the variables that it writes.
+    """Return an operation's results in the dtypes of its outputs.
 
     It is copied: it may be a view of an argument, or memory of the user's function, which writes to it when it is called again.
     """

@@ -1,4 +1,4 @@
-"""What traced operations see of variables: views of what they read, and the parts that they write, put into their launches.
+"""Views of variables in traced operations: views of their inputs, and the parts that they write, put into their launches.
 
 An operator's work is made before that is known, and names what it reads through a view by a number below zero: -1 less the operand's place.
 """
@@ -25,13 +25,13 @@ def operands(sources: Sequence[Symbol], targets: Sequence[Symbol]) -> tuple[tupl
 
 
 def seen_reads(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:
-    """Return the variables behind what some work reads, and how each is seen; no views where all are as they are."""
+    """Return the variables behind some inputs, and the view of each; no views where all are whole."""
     views = tuple(sources[-1 - read].seen if read < 0 else None for read in reads)
     return tuple(sources[-1 - read].id if read < 0 else read for read in reads), views if any(views) else ()
 
 
 def seeing_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
-    """Return a launch with the views through which it reads; its cost is that of what memory hands out for them."""
+    """Return a launch with the views through which it reads; its cost is that of the memory sectors behind them."""
     if min(launch.reads, default=0) >= 0:
         return launch
     reads, views = seen_reads(launch.reads, sources)

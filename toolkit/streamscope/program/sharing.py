@@ -1,4 +1,4 @@
-"""Who shares memory with whom, by NumPy's rules, and what may be written in place."""
+"""Shared memory by NumPy's rules, and in-place writes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def of_number_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
 
 
 def of_element_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
-    """Return what an index makes: a number where no axis is left."""
+    """Apply an index: a number where no axis is left."""
     return of_view(of, shape) if shape else Sharing.NUMBER
 
 
 def of_repeated(of: Sharing, shape: tuple[int, ...]) -> Sharing:
-    """Return what ``np.broadcast_to`` makes, which cannot be written."""
+    """Return the view of ``np.broadcast_to``, which cannot be written."""
     return Sharing.READ_ONLY if of is Sharing.ARRAY else of_view(of, shape)
 
 
@@ -70,7 +70,7 @@ def check_memory(program: Program, inputs: Sequence[Any]) -> None:
 
 
 def _why_not(program: Program, variable: int, values: Any) -> tuple[str, str] | None:
-    """Return why an input would be something else in NumPy, and what to pass instead."""
+    """Return why an input would be something else in NumPy, and a remedy."""
     strides, read_only = _layout(values)
     if variable in program.written_inputs and read_only:
         return "is read-only: NumPy would refuse to write it", "a copy, np.array(...),"
@@ -83,7 +83,7 @@ def _why_not(program: Program, variable: int, values: Any) -> tuple[str, str] | 
 
 
 def _layout(values: Any) -> tuple[tuple[int, ...] | None, bool]:
-    """Return an array's strides in bytes, None where it lies in C order, and whether it is read-only; what is no array is neither."""
+    """Return an array's strides in bytes, None where it lies in C order, and whether it is read-only; other values are neither."""
     if isinstance(values, np.ndarray):
         return None if values.flags.c_contiguous else values.strides, not values.flags.writeable
     interface = getattr(values, "__cuda_array_interface__", {})

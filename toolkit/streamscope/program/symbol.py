@@ -1,4 +1,4 @@
-"""Symbols: what a traced function sees instead of arrays."""
+"""Symbols, which stand for arrays in a traced function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamscope.program.tracer import Tracer
 
 operators: dict[str, Callable[..., Any]] = {}
-"""What Python's operators and NumPy's functions do with symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
+"""Python's operators and NumPy's functions on symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -66,7 +66,7 @@ def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
 
 @dataclass(eq=False, repr=False)
 class Symbol:
-    """What a traced function sees instead of an array: a variable of the program that is being made.
+    """Stand-in for an array in a traced function: a variable of the program that is being made.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Symbol:
 
     @property
     def stale(self) -> str:
-        """The name of what it is a view of in NumPy, if that was written since: it has the old values. Else empty."""
+        """Name of its base in NumPy, if that was written since: it has the old values. Else empty."""
         if self.taken_from is None:
             return ""
         return self.taken_from.name if self.outdated else self.taken_from.stale
@@ -385,7 +385,7 @@ class SymbolView(Symbol):
 
     @property
     def stale(self) -> str:
-        """The name of what the variable is a view of in NumPy, if that was written since; numbers do not see that. Else empty."""
+        """Name of the variable's base in NumPy, if that was written since; numbers do not see that. Else empty."""
         return "" if self.sharing is Sharing.NUMBER else self.base.stale
 
     @property
@@ -421,7 +421,7 @@ def symbol_of(symbol: Symbol, view: View, sharing: Sharing) -> Symbol:
 
 
 def _instead_of(attribute: str) -> str:
-    """Say what to use in a program instead of an attribute or a method of an array."""
+    """Name the replacement of an array's attribute or method in a program."""
     if attribute == "dot":
         return "use a @ b, or ss.ops.matmul(a, b)"
     if attribute in sys.modules["streamscope.ops"].__all__:  # not imported: that would be importing what stands above this package

@@ -1,4 +1,4 @@
-"""Operators, and the tracer that collects what a function applies to symbols while it is called."""
+"""Operators, and the tracer that collects a function's operations on symbols while it is called."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AN_INPUT = (
     "make it an input, by position or by the name of a parameter before any *; in a %%streamscope cell, give each array a name of its own, "
     "outside lists; ss.empty makes variables inside a program"
 )
-"""What to do with an array, or a list, that an operator is given."""
+"""Remedy for an array, or a list, as an operand."""
 Attributes = Mapping[str, Any]
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
@@ -40,13 +40,13 @@ def applies_operators(thing: Thing) -> Thing:
 
 
 def is_operator(function: object) -> bool:
-    """Tell what `applies_operators` marked, and its methods, from a plain Python function."""
+    """Tell whether `applies_operators` marked a function or its class."""
     return any(getattr(one, "applies_operators", False) is True for one in (function, getattr(function, "__self__", None)))
 
 
 @dataclass(frozen=True)
 class Application:
-    """One application of an operator: what its work is made for."""
+    """One application of an operator."""
 
     operation: int
     """Id of the operation."""
@@ -86,7 +86,7 @@ class Operator:
     in_place: bool = False
     """``out=`` may name one of its arguments: nothing is read after it may have been written."""
     reads_view: Callable[[View], bool] = like_new
-    """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads what is like memory
+    """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads views like memory
     of its own."""
 
     def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
@@ -102,7 +102,7 @@ class Tracer:
     symbols: list[Symbol] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     label: str = ""
-    """What `label` calls the operations that are made now; empty outside it."""
+    """Current text of `label`; empty outside it."""
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
@@ -122,7 +122,7 @@ class Tracer:
     def apply(
         self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
     ) -> Symbol | tuple[Symbol, ...]:
-        """Apply an operator to symbols and return what it writes."""
+        """Apply an operator to symbols and return its outputs."""
         line = self.lines.here()
         where = labelled(line.where, self.label)
         sources, specs = self._inferred(operator, reads, attributes, where)
@@ -168,7 +168,7 @@ class Tracer:
         out: object,
         line: UserLine,
     ) -> Symbol | tuple[Symbol, ...]:
-        """Add the operation that applies an operator to operands that were checked, and return what it writes."""
+        """Add the operation that applies an operator to checked operands, and return its outputs."""
         where = labelled(line.where, self.label)
         viewing = any(source.seen is not None for source in sources)
         if viewing:
@@ -204,7 +204,7 @@ class Tracer:
         self._before[variable].append(ref(symbol))
 
     def _before_write(self, target: object) -> None:
-        """Copy what a write must not change, and note what it makes old, as far as the function still holds it."""
+        """Copy values that a write must not change, and note stale views, as far as the function still holds them."""
         if isinstance(target, Symbol):
             for symbol in [each() for each in self._before.pop(target.id, ())]:
                 if isinstance(symbol, SymbolView):
@@ -240,7 +240,7 @@ class Tracer:
         )
 
     def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
-        """Return what an operator can read in the place of a variable: a copy of a view that it cannot."""
+        """Return a readable form of a variable: a copy of a view that the operator cannot read."""
         if not isinstance(source, SymbolView) or source.seen is None or operator.reads_view(source.view):
             return source
         if operator.reads_from is Place.HOST:
@@ -373,7 +373,7 @@ def is_tracing() -> bool:
 
 @contextmanager
 def tracing(tracer: Tracer) -> Iterator[None]:
-    """Collect with a tracer what is applied inside."""
+    """Collect the operations of the block with a tracer."""
     token = _tracer.set(tracer)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which of the user's lines applied an operator, and what stands there."""
+"""The user's line that applied an operator, and its text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class UserLines:
 
     def __init__(self) -> None:
         self.instead: UserLine | None = None
-        """What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us."""
+        """Line that stands for all from now on: the user's function has returned, and the nearest line is one that called us."""
         self._found: dict[tuple[str, int], UserLine] = {}
         self._files: set[str] = set()
 
@@ -82,7 +82,7 @@ def _where(path: str, number: int) -> str:
 
 
 def _cell_name(path: str) -> str | None:
-    """Return what IPython calls the cell whose code it keeps under a path; None for a file."""
+    """Return IPython's name of the cell whose code it keeps under a path; None for a file."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     named = shell.compile.format_code_name(path) if shell is not None else None

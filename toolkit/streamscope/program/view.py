@@ -15,12 +15,12 @@ from streamscope.program.variable import ArraySpec
 Array = npt.NDArray[Any]
 
 SECTOR_BYTES = 32
-"""What memory hands out at least, however little of it is wanted."""
+"""Sector in bytes: the least that memory hands out."""
 ALIGNED_BYTES = 256
 """Memory of its own begins at such addresses, so a view that does is as good."""
 
 _ORIGIN = np.zeros(1, np.int8)
-"""Where arrays begin that only have a shape and strides: nothing may look at what is in them."""
+"""Address of arrays that only have a shape and strides: nothing may read their content."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class View:
     """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps."""
 
     spec: ArraySpec
-    """Shape and dtype of what is seen."""
+    """Shape and dtype of the view."""
     strides: tuple[int, ...]
     """For each axis, in elements; 0 where it repeats."""
     offset: int = 0
@@ -43,7 +43,7 @@ class View:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that memory hands out when all of it is read: what repeats once, and at most whole sectors for elements that lie apart."""
+        """Bytes that memory hands out when all of it is read: repeated elements once, and at most whole sectors for scattered ones."""
         walked = [(extent, abs(stride)) for extent, stride in zip(self.spec.shape, self.strides, strict=True) if extent != 1 and stride]
         step = min((stride for _, stride in walked), default=1)
         itemsize = self.spec.dtype.itemsize
@@ -51,7 +51,7 @@ class View:
         return elements * max(itemsize, min(SECTOR_BYTES, step * itemsize))
 
     def through(self, function: Callable[[Array], Array], how: str) -> View:
-        """Return what a function of NumPy's that makes a view makes of it: NumPy decides, and raises what it raises."""
+        """Apply a function of NumPy's that makes a view: NumPy decides, and its errors pass."""
         # Bytes in the place of elements, so that addresses count elements; the memory is not there.
         seen = np.lib.stride_tricks.as_strided(_ORIGIN, self.spec.shape, self.strides, writeable=False)
         part = function(seen)
@@ -66,7 +66,7 @@ class View:
         return View(spec, strides, self.offset + _address(part) - _address(seen), _behind(self.how, how))
 
     def of(self, values: Array) -> Array:
-        """Return what is seen of a variable's values, read-only, and without a copy where they lie in one piece."""
+        """Return the view of a variable's values, read-only, and without a copy where they lie in one piece."""
         if not self.spec.size:
             return np.empty(self.spec.shape, values.dtype)
         seen = self._seen(np.ascontiguousarray(values))
@@ -74,7 +74,7 @@ class View:
         return seen
 
     def put(self, values: Array, part: Array) -> None:
-        """Write what is seen of a variable's values, which lie in one piece."""
+        """Write the view of a variable's values, which lie in one piece."""
         self._seen(values)[...] = part
 
     def _seen(self, values: Array) -> Array:
@@ -130,7 +130,7 @@ class Viewing:
     """It takes them as one list."""
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function with what is seen."""
+        """Call the function with the views."""
         arrays = arguments[0] if self.listed else arguments
         seen = [array if view is None else view.of(array) for array, view in zip(arrays, self.views, strict=True)]
         return self.function(seen) if self.listed else self.function(*seen)

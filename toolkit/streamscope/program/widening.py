@@ -17,7 +17,7 @@ NameOf = Callable[[int], str]
 
 
 def widened(operation: Operation, spec_of: SpecOf) -> str:
-    """Return what a floating-point result was widened by, as "float64 from int32 and float32"; empty where it is as wide as an operand."""
+    """Explain a widened floating-point result, as "float64 from int32 and float32"; empty where it is as wide as an operand."""
     return _widened(operation, spec_of, lambda variable: spec_of(variable).dtype.name)
 
 

@@ -1,1 +1,1 @@
-"""Recorders: what notes the times."""
+"""Recorders of times."""

@@ -18,7 +18,7 @@ Layouts = Mapping[int, "Layout"]
 
 _MARKER_START, _MARKER_END = 1 << 1, 1 << 2
 STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "overhead")
-"""What cupti-python calls the layouts of the records that are read, without their versions."""
+"""cupti-python's names of the record layouts, without their versions."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ActivityRecords:
-    """What CUPTI recorded: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
+    """CUPTI's records: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
 
     Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
     the function, and its ``status`` what it returned; other names are addresses of ``texts``. ``graph_node`` is 0 outside graphs; ``event``
@@ -95,7 +95,7 @@ class ActivityRecords:
         text_at: Callable[[int], str],
         dropped: int = 0,
     ) -> Self:
-        """Read the records in CUPTI's buffers, each cut to what CUPTI filled, beginning at a multiple of 8 in memory.
+        """Read the records in CUPTI's buffers, each cut to its filled part, beginning at a multiple of 8 in memory.
 
         ``layouts`` are of the kinds to read, by CUPTI's number. ``size_at`` says how many bytes the record at an offset of a buffer takes,
         and is asked once for each kind; ``text_at`` returns the text at an address.

@@ -1,4 +1,4 @@
-"""Calibration: what a pair of events reads beyond the kernel between them, and how event time maps to the host's clock."""
+"""Calibration: the excess of a pair of events over the kernel between them, and the map from event time to the host's clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOCK_SAMPLES = 20
 
 @dataclass(frozen=True)
 class Calibration:
-    """What to take off the readings of events, found in this process on this device.
+    """Corrections of event readings, found in this process on this device.
 
     A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
     So the excess is the reading around the reference kernel less that kernel's own duration (`reference_kernel`): of a pair on a stream,
@@ -74,7 +74,7 @@ def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[
 
 
 def median_reading_ns(device: Device, stream: Stream, pair: tuple[Event, Event], body: Callable[[], object], repeats: int) -> float:
-    """Return the median reading of a pair of events around what a call queues behind a gate, in ns; the stream is empty then."""
+    """Return the median reading of a pair of events around the work of a call behind a gate, in ns; the stream is empty then."""
     start, end = pair
     readings = []
     with settled([stream]):

@@ -1,4 +1,4 @@
-"""The default recorder of GPUs: CUDA events, checked by CUPTI where it can be had, and by stamps where CUPTI changes what runs."""
+"""The default recorder of GPUs: CUDA events, checked by CUPTI where it can be had, and by stamps where CUPTI changes the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CheckedRecorder:
         return replace(EventRecorder.on(cast("Device", self.device)), seen=seen if told else None).record(prepared, reload)
 
     def _seen(self, prepared: Prepared, reload: Callable[[], None]) -> tuple[KernelTimes | None, bool]:
-        """Return what CUPTI sees, None where it cannot be had or loses records; and whether graphs take as long as when nobody records."""
+        """Return CUPTI's trace, None where it cannot be had or loses records; and whether graphs take as long as without recording."""
         try:
             unrecorded_ns, runs = CuptiRecorder.on(self.device).runs(prepared, reload, beside_others=False)
         except RecordingError:  # CUPTI is missing, not permitted, or held by another.

@@ -64,7 +64,7 @@ class CuptiRecorder:
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-        Each kernel, copy and set becomes a span. What is outside of graphs is joined with its launch by the call that put it on the device,
+        Each kernel, copy and set becomes a span. Work outside of graphs is joined with its launch by the call that put it on the device,
         what is inside by the node. What was launched and has no record is told in a note. ``reload`` fills the inputs before each run.
         """
         unrecorded_ns, runs = self.runs(prepared, reload)
@@ -153,7 +153,7 @@ class RecordedRun:
         self._ended: dict[str, float] = {}
 
     def spans(self) -> SpanTable:
-        """Return the spans of the run, and note on the way what has no record."""
+        """Return the spans of the run, and note launches without a record."""
         prepared = self.prepared
         builder = SpanBuilder(["host", *device_lanes(prepared)])
         for index, interval in enumerate(self.host):

@@ -1,4 +1,4 @@
-"""The recorder of devices that keep a log of what ran, which costs nothing and is exact."""
+"""The recorder of devices that keep a log of their runs, which costs nothing and is exact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
 ROUGH = "times of {} are rough: of shapes that nobody has timed, the model has half within 15 %, and some at half or twice their time"
-"""Of 305 convolutions that took no part in the cost model, 12 are not within 40 % of it; one took four times what it says, one half."""
+"""Of 305 convolutions that took no part in the cost model, 12 are not within 40 % of it; one took four times its estimate, one half."""
 
 
 @dataclass(frozen=True)

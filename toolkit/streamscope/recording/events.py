@@ -166,7 +166,7 @@ class EventRecorder:
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
-    """Return the spans of one run: calls of the host, what they put on the device (``late_ns`` later than it says), replays of graphs."""
+    """Return the spans of one run: calls of the host, their work on the device (shifted by ``late_ns``), replays of graphs."""
     builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
     zero, lanes = host[0].start_ns, prepared.plan.lanes
     graphs: dict[int, list[Placed]] = {}
@@ -190,7 +190,7 @@ def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], p
 
 
 def unchecked(device: Device, share: float) -> dict[str, float]:
-    """Return what a trace says of its errors where CUPTI checked nothing; ``share`` is how far a duration may be off."""
+    """Return a trace's error bounds where CUPTI checked nothing; ``share`` is how far a duration may be off."""
     return {"kernel_error_ns": reference_kernel(device).error_ns, "kernel_error_share": share, "overlap_error": OVERLAP_ERROR}
 
 

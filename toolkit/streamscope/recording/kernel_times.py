@@ -1,4 +1,4 @@
-"""Times of a program's kernels in its own runs, by launch: what the event recorder is checked by."""
+"""Times of a program's kernels in its own runs, by launch: the check of the event recorder."""
 
 from __future__ import annotations
 

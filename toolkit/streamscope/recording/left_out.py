@@ -1,4 +1,4 @@
-"""What stamps leave out of kernels, as CUPTI measures it on this host: the time ahead of the first stamp and behind the last."""
+"""Stamp overhead, by CUPTI on this host: the time of a kernel ahead of its first stamp and behind its last."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def kernel_of(slots: Slots) -> Kernel:
 
 
 def left_out_ns(device: CudaDevice, memory: StampMemory, launches: Sequence[Launched]) -> dict[Kernel, LeftOut]:
-    """Return what the stamps of each kernel leave out, in the mean of some runs alone.
+    """Return the time that the stamps of each kernel leave out, in the mean of some runs alone.
 
-    What was measured before in this process is known. Of other kernels, nothing is returned where CUPTI cannot be had, or where somebody
+    Earlier measurements of this process are known. Of other kernels, nothing is returned where CUPTI cannot be had, or where somebody
     else launches kernels meanwhile.
     """
     known = _KNOWN.setdefault(device, {})

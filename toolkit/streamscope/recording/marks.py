@@ -62,7 +62,7 @@ class Marker:
 
     @cached_property
     def gap_ns(self) -> float:
-        """From one mark to the next in a graph: to the start of a kernel from the end of what it waits for, and what both do not see."""
+        """Time from one mark to the next in a graph: from the end of the predecessor to the start of a kernel, and unseen parts of both."""
         stream = self._stream
         marks = [self.mark(stream) for _ in range(CHAIN)]
         with capturing(self.prepared.device, self.prepared.streams[0]) as graphs:
@@ -78,7 +78,7 @@ class Marker:
     def replays(self, replay: Bound, ahead: Sequence[int], behind: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
         """Replay a graph, and variants of it with marks ``ahead`` of and ``behind`` launches, and return the medians.
 
-        A mark delays what comes after it, so each launch has a variant of its own, as far as `MOST_VARIANTS` go. With more launches,
+        A mark delays its successors, so each launch has a variant of its own, as far as `MOST_VARIANTS` go. With more launches,
         several share one, and the delay that earlier marks cause is taken off. ``stamped`` are the slots of the graph's stamped kernels.
         """
         begin, end = self.mark(self._stream), self.mark(self._stream)

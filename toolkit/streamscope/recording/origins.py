@@ -1,4 +1,4 @@
-"""What a trace says of the operations that ran, read from a program and an engine's plan."""
+"""Origins of a trace's operations, from a program and an engine's plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
-    """Return where the operations of a plan's program come from, its event waits, and what has to come after what.
+    """Return where the operations of a plan's program come from, its event waits, and the order that dependencies need.
 
     ``estimate`` says how long the planner took each launch to run; the built-in cost model's, by default.
     """
@@ -33,7 +33,7 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
 
 
 def with_waits(origins: Origins, plan: Plan) -> Origins:
-    """Return what `origins_of_program` said of a plan's program, with the plan's event waits."""
+    """Return `origins_of_program` of a plan's program, with the plan's event waits."""
     waits = sorted(set(_waits(plan.flat())))
     complete = len(waits) <= MOST_WAITS
     return replace(origins, waits=np.array(waits if complete else [], np.int64).reshape(-1, 4), complete=complete)
@@ -65,7 +65,7 @@ def info_of(
     notes: Iterable[str],
     calibration: Mapping[str, float] | None = None,
 ) -> TraceInfo:
-    """Return what a trace says of a recorded run: the program, the engine and the device, and what the recorder found (see `TraceInfo`)."""
+    """Return the facts about a recorded run: program, engine, device, and the recorder's findings (see `TraceInfo`)."""
     return TraceInfo(
         prepared.plan.engine,
         prepared.program.name,
@@ -80,7 +80,7 @@ def info_of(
 
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
-    """Return the launches and host functions of a program, and what has to come after what: nothing of either where there are too many."""
+    """Return the launches and host functions of a program, and their dependencies: neither where there are too many."""
     works = [work for operation in program.operations for work in operation.works]
     places = [(work.operation, 0 if isinstance(work, HostCall) else work.part) for work in works]
     pairs: list[tuple[int, int, int, int]] = []

@@ -109,7 +109,7 @@ def timed_run(prepared: Prepared) -> list[HostInterval]:
 def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Collection[int] = ()) -> NaturalPass:
     """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, without.
 
-    ``plain`` is what runs without, by default the same; ``untimed`` are indices of steps that get no event.
+    ``plain`` is the program that runs without, by default the same; ``untimed`` are indices of steps that get no event.
     Both that are timed begin on an idle device that has just done the same, so the ratio of their makespans is the cost of recording. The
     host has just done the same, too: a library's call takes a third longer where other code ran before it.
     """
@@ -147,7 +147,7 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
 
 @dataclass(frozen=True)
 class Readings:
-    """What pairs of events read around launches of one sort, each alone behind a gate, by index of the step.
+    """Readings of pairs of events around launches of one sort, each alone behind a gate, by index of the step.
 
     And around the reference kernel in between, at `REFERENCES` places of the pass.
     """
@@ -227,7 +227,7 @@ def _places(launches: Sequence[int]) -> Counter[int]:
 
 
 def alone_ns(passes: Sequence[Sequence[Readings]], reference_kernel_ns: float) -> dict[int, float]:
-    """Return how long each launch takes alone, in ns: the median of its readings, less what the reference kernel reads beyond its duration.
+    """Return how long each launch takes alone, in ns: the median of its readings, less the excess of the reference kernel's readings.
 
     Readings have two states, 0.2 µs apart, and which one it is changes with the place in the pass. A median of the reference's readings
     would be in one of them. So each place has its median, and the mean over the places counts.

@@ -1,4 +1,4 @@
-"""What a launch consists of: its kernels, copies and sets, found by capturing it alone; and their spans."""
+"""The kernels, copies and sets of a launch, found by capturing it alone; and their spans."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pieces_of(
 def in_order(pieces: Sequence[Piece], alone_ns: Sequence[float], whole_ns: float) -> tuple[Piece, ...]:
     """Return the pieces of a launch one after the other: as long as they take alone, unless that is longer than the launch.
 
-    What the launch takes longer than all of them goes to the gaps between them, in equal parts.
+    The rest of the launch's time goes to the gaps between them, in equal parts.
     """
     total = sum(alone_ns)
     shrunk = min(1.0, whole_ns / total) if total > 0 else 0.0
@@ -187,7 +187,7 @@ def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
 
 
 def _calls(graph: object, bound: Bound) -> list[Call]:
-    """Return what launches each node of a launch by itself, tried once, if they run one after the other.
+    """Return a launch for each node of a launch, tried once, if they run one after the other.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where in time launches are placed by what was measured of them: ends and durations by events, stamps of their neighbours, marks."""
+"""Placing launches in time by measurements: ends and durations by events, stamps of their neighbours, marks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOWEST = 4.0
 class Placed:
     """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it.
 
-    ``pieces`` are what it consists of, with times since its start.
+    ``pieces`` are its kernels, copies and sets, with times since its start.
     """
 
     step: Issue
@@ -45,7 +45,7 @@ def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) ->
 def fitted_to_ends(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
     """Return durations of a graph's launches, shortened alike where they do not fit between the ends that were measured.
 
-    A launch cannot have run longer than since the last end of what it depends on. Durations measured alone carry a common error of
+    A launch cannot have run longer than since the last end of the work it depends on. Durations measured alone carry a common error of
     some tenths of a microsecond, that of the calibration, and along a chain of short kernels such errors add up. So where launches are
     longer than that in the median, the median excess is taken off all.
     """

@@ -46,7 +46,7 @@ class Recording:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded, once the block has ended, even by an exception.
+        """The recorded trace, once the block has ended, even by an exception.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Recording:
 
 
 def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
-    """Record what a block of code does with CUDA, whichever library it uses.
+    """Record the CUDA work of a block of code, whichever library it uses.
 
     Kernels, copies and sets, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX ranges.
     At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only ask CUDA for something
@@ -195,9 +195,9 @@ def device_info(gpu: int) -> DeviceInfo:
 
 
 def _waited_for_gpus() -> tuple[bool, list[str]]:
-    """Wait for all GPUs that the process uses; return whether there are any, and what kept from it.
+    """Wait for all GPUs that the process uses; return whether there are any, and the obstacle if it cannot.
 
-    The records of what still runs would have no end. CUDA does not wait while a stream is captured, and breaks the capture.
+    The records of running work would have no end. CUDA does not wait while a stream is captured, and breaks the capture.
     """
     driver = _driver()
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED

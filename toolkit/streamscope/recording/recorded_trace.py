@@ -28,9 +28,9 @@ CallName = Callable[[int, int], str]
 COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
 """Names of copies by ``CUpti_ActivityMemcpyKind``; those of arrays of textures are just copies."""
 STREAM_WAITED, STREAM_SYNCHRONIZED = 2, 3
-"""What waited, by ``CUpti_ActivitySynchronizationType``: a stream for an event, or the host for a stream."""
+"""Waiters, by ``CUpti_ActivitySynchronizationType``: a stream for an event, or the host for a stream."""
 COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
-"""What the driver took time for, by ``CUpti_ActivityOverheadKind``; the other kinds are what CUPTI itself took."""
+"""Overheads of the driver, by ``CUpti_ActivityOverheadKind``; the other kinds are CUPTI's own."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Block:
 
 
 def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
-    """Return what CUPTI recorded of a block as a trace, whose zero is the start of the block.
+    """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` is the GPU whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the
     runtime (1) or driver (0).
@@ -103,7 +103,7 @@ def _length_ns(rows: Rows) -> int:
 
 
 def _notes(dropped: int, captured: int, open_ranges: int) -> Iterable[str]:
-    """Say what is missing, or not what it seems."""
+    """Note missing and misleading records."""
     if dropped:
         yield f"CUPTI dropped {counted(dropped, 'record')}: busy time and overlap are lower bounds"
     if captured:
@@ -157,7 +157,7 @@ def _while_capturing(calls: Rows, names: Array) -> Mask:
 
 
 def _work(work: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
-    """Return kernels by their names, copies and sets by what they do."""
+    """Return kernels by their names, copies and sets by their kind."""
     kernel, copy = work["code"] == SpanKind.KERNEL, work["code"] == SpanKind.COPY
     name = np.full(len(work), names.code("set"), np.int64)
     name[kernel] = names.codes(work["name"][kernel], lambda address: demangled(texts.get(address, "")) or "kernel without a name")

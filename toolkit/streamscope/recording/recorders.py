@@ -1,4 +1,4 @@
-"""The choice of a recorder: what notes when a program's launches ran."""
+"""The choice of a recorder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cupti_stayed() -> bool:
 def recorder_of(device: Device, name: str = "auto") -> Recorder:
     """Return a recorder for a device; a device that keeps a log of its own is recorded by that, whatever the name.
 
-    ``"auto"`` is CUDA events, checked by what else the machine has; ``"events"`` is CUDA events alone, which need no permission.
+    ``"auto"`` is CUDA events, checked by the machine's other recorders; ``"events"`` is CUDA events alone, which need no permission.
     """
     log = device.log
     if log is not None:

@@ -44,7 +44,7 @@ Owner = tuple[int, int]
 IN_GRAPH_NS = 125.0
 """How much longer a generated kernel takes in a graph of an H200, by CUPTI, than one by one (benchmarks/results/stamp_accuracy.json)."""
 STAMPED_ERROR = 0.025
-"""Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI cannot tell what stamps leave out."""
+"""Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI cannot measure the stamps' overhead."""
 REFERENCE_NS, REFERENCE_IN_GRAPH_NS = 857.0, 928.0
 """How long the reference kernel takes on that H200, on a stream and in a graph (devices/h200.json, results/reference_kernel.json)."""
 
@@ -146,7 +146,7 @@ class Recording:
         self._shift_ns: float | None = None
 
     def trace(self, reload: Callable[[], None]) -> Trace:
-        """Run all passes and return what they found."""
+        """Run all passes and return their results."""
         for _ in range(2):
             reload()
             self.twin.run()
@@ -176,7 +176,7 @@ class Recording:
         )
 
     def _natural(self, reload: Callable[[], None]) -> _Pass:
-        """Run as it is; what has stamps gets no event."""
+        """Run as it is; stamped launches get no event."""
         untimed = [
             index
             for index, bound in enumerate(steps_of(self.twin))
@@ -195,7 +195,7 @@ class Recording:
         return isinstance(bound.step, Issue) and (bound.step.launch.operation, bound.step.launch.part) in self.own
 
     def _event_shift_ns(self, chosen: _Pass) -> float:
-        """Return what to add to the time of an event, on the host's clock by events, to get the end of what is before it by stamps."""
+        """Return the offset from an event's time, on the host's clock by events, to the end of the work before it by stamps."""
         if self._shift_ns is None:
             device, clock, mark = self.events.device, chosen.natural.clock, self.marker.mark(self.stream)
             event, shifts = device.event(timing=True), []
@@ -242,7 +242,7 @@ class Recording:
         return durations
 
     def _check_excess(self, steps: Sequence[Bound]) -> None:
-        """Find out what stamps leave out here: of each kernel by CUPTI, or of all alike by the reference kernel."""
+        """Measure the stamps' overhead here: of each kernel by CUPTI, or of all alike by the reference kernel."""
         inner = [one for bound in steps for one in (bound.inner if isinstance(bound.step, Replay) else [bound])]
         launches = [
             Launched(bound.call, self.own[self._owner(bound)], cast("Stream", bound.stream)) for bound in inner if self._stamped(bound)
@@ -262,20 +262,20 @@ class Recording:
             self.correction_ns, self.in_graph_correction_ns = known.queued_ns - REFERENCE_NS, known.in_graph_ns - REFERENCE_IN_GRAPH_NS
 
     def _by_stamps_ns(self, durations: Mapping[int, float], steps: Sequence[Bound]) -> dict[int, float]:
-        """Return durations by events, corrected by what they differ from stamps on kernels that have some."""
+        """Return durations by events, corrected by their difference from stamps on stamped kernels."""
         off_ns = self._difference_ns - self.correction_ns if self._differences_ns else 0.0
         kernels = {index for index in durations if cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL}
         return {index: max(0.0, each - off_ns) if index in kernels else each for index, each in durations.items()}
 
     def _corrected_ns(self, excess_ns: float, slot: int | None = None, *, in_graph: bool = False) -> float:
-        """Return what stamps leave out here, from what they leave out on an H200: of one kernel, or corrected by the median."""
+        """Return the stamps' overhead here, from that on an H200: of one kernel, or corrected by the median."""
         inside = in_graph if slot is None else self.slots[slot].owner in self.inside
         median_ns = self.in_graph_correction_ns if inside else self.correction_ns
         return max(0.0, excess_ns + (median_ns if slot is None else self.corrections_ns.get(slot, median_ns)))
 
     @property
     def _around_ns(self) -> float:
-        """What is added around the stamps of a kernel, in the median."""
+        """Time added around the stamps of a kernel, in the median."""
         return float(np.median([self._corrected_ns(excess, slot) for slot, excess in enumerate(self.excess_ns)])) if self.excess_ns else 0.0
 
     @property
@@ -295,7 +295,7 @@ class Recording:
         return {index: found[position] for position, index in enumerate(chosen)}
 
     def extent_ns(self, slot: int, stamps: Stamps) -> tuple[float, float]:
-        """Return when a kernel began and ended, by its stamps and by what they leave out."""
+        """Return start and end of a kernel, by its stamps and their overhead."""
         around = self._corrected_ns(self.excess_ns[slot], slot) / 2
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around
 
@@ -398,7 +398,7 @@ class Recording:
         return list(dict.fromkeys(notes))
 
     def _around_notes(self) -> list[str]:
-        """Say where what is added around stamps differs from an H200's, or was not measured on this GPU."""
+        """Note where the stamps' overhead differs from an H200's, or was not measured on this GPU."""
         added = f"{time_text(self._around_ns, 2)} are added around the first and last block of a kernel"
         if self.corrections_ns:
             others = len(self.excess_ns) - len(self.corrections_ns)

@@ -27,7 +27,7 @@ from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, 
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 CALLS = ("RUNTIME", "DRIVER")
-"""CUPTI's names for what devices do, and for calls of the host."""
+"""CUPTI's names of device work, and of calls of the host."""
 BUFFER_BYTES, SPARE_BUFFERS = 8 << 20, 2
 """Each holds 38,000 kernels. Those that are spare are in memory before they are asked for, which is in the middle of a user's call."""
 NVTX = "NVTX_INJECTION64_PATH"
@@ -91,7 +91,7 @@ class Subscription:
         return stamp.value
 
     def call_name(self, code: int, number: int) -> str:
-        """Return what a function of the CUDA runtime (code 1) or driver (0) is called: ``"cudaLaunchKernel"``."""
+        """Return the name of a function of the CUDA runtime (code 1) or driver (0): ``"cudaLaunchKernel"``."""
         names = self.cupti.runtime_api_trace_cbid if code else self.cupti.driver_api_trace_cbid
         try:
             name = names(number).name
@@ -101,7 +101,7 @@ class Subscription:
 
     @contextmanager
     def recording(self, kinds: Sequence[str], *, beside_others: bool = True) -> Iterator[list[ActivityRecords]]:
-        """Record what the process does on its GPUs in the block; the list then holds the records, whatever the block raised.
+        """Record what the process does on its GPUs in the block; the list then holds the records, even if the block raises.
 
         ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``. CUPTI hands out a record once: where another
         profiler has subscribed, this takes its records, or refuses unless ``beside_others``.
@@ -216,7 +216,7 @@ class Subscription:
     def _request(self, buffer: Any, size: Any, most: Any) -> Again | None:
         """Give CUPTI an empty buffer; called by CUPTI, in whichever thread.
 
-        ctypes swallows what is raised here, and CUPTI would write to wherever its pointer leads. So Ctrl-C comes when CUPTI has returned.
+        ctypes swallows exceptions here, and CUPTI would write to wherever its pointer leads. So Ctrl-C comes when CUPTI has returned.
         """
         while True:
             try:
