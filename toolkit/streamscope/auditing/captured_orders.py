@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isclose
 
-from streamscope.auditing.dependencies import longest_path
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.serialisation import Serialisation
 from streamscope.engines.plan import Estimate
 from streamscope.order.ancestors import has, known_before
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.captured_graph import Certificate, Edges, OrderCause
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
@@ -61,7 +61,7 @@ class _Orders:
         return self._longest_ns(self.capture)
 
     def _longest_ns(self, order: Edges) -> float:
-        return max(longest_path(self.durations_ns, order), default=0.0)
+        return max(path_lengths(self.durations_ns, order), default=0.0)
 
     def finding(self, cause: OrderCause) -> Finding:
         """Return the orders of a cause, and their cost at most."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from streamscope.program.launch import HostCall, Launch
@@ -84,11 +84,3 @@ class Dependencies:
                     bits |= after[needed - sources.start]
             after.append(bits)
         return after
-
-
-def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]]) -> list[float]:
-    """Return the earliest end of each piece, in ns, if it waits for its declared predecessors alone."""
-    end_ns: list[float] = []
-    for taken_ns, earlier in zip(duration_ns, needs, strict=True):
-        end_ns.append(max((end_ns[needed] for needed in earlier), default=0.0) + taken_ns)
-    return end_ns

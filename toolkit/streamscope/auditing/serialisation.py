@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from streamscope.auditing.dependencies import Dependencies, Work, key_of, longest_path
+from streamscope.auditing.dependencies import Dependencies, Work, key_of
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.happens_before import Item, Visit, Walk
 from streamscope.auditing.waits import lane_name
 from streamscope.engines.plan import Estimate, Plan
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.launch import HostCall
 from streamscope.words import counted, time_text
 
@@ -96,9 +97,9 @@ def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) ->
     durations = [_duration_ns(visit.item.work, estimate) for visit in visits]
 
     def makespan_ns(orders: Sequence[Sequence[int]]) -> float:
-        return max(longest_path(durations, [[*a, *b] for a, b in zip(needs, orders, strict=True)]), default=0.0)
+        return max(path_lengths(durations, [[*a, *b] for a, b in zip(needs, orders, strict=True)]), default=0.0)
 
-    ends_ns = longest_path(durations, [[*a, *b] for a, b in zip(needs, before, strict=True)])
+    ends_ns = path_lengths(durations, [[*a, *b] for a, b in zip(needs, before, strict=True)])
     found: list[Serialised] = []
     groups: dict[Cause, set[tuple[int, int]]] = defaultdict(set)
     for earlier, later in false:

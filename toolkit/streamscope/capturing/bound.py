@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.order.graph import without_implied
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
@@ -99,19 +100,11 @@ def upper_bound(
     """
     filled_us = sum(us * _share(cost, model) for us, cost in zip(durations_us, costs, strict=True))
     one_stream_us = sum(durations_us) + GAP_US * max(0, len(durations_us) - 1)
-    captured_us, longest_path_us = (_longest_path(durations_us, edges) for edges in (capture, order))
+    captured_us, longest_path_us = (max(path_lengths(durations_us, edges, gap=GAP_US), default=0.0) for edges in (capture, order))
     capture_us = max(captured_us, filled_us) if measured_us is None else measured_us
     if without_implied(order) == without_implied(capture):
         longest_path_us = capture_us  # There is no other order: gaps that are longer than the shortest stay as they are.
     return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
-
-
-def _longest_path(durations_us: Sequence[float], edges: Edges) -> float:
-    """Return the longest path through nodes, which all come after lower numbers only."""
-    ends: list[float] = []
-    for duration_us, earlier in zip(durations_us, edges, strict=True):
-        ends.append(duration_us + max((ends[one] + GAP_US for one in earlier), default=0.0))
-    return max(ends, default=0.0)
 
 
 def _share(cost: Cost, model: CostModel) -> float:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from streamscope.arguments import whole_number
 from streamscope.capturing.conflicts import conflicts
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
@@ -17,6 +15,7 @@ from streamscope.capturing.order_causes import order_causes
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError, RaceError
 from streamscope.order.ancestors import Bits, CircleError, count_of, has, known_before, pairs_of
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.captured_graph import Edges, OrderCause
 from streamscope.results.result import Result
 from streamscope.words import counted, listed
@@ -250,10 +249,7 @@ class Certificate(Result):
     @cached_property
     def longest_path(self) -> int:
         """Number of nodes of the longest path of the true order."""
-        length = np.zeros(len(self.order), np.int64)
-        for number, direct in enumerate(self.order):
-            length[number] = 1 + max((length[earlier] for earlier in direct), default=0)
-        return int(length.max(initial=0))
+        return int(max(path_lengths([1] * len(self.order), self.order), default=0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, the edges of the true order and the nodes that are not understood, as JSON holds them."""

@@ -29,6 +29,7 @@ from streamscope.devices.measured_models import model_of
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.formats.read import is_trace
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 from streamscope.trace.stored import is_text, read_content, with_digest
@@ -303,11 +304,11 @@ def _longer_gap_ns(stored: _Stored) -> float:
     if stored.replay_us is None:
         return 0.0
     model = model_of(stored.device)
-    paths: list[tuple[float, int]] = []  # Of each node, the longest that ends with it, and how many nodes it has.
-    for row in stored.nodes:
-        before_ns, count = max((paths[earlier] for earlier in row.after), default=(0.0, 0))
-        paths.append((before_ns + row.alone_ns, count + 1))
-    path_ns, count = max(paths)
+    after = [row.after for row in stored.nodes]
+    ends_ns = path_lengths([row.alone_ns for row in stored.nodes], after)
+    # Of paths that are as long, the one with the most nodes.
+    last = [[one for one in earlier if ends_ns[one] == max(ends_ns[other] for other in earlier)] for earlier in after]
+    path_ns, count = max(zip(ends_ns, map(int, path_lengths([1] * len(last), last)), strict=True))
     gaps_ns = 1e3 * stored.replay_us - model.event_pair_empty_ns - model.graph_launch_latency_ns - path_ns
     return min(max(gaps_ns / (count - 1) - model.graph_node_gap_ns, 0.0), LONGEST_GAP_NS) if count > 1 else 0.0
 

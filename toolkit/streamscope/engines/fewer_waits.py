@@ -108,6 +108,7 @@ def _merged(
 
 
 def _earliest_ns(made: Spread, stream_of: Sequence[int], duration_ns: Sequence[float], gap_ns: float, wait_ns: float) -> list[float]:
+    """Return when each operation starts at the earliest: the longest path to it, on which each edge has a pause of its own."""
     start_ns = [0.0] * len(made.order)
     for number in made.order:
         for earlier in made.edges[number]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from streamscope.order.hazards import Accesses, hazards, note
+from streamscope.order.longest_path import path_lengths
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation
 
@@ -35,10 +36,7 @@ class DependencyGraph:
 
     def upward_ranks_ns(self) -> list[float]:
         """Return for each operation the longest path from its start to the end of the program, in ns."""
-        ranks = [0.0] * len(self.operations)
-        for position in reversed(range(len(ranks))):
-            ranks[position] = self.duration_ns[position] + max((ranks[other] for other in self.after[position]), default=0.0)
-        return ranks
+        return path_lengths(self.duration_ns, self.after, reversed(range(len(self.operations))))
 
     def by_rank(self) -> list[int]:
         """Return a topological order: of the ready operations the highest rank first, and host functions, which hold up the rest, last."""
