@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,10 @@ VIOLATIONS = {
     "an import goes down only": ("toolkit/streamscope/analysis/intruder.py", "import streamscope.devices"),
     "the library needs no widgets": ("toolkit/streamscope/engines/intruder.py", "import streamscope_widgets"),
 }
+
+
+BY_NAME = {"__init__.py", "public_names.py", "doors.py", "results/views.py", "results/widgets.py"}
+"""Modules that may import by a name in a string: the tables of public names and of doors are theirs."""
 
 
 def lint_imports(root):
@@ -49,3 +54,27 @@ def test_contract_notices(copy, contract):
     result = lint_imports(copy)
     assert result.returncode == 1, result.stdout + result.stderr
     assert f"{contract} BROKEN" in result.stdout
+
+
+def hidden_imports(path):
+    """Yield the lines that reach a module by a name in a string, but for other packages, which have no layer."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name("__import__") | ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[name, *_]):
+                pass
+            case ast.Subscript(value=ast.Attribute(attr="modules"), slice=ast.Constant(str()) as name):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="modules"), attr="get"), args=[ast.Constant(str()) as name, *_]):
+                pass
+            case _:
+                continue
+        if not (isinstance(name, ast.Constant) and str(name.value).partition(".")[0] not in ("streamscope", "streamscope_widgets")):
+            yield node.lineno
+
+
+def test_no_module_is_imported_by_a_name_in_a_string_which_no_contract_sees(repository):
+    toolkit = repository / "toolkit" / "streamscope"
+    paths = {path.relative_to(toolkit).as_posix(): path for path in toolkit.rglob("*.py")}
+    found = {name for name, path in paths.items() if list(hidden_imports(path))}
+    assert found <= BY_NAME
+    assert {"public_names.py", "results/views.py"} <= found  # It would see one.

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from streamscope import ops
 from streamscope.errors import ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.ops.fusion import fused
@@ -26,7 +27,7 @@ from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import Place, spec_of
 from streamscope.words import a_kind
 
-symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
+symbol.operators.update(OF_SYMBOLS, __dir__=partial(dir, ops))  # the symbols stand below the operators, and know them by name only
 
 
 _with_arrays: ContextVar[bool] = ContextVar("streamscope_with_arrays", default=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -424,7 +423,7 @@ def _instead_of(attribute: str) -> str:
     """Name the replacement of an array's attribute or method in a program."""
     if attribute == "dot":
         return "use a @ b, or ss.ops.matmul(a, b)"
-    if attribute in sys.modules["streamscope.ops"].__all__:  # not imported: that would be importing what stands above this package
+    if attribute in operators["__dir__"]():
         return f"use the operator: ss.ops.{attribute}(...)"
     if attribute in ("item", "tolist", "get", "numpy", "cpu"):
         return "values are known when the program runs: return the variable, or read it in a host function"

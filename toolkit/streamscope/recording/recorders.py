@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, cast
@@ -43,8 +42,9 @@ def checked_recorder(name: object) -> str:
 
 def cupti_stayed() -> bool:
     """Tell whether CUPTI stayed in this process after a recording."""
-    module = sys.modules.get("streamscope.recording.subscription")
-    return module is not None and bool(module.is_attached())
+    from streamscope.recording.subscription import is_attached
+
+    return is_attached()
 
 
 def recorder_of(device: Device, name: str = "auto") -> Recorder:
