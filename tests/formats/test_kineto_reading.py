@@ -299,12 +299,12 @@ def test_what_is_not_read_is_counted(written):
     )
 
 
-def test_a_trace_of_jax_is_refused_with_what_records_such_code(written):
+def test_json_of_jax_is_refused_and_names_the_file_that_is_read(written):
     names = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]
     events = [*names, {"ph": "X", "pid": 1, "tid": 14, "ts": 8.0, "dur": 9.5, "name": "loop_add_fusion", "args": {"hlo_op": "add.1"}}]
     with pytest.raises(TraceError, match="none of Kineto's categories") as error:
         read(written({"displayTimeUnit": "ns", "traceEvents": events}, bare=True))
-    assert error.value.hint.startswith("ss.record or `nsys profile` records code of JAX")
+    assert error.value.hint.startswith("JAX writes an .xplane.pb beside it, which is read")
 
 
 def test_operators_that_use_the_names_of_kernels_otherwise_are_read(written):

@@ -158,11 +158,12 @@ def _told_by(trace: Trace, found: Format, notes: list[str]) -> Trace:
 
 
 def _check_is_no_folder(path: Path) -> None:
-    """Say what of a folder can be read: TensorBoard's, for one, holds traces of PyTorch's profiler."""
+    """Say what of a folder can be read: TensorBoard's, for one, holds traces of the profilers of PyTorch and JAX."""
     if (path / "comparison.json").is_file():
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
     if path.is_dir():
-        inside = next(filter(is_trace, sorted(path.iterdir())[:MOST_LOOKED_AT]), None)
+        deeper = sorted(path.glob("plugins/profile/*/*"), reverse=True)  # TensorBoard's folders, the newest first.
+        inside = next(filter(is_trace, [*sorted(path.iterdir()), *deeper][:MOST_LOOKED_AT]), None)
         raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else None)
 
 

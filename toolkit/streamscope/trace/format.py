@@ -98,6 +98,7 @@ FORMATS = Door[Format](
         "parquet": "streamscope.formats.parquet:FORMAT",
         "nsight": "streamscope.formats.nsight:FORMAT",
         "rocpd": "streamscope.formats.rocpd:FORMAT",
+        "xplane": "streamscope.formats.xplane:FORMAT",
     },
     needs=("name", "label", "suffixes", "sniff", "read", "write", "recorder", "stretches"),
 )

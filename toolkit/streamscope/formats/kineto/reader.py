@@ -254,7 +254,7 @@ class _Collected:
             what = listed([f"{counted(self._categories[each], 'event')} {_of_category(each)}" for each in others[:5]])
             return TraceError(
                 f"it has none of Kineto's categories of a GPU, such as 'kernel', but {what}: of another accelerator, or another program",
-                hint="ss.record or `nsys profile` records code of JAX and TensorFlow; ss.Trace.from_spans takes spans of any table",
+                hint="JAX writes an .xplane.pb beside it, which is read; of any table of spans, ss.Trace.from_spans makes a trace",
             )
         if any(category.rpartition("_")[2] in _CALLS for category in self._categories):
             hint = "CUPTI recorded nothing: synchronize before the profiler stops, and let no other profiler use CUPTI at the time"
