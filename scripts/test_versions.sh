@@ -7,7 +7,7 @@ folders=$2
 tests="tests/program tests/widgets/test_cell_program.py"
 ours=$("$tools/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-for version in 3.11 3.12 3.13; do
+for version in 3.11 3.12 3.13 3.14; do
     [ "$version" = "$ours" ] && continue
     found=""
     for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do

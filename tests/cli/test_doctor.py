@@ -11,6 +11,7 @@ from streamscope.cli import checks as doctor
 from streamscope.cli.checks import diagnose
 from streamscope.cli.main import main
 from streamscope.errors import DeviceError
+from streamscope.recording.subscription import too_new, without_cupti
 
 
 def by_name(diagnosis):
@@ -145,6 +146,27 @@ def test_json_and_exit_code(capsys):
     assert content["can_run"] is True
     assert content["device"] in ("cuda", "simulated")
     assert {"topic", "name", "state", "found", "todo", "essential"} == set(content["checks"][0])
+
+
+@pytest.mark.parametrize(
+    ("cuda", "python", "why", "todo"),
+    [
+        (13, (3, 13), "cupti-python is not installed", "pip install 'cupti-python>=13.0,<14'"),
+        (13, (3, 14), "cupti-python is not installed", "pip install 'cupti-python>=13.2,<14'"),
+        (12, (3, 12), "cupti-python is not installed", "pip install 'cupti-python>=12.8,<13'"),
+        (12, (3, 14), "NVIDIA made no cupti-python of CUDA 12 for Python 3.14", "use Python 3.12 or 3.11, or a driver of CUDA 13"),
+    ],
+)
+def test_cupti_cannot_be_had_from_everywhere(cuda, python, why, todo):
+    assert without_cupti(cuda, python) == (why, todo)
+
+
+def test_a_cupti_that_is_newer_than_the_driver():
+    assert too_new("13.2.0", (13, 2), (3, 14)) == ""
+    assert too_new("13.2.0", (13, 0), (3, 14)).startswith(
+        "cupti-python 13.2 is newer than the driver's CUDA 13.0: install a newer driver, or use"
+    )
+    assert too_new("13.2.0", (13, 0), (3, 13)).endswith("or install an older cupti-python")
 
 
 @pytest.mark.gpu

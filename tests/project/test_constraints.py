@@ -8,30 +8,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.project.conftest import holds
 
 FILES = {"cuda12": "constraints-cuda12.txt", "cuda13": "constraints.txt"}
-PYTHONS = ("3.11.7", "3.12.1", "3.13.0")
+PYTHONS = ("3.11.7", "3.12.1", "3.13.0", "3.14.0")
 
 
 @pytest.fixture(params=FILES)
 def extra(request):
     return request.param
-
-
-def markers(python):
-    """Return what markers are judged by: x86-64 Linux under one Python."""
-    return {
-        "implementation_name": "cpython",
-        "platform_machine": "x86_64",
-        "platform_python_implementation": "CPython",
-        "python_full_version": python,
-        "python_version": python.rpartition(".")[0],
-        "sys_platform": "linux",
-    }
-
-
-def holds(requirement, python):
-    return requirement.marker is None or requirement.marker.evaluate(markers(python))
 
 
 def pins(repository, extra, python):
@@ -52,11 +37,20 @@ def pins(repository, extra, python):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_pins_satisfy_pyproject(repository, requirements, extra, python):
     pinned = pins(repository, extra, python)
-    asked = [*requirements("lab", "perfetto", extra).values(), *requirements("dev", "lock").values()]
-    for requirement in (requirement for requirement in asked if holds(requirement, python)):
+    asked = [*requirements("lab", "perfetto", extra, python=python).values(), *requirements("dev", "lock", python=python).values()]
+    for requirement in asked:
         name = requirement.name
         assert name in pinned, f"{name} is not pinned: run `make lock`"
         assert requirement.specifier.contains(pinned[name]), f"{name}=={pinned[name]} does not satisfy {requirement}: run `make lock`"
+
+
+@pytest.mark.parametrize(
+    ("extra", "python", "oldest"), [("cuda13", "3.13.0", "13.0"), ("cuda13", "3.14.0", "13.2"), ("cuda12", "3.12.1", "12.8")]
+)
+def test_cupti_is_asked_for_where_there_are_wheels_of_it(requirements, extra, python, oldest):
+    asked = requirements(extra, python=python)["cupti-python"].specifier
+    assert min(Version(each.version) for each in asked) == Version(oldest)
+    assert "cupti-python" not in requirements("cuda12", python="3.13.0")
 
 
 def test_build_backend_is_pinned(repository, pyproject, requirements):

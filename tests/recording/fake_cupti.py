@@ -74,6 +74,7 @@ OF_KIND = {
 }  # fmt: skip
 
 CUPTI = SimpleNamespace(
+    __version__="13.0.1",
     ActivityKind=ActivityKind,
     runtime_api_trace_cbid=Runtime,
     driver_api_trace_cbid=Driver,

@@ -19,6 +19,7 @@ from streamscope.frames import users_lines_shown
 from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
+from streamscope.signatures import signature_of
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
 
@@ -112,7 +113,7 @@ def _attributes_of(program: object, count: int) -> tuple[list[str], bool]:
     if not isinstance(program, ProgramFunction):
         return [], False  # A traced program's attributes are settled, and captured code has none.
     try:
-        parameters = list(inspect.signature(program.function).parameters.values())
+        parameters = list(signature_of(program.function).parameters.values())
     except (TypeError, ValueError):  # a built-in function without a signature
         return [], False
     positional = [parameter for parameter in parameters if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, _NAMED[0])]

@@ -20,7 +20,10 @@ def _in_source(function: Callable[..., Any]) -> str:
     import textwrap
 
     try:
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        source = textwrap.dedent(inspect.getsource(function))
+        # `ast.parse` would do, but strips docstrings like the compiler from Python 3.14 on.
+        module = compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True, optimize=0)
+        (definition,) = ast.iter_child_nodes(module)
     except (OSError, TypeError, SyntaxError, ValueError):  # No source; built in; a lambda.
         return ""
     return (isinstance(definition, ast.FunctionDef) and ast.get_docstring(definition)) or ""

@@ -25,6 +25,7 @@ from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
 from streamscope.program.variable import Place, spec_of
+from streamscope.signatures import signature_of
 from streamscope.words import a_kind
 
 symbol.operators.update(OF_SYMBOLS, __dir__=partial(dir, ops))  # the symbols stand below the operators, and know them by name only
@@ -79,7 +80,7 @@ class ProgramFunction:
 
     def __repr__(self) -> str:
         try:
-            arguments = ", ".join(inspect.signature(self.function).parameters)
+            arguments = ", ".join(signature_of(self.function).parameters)
         except (TypeError, ValueError):  # a built-in function without a signature
             arguments = "..."
         return f"<program {self.name}({arguments}){', fused' if self.fuse else ''}>"
@@ -161,7 +162,7 @@ class ProgramFunction:
     def _argument_names(self, arguments: Sequence[object], attributes: Mapping[str, object]) -> list[str]:
         """Return the names of the function's arguments; those that are given by name are attributes, and not among them."""
         try:
-            signature = inspect.signature(self.function)
+            signature = signature_of(self.function)
             signature.bind(*arguments, **attributes)
         except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
             given = f"{len(arguments)} arguments{', ' if attributes else ''}{', '.join(f'{name}=' for name in attributes)}"
@@ -226,7 +227,7 @@ def _is_array(value: object) -> bool:
 def _positional(function: Callable[..., Any]) -> list[str]:
     """Return the names of the parameters that can be given by position; empty for those that cannot be given by name."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except (TypeError, ValueError):  # a built-in function without a signature
         return []
     kinds = {inspect.Parameter.POSITIONAL_ONLY: False, inspect.Parameter.POSITIONAL_OR_KEYWORD: True}

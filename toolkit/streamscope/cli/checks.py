@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "lacking", "unneeded"]
 
-PYTHONS = ((3, 11), (3, 13))
 LIBRARIES = ("numpy", "scipy", "pandas", "perfetto", "pyarrow", "rich", "typer")
 NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
 REINSTALL = "pip install --upgrade streamscope"
@@ -75,10 +73,7 @@ def diagnose() -> Diagnosis:
 
 def _basics() -> Iterator[Check]:
     topic = "To run at all"
-    version, (oldest, newest) = sys.version_info[:2], PYTHONS
-    fits = oldest <= version <= newest
-    wanted = "install Python 3.11, 3.12 or 3.13"
-    yield Check(topic, "Python", "ok" if fits else "lacking", platform.python_version(), "" if fits else wanted, essential=version < oldest)
+    yield Check(topic, "Python", "ok", platform.python_version())
     yield _packages(topic, "libraries", LIBRARIES, essential=True)
     yield _tried(topic, "simulated device", _simulate, REINSTALL, essential=True)
 
@@ -107,7 +102,7 @@ def _gpu() -> Iterator[Check]:
     yield _tried(topic, "generated kernels", lambda: _compile_and_run(device), extra)
     yield _tried(topic, "cuBLAS", lambda: _multiply(device), extra)
     yield _tried(topic, "cuDNN", lambda: _convolve(device), extra)
-    yield _cupti(topic, device, extra)
+    yield _cupti(topic, device, 12 if driver.startswith("CUDA 12") else 13)
 
 
 def _run_time_compilation() -> Iterator[Check]:
@@ -252,9 +247,12 @@ def _convolve(device: CudaDevice) -> str:
     return f"{cudnn.backend_version_string()}, {_versions(_GPU_PACKAGES['cuDNN'])}"
 
 
-def _cupti(topic: str, device: CudaDevice, extra: str) -> Check:
+def _cupti(topic: str, device: CudaDevice, cuda: int) -> Check:
+    from streamscope.recording.subscription import without_cupti
+
     if _version_of("cupti-python") is None:
-        return Check(topic, "CUPTI", "lacking", f"cupti-python is not installed; {_FOR_CUPTI}", f"{extra}; all else works without")
+        why, todo = without_cupti(cuda)
+        return Check(topic, "CUPTI", "lacking", f"{why}; {_FOR_CUPTI}", f"{todo}; all else works without")
     return _tried(topic, "CUPTI", lambda: _record(device), PERMISSION)
 
 

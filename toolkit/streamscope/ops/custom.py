@@ -16,6 +16,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
+from streamscope.signatures import signature_of
 from streamscope.words import counted
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
@@ -152,7 +153,7 @@ def operator(
 
 def _parameters(name: str, function: Callable[..., None]) -> Mapping[str, inspect.Parameter]:
     try:
-        return inspect.signature(function).parameters
+        return signature_of(function).parameters
     except (TypeError, ValueError) as error:  # something else than a function, or a built-in one, which says nothing
         raise ProgramError(f"ss.operator: the parameters of {name} are unknown: {error}", hint="give a function of Python's") from None
 

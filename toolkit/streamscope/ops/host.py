@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import any_view, one_piece
+from streamscope.signatures import signature_of
 from streamscope.words import a_kind
 
 
@@ -186,7 +186,7 @@ def _check_arguments(name: str, function: Callable[..., Any], count: int, attrib
             hint = "give variables by position; an argument by name is a number or an option"
             raise ProgramError(f"{name} was given the variable {value.name!r} by name, {attribute}=", hint=hint)
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except ValueError:  # a built-in one says nothing
         return
     try:

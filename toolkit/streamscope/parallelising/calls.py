@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from streamscope.errors import ProgramError
+from streamscope.signatures import signature_of
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -104,7 +105,7 @@ def described(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
-        return inspect.signature(described(function))
+        return signature_of(described(function))
     except (TypeError, ValueError):  # a built-in function without a signature
         return inspect.Signature([inspect.Parameter("arguments", inspect.Parameter.VAR_POSITIONAL)])
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from streamscope.errors import RecordingError
 from streamscope.interrupts import Again, CalledByC, deferred
-from streamscope.kernels.library.libraries import has_driver
+from streamscope.kernels.library.libraries import driver_version, has_driver
 from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
@@ -211,7 +211,8 @@ class Subscription:
             said = ctypes.c_char_p()
             self._library.cuptiGetResultString(status, ctypes.byref(said))
             name = (said.value or b"").decode() or f"error {status}"
-            raise RecordingError(f"CUPTI refused {function}: {name}", hint=_HINTS.get(status, "see streamscope doctor"))
+            hint = _HINTS.get(status) or too_new(_version(self.cupti), driver_version()) or "see streamscope doctor"
+            raise RecordingError(f"CUPTI refused {function}: {name}", hint=hint)
 
     def _request(self, buffer: Any, size: Any, most: Any) -> Again | None:
         """Give CUPTI an empty buffer; called by CUPTI, in whichever thread.
@@ -276,7 +277,8 @@ def subscription() -> Subscription:
     except ImportError as error:
         if not has_driver():
             raise RecordingError("there is no NVIDIA GPU here", hint=NO_GPU_HINT) from None
-        raise RecordingError(f"CUPTI cannot be loaded: {error}", hint=INSTALL_HINT) from None
+        why, hint = without_cupti(driver_version()[0]) if error.name == "cupti" else (str(error), INSTALL_HINT)
+        raise RecordingError(f"CUPTI cannot be loaded: {why}", hint=hint) from None
     try:
         cupti.get_timestamp()  # This loads the library.
         from cuda.bindings import driver
@@ -285,12 +287,31 @@ def subscription() -> Subscription:
     except RecordingError:
         raise
     except Exception as error:
-        what = f"CUPTI does not work here: {error}" if has_driver() else "there is no NVIDIA GPU here"
-        raise RecordingError(what, hint=NO_GPU_HINT) from error
+        if not has_driver():
+            raise RecordingError("there is no NVIDIA GPU here", hint=NO_GPU_HINT) from error
+        hint = too_new(_version(cupti), driver_version()) or NO_GPU_HINT
+        raise RecordingError(f"CUPTI does not work here: {error}", hint=hint) from error
 
 
 INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cupti-python>=13,<14 for CUDA 13"
 NO_GPU_HINT = "record on a machine with an NVIDIA GPU, save with recording.trace.to_parquet(path), and open it here with ss.read(path)"
+
+
+def without_cupti(cuda: int, python: tuple[int, int] = sys.version_info[:2]) -> tuple[str, str]:
+    """Reason and remedy where cupti-python is not installed, for a driver of CUDA ``cuda``."""
+    if cuda == 12 and python >= (3, 13):
+        return f"NVIDIA made no cupti-python of CUDA 12 for Python 3.{python[1]}", "use Python 3.12 or 3.11, or a driver of CUDA 13"
+    wanted = ">=12.8,<13" if cuda == 12 else ">=13.2,<14" if python >= (3, 14) else ">=13.0,<14"  # 13.2: the first for Python 3.14
+    return "cupti-python is not installed", f"pip install 'cupti-python{wanted}'"
+
+
+def too_new(cupti: str, driver: tuple[int, int], python: tuple[int, int] = sys.version_info[:2]) -> str:
+    """Hint where CUPTI refuses and is newer than the driver; empty where it is not newer."""
+    release = cupti.split(".")[:2]
+    if not any(driver) or tuple(map(int, release)) <= driver:
+        return ""
+    older = " or use Python 3.13, for which there is an older one" if python >= (3, 14) else " or install an older cupti-python"
+    return f"cupti-python {'.'.join(release)} is newer than the driver's CUDA {driver[0]}.{driver[1]}: install a newer driver,{older}"
 
 
 def is_attached() -> bool:
@@ -300,7 +321,7 @@ def is_attached() -> bool:
 
 def _loaded_library(cupti: Any) -> ctypes.CDLL:
     """Return the CUPTI that is loaded, which may be PyTorch's: two in one process would not know of each other."""
-    major = int(str(cupti.__version__ if hasattr(cupti, "__version__") else _version()).split(".")[0])
+    major = int(_version(cupti).split(".")[0])
     return ctypes.CDLL(f"libcupti.so.{major}", mode=os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0))
 
 
@@ -310,17 +331,17 @@ def _loaded_path() -> str:
         return next((line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libcupti.so" in line), "")
 
 
-def _version() -> str:
+def _version(cupti: Any) -> str:
     from importlib import metadata
 
-    return metadata.version("cupti-python")
+    return str(cupti.__version__) if hasattr(cupti, "__version__") else metadata.version("cupti-python")
 
 
 def _dtype(cupti: Any, structure: str) -> np.dtype[Any]:
     """Return the newest layout that cupti-python has of a structure."""
     versions = {int(found[1] or 0): name for name in dir(cupti) if (found := re.fullmatch(rf"activity_{structure}(\d*)_dtype", name))}
     if not versions:
-        raise RecordingError(f"cupti-python {_version()} does not say how records of {structure} look", hint=INSTALL_HINT)
+        raise RecordingError(f"cupti-python {_version(cupti)} does not say how records of {structure} look", hint=INSTALL_HINT)
     newest: np.dtype[Any] = np.dtype(getattr(cupti, versions[max(versions)]))
     return newest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.signatures import signature_of
 from streamscope.tracing import ProgramFunction, of_its_own
 from streamscope.words import counted
 
@@ -124,6 +124,6 @@ def _takes_out(function: Function) -> bool:
     if isinstance(function, ProgramFunction):
         return False
     try:
-        return "out" in inspect.signature(function).parameters
+        return "out" in signature_of(function).parameters
     except (TypeError, ValueError):  # A built-in one says nothing.
         return False

@@ -28,6 +28,14 @@ def has_driver() -> bool:
     return True
 
 
+def driver_version() -> tuple[int, int]:
+    """Return the newest CUDA version that the driver supports, for example ``(13, 0)``; ``(0, 0)`` without a driver."""
+    version = ctypes.c_int(0)
+    if has_driver():
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000, version.value % 1000 // 10
+
+
 @cache
 def libraries() -> SimpleNamespace:
     """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace."""
