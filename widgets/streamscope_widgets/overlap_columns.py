@@ -1,4 +1,4 @@
-"""What shows overlap in the live timeline, worked out here and sent as columns, so that every number has one definition.
+"""Columns of overlap for the live timeline, worked out here, so that every number has one definition.
 
 What the device does at each time, which launch waited for which, the critical path, and where operations come from.
 """
@@ -30,11 +30,11 @@ LOOKS = {
     "kernel_wait": ("idle: kernel wait", palette.KERNEL_WAIT),
     "other": ("idle: other", palette.OTHER_IDLE),
 }
-"""Words and colour of what the lane "at once" shows: those of the charts."""
+"""Words and colours of the lane "at once": those of the charts."""
 
 
 def header_words() -> dict[str, Any]:
-    """Return what all groups share: names of occupations and bounds by their codes, words and colours, light and dark."""
+    """Return the part that all groups share: names of occupations and bounds by their codes, words and colours, light and dark."""
     return {
         "occupations": [occupation.name.lower() for occupation in Occupation],
         "bounds": [BOUND_WORDS[bound] for bound in Bound],
@@ -51,12 +51,12 @@ def multiprocessors_of(trace: Trace) -> int | None:
 
 
 def activity_of(trace: Trace, spans: SpanTable) -> Activity | None:
-    """Return what the device does while these spans of a trace run; None where they hold no kernels and copies."""
+    """Return the device's activity while these spans of a trace run; None where they hold no kernels and copies."""
     return activity(spans, multiprocessors_of(trace)) if spans.is_kind(DEVICE_KINDS).any() else None
 
 
 def encode_activity(found: Activity, block: ColumnBlock, crowd: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """Encode what the device does at each time; ``crowd`` tells which stretches stand for many."""
+    """Encode the device's activity; ``crowd`` tells which stretches stand for many."""
     return {
         **({} if crowd is None else {"crowd": block.add(crowd)}),
         "count": len(found.start_ns),
@@ -70,7 +70,7 @@ def encode_activity(found: Activity, block: ColumnBlock, crowd: npt.NDArray[np.b
 
 
 def waits_of(origins: Origins, spans: SpanTable) -> tuple[IntArray, IntArray]:
-    """Return the event waits as rows of the spans: what was waited for, and what waited, in the order of the latter."""
+    """Return the event waits as rows of the spans: awaited work and waiting work, in the order of the latter."""
     earlier, later = origins.wait_rows(spans)
     order = np.argsort(later, kind="stable")
     return earlier[order], later[order]
@@ -92,7 +92,7 @@ def encode_path(trace: Trace, keep: int, block: ColumnBlock) -> dict[str, Any]:
 def encode_stretches_of_path(
     words: str, start_ns: IntArray, end_ns: IntArray, bound: IntArray, lane: IntArray, block: ColumnBlock
 ) -> dict[str, Any]:
-    """Encode stretches of a critical path: when, on which lane, and what each is spent on."""
+    """Encode stretches of a critical path: time, lane and bound of each."""
     times = {"start": block.add_rising(start_ns), "duration": block.add(end_ns - start_ns)}
     return {"count": len(start_ns), "words": words, **times, "bound": block.add(bound), "lane": block.add(lane)}
 

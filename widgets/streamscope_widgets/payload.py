@@ -1,4 +1,4 @@
-"""Traces as a header and one block of binary columns: what the timeline's front end reads.
+"""Traces as a header and one block of binary columns, for the timeline's front end.
 
 The header is plain JSON, and describes the columns that `ColumnBlock` puts into the block. ``decode.js`` is the reader.
 """
@@ -114,7 +114,7 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
 
 
 def label_of(info: TraceInfo) -> str:
-    """Return what a trace is called where nothing else is said: its engine; what ran, where no engine of ours ran it."""
+    """Return a trace's default name: its engine; its program, where no engine of ours ran it."""
     return shortened(info.program if info.engine in (info.recorder, "recorded") else info.engine, LONGEST_LABEL)
 
 
@@ -152,15 +152,15 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a group is sent."""
+    """Spans of a group that are sent."""
 
     spans: SpanTable
     activity: Activity | None
-    """What the device does meanwhile."""
+    """The device's activity meanwhile."""
     more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further columns of the spans."""
     header: Mapping[str, Any] = field(default_factory=dict)
-    """What else is said of the group."""
+    """Other facts about the group."""
     crowd: npt.NDArray[np.bool_] | None = None
     """bool: which stretches of the activity stand for many."""
     waits: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
@@ -197,7 +197,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     """Encode groups for the front end.
 
     ``groups``: from `as_groups`.
-    ``keep``: how many spans of each group to keep, from its start; all by default. The header says what is missing.
+    ``keep``: how many spans of each group to keep, from its start; all by default. The header counts the missing ones.
     ``paths``: with the critical paths, where nobody can ask for them later.
     """
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
@@ -216,7 +216,7 @@ def codes_of(groups: Sequence[TimelineGroup]) -> Codes:
 
 
 def encode_shown(groups: Sequence[TimelineGroup], shown: Sequence[Shown], codes: Codes, block: ColumnBlock) -> dict[str, Any]:
-    """Encode what is shown of each group into a block, and return the header."""
+    """Encode each group's shown spans into a block, and return the header."""
     order = list(range(len(operator_order(groups))))
     remarks = compare_makespans(groups)
     devices = {group.trace.info.device.name for group in groups if nature_of(group.trace.info) != "predicted"}
@@ -279,7 +279,7 @@ def _encode_group(group: TimelineGroup, shown: Shown, comparison: str, codes: Co
 
 
 def encode_part(group: TimelineGroup, shown: Shown, codes: Codes, block: ColumnBlock) -> dict[str, Any]:
-    """Encode the columns of what is shown of a group."""
+    """Encode the columns of a group's shown spans."""
     earlier, later = shown.waits or waits_of(group.trace.origins, shown.spans)
     columns = _encode_columns(shown.spans, codes, block)
     columns |= {name: block.add(values) for name, values in shown.more.items()}
@@ -302,7 +302,7 @@ def stretch_words(group: TimelineGroup) -> str:
 
 
 def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
-    """Return what a tooltip says about a whole group, as pairs of term and value."""
+    """Return a group's tooltip, as pairs of term and value."""
     info = group.trace.info
     unrecorded = (
         []

@@ -27,7 +27,7 @@ from streamscope_widgets.rows import SLOTS
 MOST_WHOLE = 1_000_000
 """More spans than this are sent in tiles: a browser draws no more at once with ease."""
 MOST_EXACT = 20_000
-"""So many spans of a tile are sent one by one at any level: the browser merges what shares a pixel itself."""
+"""So many spans of a tile are sent one by one at any level: the browser merges spans of one pixel itself."""
 OVERVIEW_PIXELS = 2048
 PARTS = 16
 """Bits of a number that tells an operation's part."""
@@ -43,7 +43,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass
 class Part:
-    """One trace in rows, and what is worked out of it when it is first asked for."""
+    """One trace in rows, and values derived from it at first use."""
 
     group: TimelineGroup
 
@@ -54,13 +54,13 @@ class Part:
 
     @cached_property
     def stretches(self) -> StretchLevels | None:
-        """What the device does at each time."""
+        """The device's activity."""
         found = activity_of(self.group.trace, self.group.trace.spans)
         return None if found is None else StretchLevels(found, MOST_DIRECT)
 
     @cached_property
     def waits(self) -> tuple[IntArray, IntArray]:
-        """Rows of what was waited for, and of what waited, in the order of the latter."""
+        """Rows of awaited work, and of waiting work, in the order of the latter."""
         return waits_of(self.group.trace.origins, self.group.trace.spans)
 
     @cached_property
@@ -79,7 +79,7 @@ class Part:
 
     @cached_property
     def launched(self) -> IntArray:
-        """For each span the row of what its operation, or the part of it, put on the device; -1 for none."""
+        """For each span the row of the device work of its operation, or of its part; -1 for none."""
         spans = self.group.trace.spans
         rows = np.flatnonzero((spans.kind >= SpanKind.KERNEL) & (spans.operation >= 0))
         key = spans.operation.astype(np.int64) << PARTS | spans.part
@@ -88,13 +88,13 @@ class Part:
 
     @cached_property
     def path(self) -> tuple[str, Marks]:
-        """What the critical path is bound by in words, and its stretches as marks of one row; ``slot`` is a stretch's `Bound`."""
+        """The critical path's bounds in words, and its stretches as marks of one row; ``slot`` is a stretch's `Bound`."""
         found = critical_path(self.group.trace)
         each, length_ns = np.arange(len(found.span)), found.end_ns - found.start_ns
         return found.words, Marks(found.span, np.ones_like(each), found.bound, found.start_ns, found.end_ns, length_ns, each, length_ns)
 
     def shown(self, level: int, start_ns: float, end_ns: float, hits: BoolArray | None = None) -> Shown:
-        """Return what is sent of a stretch of time at a level.
+        """Return the message for a stretch of time at a level.
 
         ``level``, ``start_ns``, ``end_ns``: as of `Rows.marks`.
         ``hits``: which spans of the trace a search finds: crowds say how many they hold, and wear the colour of one.
@@ -159,13 +159,13 @@ class Tiles:
         self.groups = tuple(groups)
         self.parts = [Part(group) for group in groups]
         self.found: tuple[Any, list[BoolArray]] | None = None
-        """What was searched last, and which spans of each group it found."""
+        """The last search, and the spans that it found in each group."""
         self.codes = codes_of(groups)
         for group in groups:
             self.codes.of(group.trace.spans)  # So that names have the same numbers in all tiles.
 
     def overview(self) -> Payload:
-        """Return the whole runs at the level of detail of a screen, and what the browser must know to ask for more."""
+        """Return the whole runs at the level of detail of a screen, and the facts with which the browser asks for more."""
         extent_ns = max((int(group.trace.spans.end_ns.max(initial=0)) for group in self.groups), default=0)
         level = max(0, (extent_ns // OVERVIEW_PIXELS).bit_length() - 1)
         shown = []

@@ -1,4 +1,4 @@
-"""A trace as static HTML for a notebook, whoever recorded it: what was found, what to know before believing it, and a still picture."""
+"""A trace as static HTML for a notebook, whoever recorded it: finding, warnings, and a still picture."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def show_with_timeline(trace: Trace) -> None:
 
 
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
-    """Return what stands above the picture: the finding, the numbers, the warnings."""
+    """Return the head above the picture: the finding, the numbers, the warnings."""
     kernels = folded(KERNELS, _kernels(found)) if found.kernels else Html()
     warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
     return above(trace_title(trace.info)), lead(finding), _first_numbers(found), _all_numbers(found), kernels, warnings
@@ -112,7 +112,7 @@ def trace_title(info: TraceInfo) -> str:
 
 
 def finding_of(trace: Trace, found: Summary | None = None) -> str:
-    """Say in two sentences how busy the GPU is, and what it waits for most."""
+    """Say in two sentences how busy the GPU is, and its main cause of waiting."""
     found = found or summary(trace)
     said = NATURE_WORDS[nature_of(trace.info)]
     if not found.kernel_count or not found.span_us:

@@ -1,4 +1,4 @@
-"""What traces say: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
+"""Analysis of traces: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
 
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
 from streamscope.analysis.communication import COMMUNICATION

@@ -1,4 +1,4 @@
-"""What the device does at each time of a run: how much runs at once, how full it is, and why it idles. What a timeline's lane shows."""
+"""Activity of the device over a run: concurrency, fullness, causes of idleness; the lane "at once" of a timeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 
 class Occupation(IntEnum):
-    """What a stretch of a run is spent on."""
+    """Activity in a stretch of a run."""
 
     RUNNING = 0
     """A kernel or a copy runs."""
@@ -63,7 +63,7 @@ class Activity:
 
 
 def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
-    """Say what the device does at each time, from the trace's zero (or its first kernel, if that is earlier) to its last end.
+    """Return the device's activity over time, from the trace's zero (or its first kernel, if that is earlier) to its last end.
 
     Formula: `concurrency` of kernels and of copies, `fullness`, and where neither a kernel nor a copy runs, the cause by `device_gaps`;
     of that time, host functions of the program take what they cover. Units: ns, 1, fraction.
@@ -131,7 +131,7 @@ def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, F
 
 
 def _filling(spans: SpanTable) -> list[UpAndDown]:
-    """Return what `sums_over_time` takes to count the streams with kernels, the kernels whose blocks are known, and these blocks."""
+    """Return the arguments of `sums_over_time`: streams with kernels, kernels whose blocks are known, and these blocks."""
     busy, (launched, blocks) = busy_on_lanes(spans, [SpanKind.KERNEL]), _one_at_a_time(spans)
     return [(each.start_ns, each.end_ns, weight) for each, weight in ((busy, 1), (launched, 1), (launched, blocks))]
 
@@ -160,7 +160,7 @@ def _one_at_a_time(spans: SpanTable) -> tuple[Intervals, IntArray]:
 
 
 def _causes_at(time_ns: IntArray, gaps: Gaps) -> IntArray:
-    """Return the cause of the gap that each time lies in; what lies in none is before the trace's zero."""
+    """Return the cause of the gap at each time; times in none lie before the trace's zero."""
     row = np.searchsorted(gaps.start_ns, time_ns, side="right") - 1
     inside = (row >= 0) & (time_ns < np.append(gaps.end_ns, 0)[row])
     return np.where(inside, np.append(_OF_CAUSE[gaps.cause], Occupation.OTHER)[row], Occupation.OTHER)

@@ -44,7 +44,7 @@ _COLLECTIVE = re.compile(
     r"(?:[^:]*[^:a-z0-9])?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|a2a|all2all)(?![a-z0-9])[^:]*",
     re.IGNORECASE,
 )
-"""A function named by a collective; but one of a block or a warp is within a GPU, and Inductor fuses what stands beside one."""
+"""A function named by a collective; but one of a block or a warp is within a GPU, and Inductor fuses code beside one."""
 
 
 def communicates(name: str) -> bool:

@@ -17,10 +17,10 @@ from streamscope.words import listed, percent
 
 
 class Bound(IntEnum):
-    """What a stretch of the critical path is spent on."""
+    """Bound of a stretch of the critical path."""
 
     HOST = 0
-    """The host: a call, a host function, what lies between two calls, or noticing that the device is done."""
+    """The host: a call, a host function, time between two calls, or noticing that the device is done."""
     LAUNCH = 1
     """From the start of a launch call until its work begins, where nothing but the launch held it up."""
     KERNEL = 2
@@ -66,7 +66,7 @@ class CriticalPath:
 
     @property
     def unexplained_ns(self) -> int:
-        """Time of the run before the path begins, in ns: more than 0 where the path stops at what began after nothing in the trace."""
+        """Time of the run before the path begins, in ns: more than 0 where the path stops at a span without a predecessor."""
         return self.whole_ns - self.length_ns
 
     def time_ns(self, bound: Bound) -> int:
@@ -75,7 +75,7 @@ class CriticalPath:
 
     @property
     def words(self) -> str:
-        """What it is bound by, the most first: ``"kernels 61 %, host 30 % and launches 9 %"``; empty where there is no path."""
+        """Its bounds, the longest first: ``"kernels 61 %, host 30 % and launches 9 %"``; empty where there is no path."""
         shares = sorted(((self.time_ns(bound), -bound) for bound in Bound), reverse=True)
         told = [f"{BOUND_WORDS[Bound(-bound)]} {percent(ns / self.length_ns)}" for ns, bound in shares if ns]
         notes = ["" if self.complete else "; this trace does not tell event waits"]
@@ -85,7 +85,7 @@ class CriticalPath:
 
 
 def critical_path(trace: Trace) -> CriticalPath:
-    """Return what bounded a run, from its last end back to its first start.
+    """Return the bounds of a run, from its last end back to its first start.
 
     Formula: a kernel or copy begins after the last of these: the end of what came before it on its stream, the end of what its stream
     waited for, the start of its launch call and the shortest latency of a launch into an empty queue. The path goes on with that one. From
@@ -128,7 +128,7 @@ def critical_path(trace: Trace) -> CriticalPath:
 
 @dataclass(frozen=True)
 class _Before:
-    """For each span, what it began after."""
+    """For each span, its predecessor."""
 
     row: IntArray
     """int64: the row of that span, -1 for none."""
@@ -136,7 +136,7 @@ class _Before:
     arrive_ns: IntArray
     """int64: when the path leaves the span, and when it arrives at that one."""
     bound: IntArray
-    """int64: what the time between the two is spent on."""
+    """int64: bound of the time between the two."""
 
     @classmethod
     def of(cls, spans: SpanTable, waited: IntArray) -> _Before:
@@ -148,7 +148,7 @@ class _Before:
         return found
 
     def follow_host(self, spans: SpanTable, waited: IntArray) -> None:
-        """Say what host spans follow: the one before on the thread; a wait, the device; a host function, the launch that it waited for."""
+        """Set the predecessors of host spans: the one before on the thread; of a wait, the device; of a host function, its launch."""
         host = np.flatnonzero(spans.is_kind(HOST_KINDS))
         earlier = _handed_over(spans, host, _before_on_lane(spans, host))
         self._take(host, earlier, np.where(earlier >= 0, spans.end_ns[earlier], spans.start_ns[host]))
@@ -162,7 +162,7 @@ class _Before:
         self._take(held, waited[held], spans.end_ns[waited[held]])
 
     def follow_device(self, spans: SpanTable, waited: IntArray) -> None:
-        """Say what kernels and copies follow: the call, the stream's last, or what it waited for; whichever made it ready last."""
+        """Set the predecessors of kernels and copies: the call, the stream's last work, or the awaited event; whichever came last."""
         device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
         call = call_rows(spans, device)
         launch_ns = shortest_launch_ns(launch_overhead_ns(spans))
@@ -195,7 +195,7 @@ def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:
 
 
 def _handed_over(spans: SpanTable, host: IntArray, before: IntArray) -> IntArray:
-    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is not a wait."""
+    """Return the predecessors of host spans: the one before on their thread, or a later end on another thread that is no wait."""
     if len(np.unique(spans.lane[host])) < 2:
         return before
     calls = host[spans.kind[host] != SpanKind.SYNC]
@@ -226,7 +226,7 @@ def _noticed(spans: SpanTable) -> tuple[IntArray, IntArray]:
 
 
 def _with_blocking_copies(spans: SpanTable, kept: IntArray) -> tuple[SpanTable, IntArray]:
-    """Divide each call that returned after its own copy had ended into a launch and a wait, which is what it was.
+    """Divide each call that returned after its own copy had ended into a launch and a wait.
 
     ``kept`` are rows of the trace; those of the new table are returned with it. Calls of our own programs are named after operations, and
     do not block.
@@ -259,7 +259,7 @@ def _last_awaited(trace: Trace, kept: IntArray) -> IntArray:
 
 
 def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
-    """Follow what came before from the last row back; a ring, which clocks that disagree can make, ends it."""
+    """Follow predecessors from the last row back; a ring, which clocks that disagree can make, ends it."""
     chain, earlier, row, seen = [], before.tolist(), last, -2
     while row >= 0 and (follows := earlier[row]) != seen:
         chain.append(row)

@@ -1,4 +1,4 @@
-"""Any two traces compared: what one has more of than the other, and what that explains of the difference between them."""
+"""Any two traces compared: the difference of their spans, explained part by part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
 UNNAMED = ("the first", "the second")
-"""What two traces of one name are called."""
+"""Names of two traces with one name."""
 MOST_IN_TEXT = 12
 """So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
 
@@ -59,7 +59,7 @@ class Contribution:
 
 @dataclass(frozen=True, repr=False)
 class TraceDiff(Result):
-    """What `diff` found. Differences are the second trace less the first: negative is faster.
+    """Result of `diff`. Differences are the second trace less the first: negative is faster.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class TraceDiff(Result):
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the two traces are called in sentences: by engine or program, whichever differs."""
+        """Names of the two traces in sentences: engine or program, whichever differs."""
         first, second = self.first.info, self.second.info
         if first.engine != second.engine:
             return first.engine, second.engine
@@ -116,7 +116,7 @@ class TraceDiff(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before believing the numbers."""
+        """Warnings for the reader."""
         kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
         devices = dict.fromkeys(each.info.device.name for each in self.summaries)
         both, gpus = self.in_both, self._gpus
@@ -154,7 +154,7 @@ class TraceDiff(Result):
 
     @cached_property
     def answer(self) -> str:
-        """How the two compare, and why. One measured run of each tells no difference: then it says what lies between these runs."""
+        """How the two compare, and why. One measured run of each tells no difference: then it compares these runs only."""
         (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
         if not first_us or not second_us:
             return _begun(f"{first if second_us else second} has no spans, so there is nothing to compare.", self.names)
@@ -174,7 +174,7 @@ class TraceDiff(Result):
 
     @property
     def _lacking(self) -> str:
-        """Say which trace lacks records: what it has less of may be missing, not saved."""
+        """Say which trace lacks records: its smaller numbers may be missing, not saved."""
         lacking = [name for name, each in zip(self.names, self.summaries, strict=True) if "kernel_count" in each.at_least]
         if not lacking:
             return ""
@@ -257,7 +257,7 @@ class TraceDiff(Result):
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
 
     def timeline(self) -> Timeline:
-        """Return both traces as live timelines on one axis; what is selected in one is marked in the other.
+        """Return both traces as live timelines on one axis; a selection in one is marked in the other.
 
         Raises
         ------

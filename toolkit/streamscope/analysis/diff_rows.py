@@ -79,7 +79,7 @@ class DiffRow:
 
     @property
     def called(self) -> str:
-        """Its name, short where it is a kernel's own, and operation, with what it was called, or what became of it."""
+        """Its name, short where it is a kernel's own, and operation, with its former name or its fate."""
         name, was = (readable_name(text) if text in self.symbols else text for text in (self.name, self.was))
         if was == name:
             name, was = self.name, self.was

@@ -13,14 +13,14 @@ from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
-"""Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs; this is what it compares."""
+"""Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs, as here."""
 
 
 class IdleCause(IntEnum):
-    """What idle time was spent on. A gap between two kernels or copies is divided in this order."""
+    """Causes of idle time. A gap between two kernels or copies is divided in this order."""
 
     HOST_WAIT = 0
-    """The call that launched what comes next had not begun."""
+    """The launch call of the next work had not begun."""
     LAUNCH = 1
     """That call had begun, and its work was on the way: at most as long as the quickest launch into an empty queue of the trace."""
     KERNEL_WAIT = 2
@@ -50,7 +50,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class IdleSplit:
-    """Idle time by cause, in ns; `IdleCause` says what each means."""
+    """Idle time by cause, in ns; `IdleCause` defines them."""
 
     host_wait_ns: int
     launch_ns: int
@@ -64,7 +64,7 @@ class IdleSplit:
 
 
 def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> Gaps:
-    """Gaps between consecutive kernels and copies of each stream, divided by what each was spent on.
+    """Gaps between consecutive kernels and copies of each stream, divided by cause.
 
     Formula: gap = start - latest end of what came before on the stream, where positive. It is *host wait* until the call that launched
     what comes next began. Then *launch*, until ``launch_ns`` after the start of that call. The rest is *kernel wait* where the call began
@@ -172,17 +172,17 @@ def device_idle(
 
 
 def host_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device before the call began that launched what comes next (`IdleCause.HOST_WAIT`). Unit: ns."""
+    """Idle time of the device before the launch call of the next work began (`IdleCause.HOST_WAIT`). Unit: ns."""
     return device_idle(spans).host_wait_ns
 
 
 def launch_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in which what comes next was on its way from the host (`IdleCause.LAUNCH`). Unit: ns."""
+    """Idle time of the device in which the next work was on its way from the host (`IdleCause.LAUNCH`). Unit: ns."""
     return device_idle(spans).launch_ns
 
 
 def kernel_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in gaps below 30 µs before what was launched already (`IdleCause.KERNEL_WAIT`). Unit: ns."""
+    """Idle time of the device in gaps below 30 µs before work that was launched already (`IdleCause.KERNEL_WAIT`). Unit: ns."""
     return device_idle(spans).kernel_wait_ns
 
 

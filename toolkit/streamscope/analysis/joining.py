@@ -27,13 +27,13 @@ class Joined:
     row: IntArray
     """int64: of each, in its trace's table."""
     text: IntArray
-    """int64: what each is called, as an index into ``texts``: its name; where they are joined by name and both have symbols, its symbol."""
+    """int64: name of each, as an index into ``texts``; where they are joined by name and both have symbols, its symbol."""
     called: IntArray
     """int64: equal where both are called the same: by ``text`` or, of symbols that only one trace has, by their readable names."""
     symbol: IntArray
     """int64: the kernel's own name, as an index into ``texts``; -1 where it is unknown."""
     group: IntArray
-    """int64: what each is compared with: the same number in both traces, from 0."""
+    """int64: key of the pair: the same number in both traces, from 0."""
     pairs: IntArray
     """Int64 array, shape (n, 2): which of the first stands for which of the second, as indices of these columns."""
     texts: tuple[str, ...]
@@ -183,7 +183,7 @@ def _stretches(name: IntArray, even: npt.NDArray[np.bool_], columns: _Columns) -
 
 
 def _renamed(name: IntArray, pairs: IntArray, stretch: IntArray, columns: _Columns) -> tuple[IntArray, IntArray]:
-    """Give what was renamed the name that it has in the second trace, and add its pairs."""
+    """Give renamed kernels their name in the second trace, and add their pairs."""
     alone = np.setdiff1d(np.arange(len(name)), pairs)
     alone = alone[_even(stretch[alone], columns.second[alone])[stretch[alone]]]
     kind, second = columns.kind[alone], columns.second[alone]

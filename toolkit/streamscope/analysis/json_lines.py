@@ -1,4 +1,4 @@
-"""The metrics of one trace as JSON Lines, one metric a line: what other programs collect and plot."""
+"""The metrics of one trace as JSON Lines, one metric a line, for other programs to collect and plot."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _line(name: str, value: float | None, definitions: Mapping[str, Callable[...
 
 
 def _basis(trace: Trace, mask: npt.NDArray[np.bool_]) -> str:
-    """Return what times of some spans rest on: a model, or the least certain way in which one of them is known."""
+    """Return the basis of times of some spans: a model, or the least certain basis among them."""
     if trace.info.recorder == "prediction":
         return "predicted"
     if trace.info.device.simulated:

@@ -101,7 +101,7 @@ def shortest_launch_ns(overhead_ns: IntArray) -> int:
 
 
 def _before_ns(spans: SpanTable, device: IntArray) -> IntArray:
-    """Return for each row of the device the latest end of what began earlier on its stream: a stream may be busy with several."""
+    """Return for each row of the device the latest end of earlier work on its stream, which may run several kernels at once."""
     before_ns = np.full(len(spans), np.iinfo(np.int64).min)
     for _, rows in rows_by_stream(spans, device):
         # What begins at the same time has no order.

@@ -1,6 +1,6 @@
 """From the launch call on the host to the kernel on the device.
 
-A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its nodes. Metrics from
+A launch call and its work on the device share a correlation. A CUDA graph's launch has one correlation for all its nodes. Metrics from
 a call to *a* kernel then take the first node of the replay, kernel or copy, and each replay counts as one launch.
 """
 
@@ -40,17 +40,17 @@ class Launches:
 
     @property
     def latency_ns(self) -> IntArray:
-        """What `launch_latency_ns` returns."""
+        """`launch_latency_ns` of the launches."""
         return self.device_start_ns - self.call_start_ns
 
     @property
     def queue_time_ns(self) -> IntArray:
-        """What `queue_time_ns` returns."""
+        """`queue_time_ns` of the launches."""
         waits_ns = self.device_start_ns - self.call_end_ns
         return waits_ns[waits_ns > 0]
 
     def queue_length(self, chosen: npt.NDArray[np.bool_] | slice) -> Steps:
-        """Return what `queue_length` returns, of some of the launches."""
+        """Return `queue_length` of some of the launches."""
         up_ns = self.call_start_ns[chosen]
         # Clocks are joined by calibration: a kernel that seems to start before its call leaves the queue at once, not before it entered.
         return count_steps(up_ns, np.maximum(self.device_start_ns[chosen], up_ns))

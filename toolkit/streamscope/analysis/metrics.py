@@ -40,7 +40,7 @@ PROFILED = "a profiler stretched the recorded run, its calls most: time a run wi
 
 @dataclass(frozen=True, repr=False)
 class EngineMetrics(Result):
-    """What one engine did with a program. Each number is defined by the function that the registry names for it.
+    """Metrics of one engine on a program. Each number is defined by the function that the registry names for it.
 
     It is shown as a table.
 
@@ -312,7 +312,7 @@ def _record_flags(makespan: MedianInterval, busy_ns: int, missing: MissingRecord
 
 
 def incomplete_flags(missing: MissingRecords) -> list[str]:
-    """Say which halves of launches are missing, and what that does to the numbers."""
+    """Say which halves of launches are missing, and the effect on the numbers."""
     flags = []
     if missing.calls:
         flags.append(f"launch calls without a record on the device: {missing.calls}; GPU busy and overlap are lower bounds")

@@ -1,4 +1,4 @@
-"""What kernels cost each other when they run side by side, and so what overlap is worth in the end."""
+"""Cost of neighbours: how much kernels that run side by side slow each other, and the net gain of overlap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What `neighbours` found.
+    """Result of `neighbours`.
 
     Attributes
     ----------
@@ -58,17 +58,17 @@ class Neighbours:
 
     @property
     def gross_ns(self) -> int:
-        """What overlap seems to save: kernel time - GPU busy, in ns."""
+        """Gross gain of overlap: kernel time - GPU busy, in ns."""
         return self.kernel_ns - self.busy_ns
 
     @property
     def cost_ns(self) -> float | None:
-        """What neighbours cost: sum over `row` of duration - time alone, in ns; None where one is not known."""
+        """Cost of neighbours: sum over `row` of duration - time alone, in ns; None where one is not known."""
         return float((self.duration_ns - self.alone_ns).sum()) if self.known == len(self.row) else None
 
     @property
     def net_ns(self) -> float | None:
-        """What overlap saves in the end: time of all kernels, each alone, - GPU busy, in ns; below 0 where it costs more than it saves."""
+        """Net gain of overlap: time of all kernels, each alone, - GPU busy, in ns; below 0 where it costs more than it saves."""
         return None if self.cost_ns is None else self.gross_ns - self.cost_ns
 
 
@@ -146,7 +146,7 @@ def _beside_ns(spans: SpanTable, kernels: IntArray) -> IntArray:
 
 
 def _from_itself(spans: SpanTable, lonely: IntArray, wanted: IntArray) -> FloatArray:
-    """Return the median duration of what is the same kernel and runs alone; NaN where there is none, or they differ too much."""
+    """Return the median duration of the same kernel alone; NaN where there is none, or they differ too much."""
     rows = np.concatenate([lonely, wanted])
     names = ("name", "symbol", "blocks", "threads", "operation", "part")
     key = np.unique(packed(*(getattr(spans, name)[rows].astype(np.int64) for name in names)), return_inverse=True)[1]

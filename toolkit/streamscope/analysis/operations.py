@@ -42,7 +42,7 @@ class OperationTable:
     duration_ns: FloatArray
 
     def slowdown(self, reference: str | None = None) -> FloatArray:
-        """Duration of each kernel or copy relative to the same one under a reference engine: what its neighbours cost it.
+        """Duration of each kernel or copy relative to the same one under a reference engine: the cost of its neighbours.
 
         Formula: duration / duration under the reference. Unit: ratio; 1 is unhindered, 1.4 means that it took 40 % longer while others
         ran beside it.

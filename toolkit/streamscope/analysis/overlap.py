@@ -13,7 +13,7 @@ from streamscope.analysis.intervals import Intervals, Steps, count_steps, inters
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 
 ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
-"""Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
+"""Host spans that name parts of a program, and neither launch nor wait: they may begin long before the first launch."""
 
 
 @dataclass(frozen=True)

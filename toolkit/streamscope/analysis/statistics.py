@@ -23,7 +23,7 @@ SAME_WITHIN = 0.01
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """A median with what surrounds it, in the unit of the samples.
+    """A median with its interval, in the unit of the samples.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def median_intervals(values: npt.NDArray[Any], group: npt.NDArray[Any], groups: 
 
 
 def interval_basis(count: int) -> str:
-    """Return what the low and high end of an interval of so many values are."""
+    """Name the kind of interval that so many samples allow."""
     return "minimum and maximum" if _interval_rank(count) == 0 else "95 % interval of the median"
 
 

@@ -56,7 +56,7 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class Spread:
-    """A distribution of times in µs: its median, and what 95 % of the values do not exceed (linear interpolation)."""
+    """A distribution of times in µs: median and 95th percentile (linear interpolation)."""
 
     median_us: float
     p95_us: float
@@ -82,7 +82,7 @@ class KernelTotal:
     Attributes
     ----------
     name : str
-        What the timeline calls them, with what tells them from others of that name.
+        Name in the timeline, told apart from others of that name.
     symbol : str
         The kernel's own name; empty where it is unknown.
     count : int
@@ -132,7 +132,7 @@ class StreamSummary:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Result):
-    """What `summary` found. Its text form and `to_markdown` mark lower bounds with ``≥``, and upper bounds with ``≤``.
+    """Result of `summary`. Its text form and `to_markdown` mark lower bounds with ``≥``, and upper bounds with ``≤``.
 
     Attributes
     ----------

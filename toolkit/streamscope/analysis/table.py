@@ -32,11 +32,11 @@ class MetricsTable:
     headings: tuple[str, ...]
     """Label and unit of each column, without the first one, which names the engine."""
     definitions: tuple[str, ...]
-    """What each of these columns means."""
+    """Definition of each of these columns."""
     first: tuple[bool, ...]
     """Whether each is among those that a reader wants first."""
     names: Mapping[str, str]
-    """Engine to what its row is called: its name with the numbers of its notes, for example ``"graph [1]"``."""
+    """Name of each engine's row: the engine with the numbers of its notes, for example ``"graph [1]"``."""
     cells: Mapping[str, tuple[str, ...]]
     """Engine to the values of its row."""
     against: str
@@ -44,7 +44,7 @@ class MetricsTable:
     best: tuple[str, ...]
     """The fastest engines; empty if none is faster than another."""
     notes: tuple[str, ...]
-    """What a reader must know before believing the numbers; each once, however many engines it concerns."""
+    """Warnings for the reader; each once, however many engines it concerns."""
 
     def part(self, *, first: bool) -> MetricsTable:
         """Return the table with the columns that a reader wants first alone, or with all others."""
@@ -124,7 +124,7 @@ def _lines(metrics: Mapping[str, EngineMetrics], *, upright: bool = False) -> li
 
 
 def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:
-    """Return a comparison as Markdown: title, verdict, table, notes, and what the verdict rests on."""
+    """Return a comparison as Markdown: title, verdict, table, notes, and the verdict's evidence."""
     table = metrics_table(metrics)
     lines = markdown_rows((ENGINE, *table.headings), ((table.names[engine], *cells) for engine, cells in table.cells.items()))
     notes = [f"\\[{number}\\] {in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]

@@ -1,4 +1,4 @@
-"""What engines do differently, in words, and which of them are compared with each other."""
+"""Traits of engines, in words, and the pairs of engines that are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAITS: Mapping[str, frozenset[str]] = {
     "graph": frozenset({GRAPH}),
     "graph-dual": frozenset({STREAM, GRAPH}),
 }
-"""What engines add to ``async``, each in words.
+"""Traits that engines add to ``async``, each in words.
 
 The first that was run is the reference: its metrics classify the program. An engine is compared with the last that was run and to which it
 adds a single thing, or else with the reference. One that is not listed is told by its name.
@@ -23,7 +23,7 @@ adds a single thing, or else with the reference. One that is not listed is told 
 
 
 def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
-    """Return the engine that the others are compared with: async, or what comes closest to it among those that ran."""
+    """Return the reference engine: async, or the closest to it among those that ran."""
     return next((engine for engine in TRAITS if engine in metrics), next(iter(metrics)))
 
 
@@ -35,7 +35,7 @@ def base_of(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -
 
 
 def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = None) -> str:
-    """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``.
+    """Return the traits of an engine over a base, and those it replaces: ``"a second stream inside a graph"``.
 
     Where an engine put kernels on more than two streams, their number is told: ``"4 streams inside a graph"``.
     """
@@ -52,7 +52,7 @@ def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = Non
 
 
 def streams_words(plan: Mapping[str, int]) -> str:
-    """Return what a plan's counts say of its streams: ``"a second stream"``, or ``"4 streams"`` if they are more.
+    """Describe a plan's streams: ``"a second stream"``, or ``"4 streams"`` if they are more.
 
     A graph that CUDA places by itself is on no streams: of it, ``"9 branches"`` are told.
     """

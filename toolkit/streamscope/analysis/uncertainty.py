@@ -12,7 +12,7 @@ from streamscope.trace.trace import Trace
 def busy_error_ns(trace: Trace) -> float | None:
     """How far GPU busy may be off.
 
-    Formula: GPU busy * (sum of what all kernels' durations may be off) / (sum of the durations). The recorder says how far one may be off:
+    Formula: GPU busy * (sum of the errors of all kernels' durations) / (sum of the durations). The recorder says how far one may be off:
     by a time, and by a share of its duration (``kernel_error_ns`` and ``kernel_error_share`` of the trace's calibration). All errors are
     those of one calibration, so they do not average out. Unit: ns. None where the recorder says nothing.
 
@@ -34,7 +34,7 @@ def busy_error_ns(trace: Trace) -> float | None:
 def overlap_error(trace: Trace) -> float | None:
     """How far the overlap may be off.
 
-    Formula: what the recorder says (``overlap_error`` of the trace's calibration); 0 where all kernels are on one stream. Unit: fraction.
+    Formula: the recorder's bound (``overlap_error`` of the trace's calibration); 0 where all kernels are on one stream. Unit: fraction.
     None where the recorder says nothing.
 
     Examples

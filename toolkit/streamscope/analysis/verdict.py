@@ -1,4 +1,4 @@
-"""What the metrics mean: a verdict as data, and the one place that puts it into words."""
+"""The verdict on metrics, as data, and the one place that puts it into words."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GPU_BOUND_FROM = 0.75
 BOUND_FROM = 0.5
 """Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
 AS_RATIO_FROM = 1.495
-"""From this factor on, a difference is told as a factor, below it in per cent: what rounds to 1.5 is "1.5×" and never "50 %"."""
+"""From this factor on, a difference is told as a factor, below it in per cent: 1.5, rounded, is "1.5×" and never "50 %"."""
 FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
-"""What results may have been compared with: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
+"""References of results: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
 captured code. Code that was captured elsewhere computes nothing here."""
 NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
-"""What a reader of captured code's times must know."""
+"""Warning on captured code's times."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
 
@@ -99,7 +99,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Beside:
-    """What runs beside something else under an engine."""
+    """Overlap of one kind under an engine."""
 
     engine: str
     copies: float | None

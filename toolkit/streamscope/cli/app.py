@@ -1,4 +1,4 @@
-"""The commands, and what becomes of what they raise: a line and an exit code."""
+"""The commands, and their errors as a line and an exit code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ for command in COMMANDS:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; what is not an error of ours is raised."""
+    """Run a command and return its exit code; other errors than ours are raised."""
     try:
         return int(app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0)
     except UsageError as error:

@@ -61,7 +61,7 @@ def cache(
 
 
 def _clear(folder: CubinFolder, *, as_json: bool) -> None:
-    """Remove what is ours, and say how much of others is left."""
+    """Remove our files, and say how much of others is left."""
     files, freed = len(folder.files()), folder.clear()
     others = folder.others()
     if as_json:
@@ -75,7 +75,7 @@ def _clear(folder: CubinFolder, *, as_json: bool) -> None:
 
 
 def shares_of(files: list[CubinFile]) -> list[Share]:
-    """Return what each NVRTC made for each architecture, the largest share first."""
+    """Return the kernels of each NVRTC for each architecture, the largest share first."""
     grouped: dict[tuple[str, str], list[CubinFile]] = defaultdict(list)
     for file in files:
         header = file.header()

@@ -138,7 +138,7 @@ class SpanTable:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what is wanted: functions of `ss.analysis` that take a trace were given its spans."""
+            """Hint at the right argument: functions of `ss.analysis` that take a trace were given its spans."""
             hint = "pass the trace, not its spans" if name in ("info", "origins", "spans") else None
             raise UnknownAttributeError(f"'SpanTable' object has no attribute {name!r}", hint=hint)
 
@@ -207,7 +207,7 @@ class SpanTable:
 
     @classmethod
     def of(cls, *rows: tuple[str, str, str, int, int] | tuple[str, str, str, int, int, int]) -> SpanTable:
-        """Return a table of a few spans, for examples and tests; `SpanBuilder` takes all that a span can say.
+        """Return a table of a few spans, for examples and tests; `SpanBuilder` takes all columns.
 
         Parameters
         ----------

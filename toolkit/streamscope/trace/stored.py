@@ -1,4 +1,4 @@
-"""What files may hold, and how they are read: values that fit, strict JSON, ordinary files of a limited size, a digest of the content.
+"""Content of files, and its checks: values that fit, strict JSON, ordinary files of a limited size, a digest of the content.
 
 Somebody else may have written a file, or damaged it. Fields of a trace and of a comparison are checked alike where they are made and where
 they are read.
@@ -28,13 +28,13 @@ MOST_JSON_BYTES = 1 << 24
 
 
 class DamagedError(ValueError):
-    """A file is damaged, but what is whole in it can be read."""
+    """A file is damaged, but its whole parts can be read."""
 
     hint = 'damaged="skip" reads what is whole and counts the rest; in a terminal, --damaged skip'
 
 
 def check_ordinary(path: Path, most_bytes: int) -> None:
-    """Refuse what is no ordinary file of at most so many bytes, as an `OSError`."""
+    """Refuse anything but an ordinary file of at most so many bytes, as an `OSError`."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a named pipe or a device, not an ordinary file")
@@ -52,13 +52,13 @@ def opened(path: Path, most_bytes: int) -> Iterator[io.BufferedReader]:
 
 @contextmanager
 def told(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: Collection[BaseException] = ()) -> Iterator[None]:
-    """Raise a `TraceError` that names the file for whatever is wrong with it.
+    """Raise a `TraceError` that names the file, for anything wrong with it.
 
     Parameters
     ----------
     path : Path
     hint : str or callable
-        What to do, unless the error knows better; or a function that says it, called where something is wrong.
+        Remedy, unless the error knows better; or a function that says it, called where something is wrong.
     what : str
         Name of the format that the file is damaged as.
     passing : collection of exceptions
@@ -74,7 +74,7 @@ def told(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: 
 
 
 def _message(path: Path, error: Exception, what: str) -> tuple[str, str | None]:
-    """Return in words what is wrong with a file, and what to do where the error knows it."""
+    """Describe the fault of a file in words, with a remedy where the error knows one."""
     if isinstance(error, FileNotFoundError):
         return f"there is no trace file {str(path)!r}", None
     if isinstance(error, OSError):
@@ -88,13 +88,13 @@ def _message(path: Path, error: Exception, what: str) -> tuple[str, str | None]:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read a file of JSON that holds what `with_digest` returned."""
+    """Read a file of JSON that was written by `with_digest`."""
     with opened(path, MOST_JSON_BYTES) as file:
         return checked_content(parsed(file.read(MOST_JSON_BYTES)))
 
 
 def parsed(text: bytes) -> Any:
-    """Return the value of a JSON text, without what JSON does not know or no number can hold."""
+    """Return the value of a strict JSON text."""
     if len(text) > MOST_JSON_BYTES:
         raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
@@ -110,7 +110,7 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_content(content: Any) -> dict[str, Any]:
-    """Return what `with_digest` returned, if nobody has changed it since."""
+    """Return the content of `with_digest`, if nobody has changed it since."""
     if not isinstance(content, dict):
         raise TypeError(f"it holds {a_kind(content)} instead of names with values")
     found: dict[str, Any] = content
@@ -174,7 +174,7 @@ def is_tuple_of_texts(value: object) -> bool:
 
 
 def listed_texts(stored: Any) -> tuple[str, ...]:
-    """Return a list of texts from a file as a tuple; what is made of it checks each."""
+    """Return a list of texts from a file as a tuple; its user checks each."""
     if not isinstance(stored, list):
         raise TypeError(f"{stored!r:.20} is not a list of texts")
     return tuple(stored)
@@ -217,7 +217,7 @@ def is_json(value: object, depth: int = DEEPEST) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: dicts, lists, Python's numbers; null for what is not finite."""
+    """Return a value as JSON has it: dicts, lists, Python's numbers; null for numbers that are not finite."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):

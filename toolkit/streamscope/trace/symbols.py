@@ -1,4 +1,4 @@
-"""Names in traces: what a person calls a kernel that is ``void at::native::…<…>(…)`` to its compiler, and what a call by its name does."""
+"""Names in traces: readable names of kernels such as ``void at::native::…<…>(…)``, and kinds of calls by their names."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def qualified_name(symbol: str) -> str:
 
 
 def readable_name(symbol: str) -> str:
-    """Return a kernel's short name with what it computes, where a template argument says so: kernels of PyTorch share a few short names.
+    """Return a kernel's short name with its function, where a template argument says so: kernels of PyTorch share a few short names.
 
     Examples
     --------

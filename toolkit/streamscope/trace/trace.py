@@ -1,4 +1,4 @@
-"""A trace: spans, and what is needed to read them."""
+"""A trace: spans and the facts about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Trace(Result):
-    """A table of spans with what is needed to read it.
+    """A table of spans with the facts about it.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Trace(Result):
         Parameters
         ----------
         by : {"stream", "multiprocessor"}
-            What has a lane: each stream; or each multiprocessor, too, with the blocks that it ran, below the streams and on the same axis.
+            Lanes: each stream; or each multiprocessor, too, with the blocks that it ran, below the streams and on the same axis.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class Trace(Result):
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the trace as Perfetto's own protobuf, by way of a temporary name, and return its path.
 
-        Work on the GPU is on tracks of its own, with arrows from its launch and from what it waited for. Perfetto's UI
+        Work on the GPU is on tracks of its own, with arrows from its launch and from awaited events. Perfetto's UI
         (https://ui.perfetto.dev) and its trace processor read the file. Simulated times are called so.
 
         Parameters
@@ -310,7 +310,7 @@ class Trace(Result):
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:
-        """Read what `to_parquet` wrote.
+        """Read a file of `to_parquet`.
 
         Raises
         ------

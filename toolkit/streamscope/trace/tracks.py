@@ -108,7 +108,7 @@ def time_before_zero_ns(spans: SpanTable) -> int:
 
 
 def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:
-    """Return rows of launch calls, and of what each put on the device, in the order of calls and then of starts."""
+    """Return rows of launch calls, and of their work on the device, in the order of calls and then of starts."""
     work = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     calls = call_rows(spans, work)
     call, device = calls[calls >= 0], work[calls >= 0]

@@ -25,9 +25,9 @@ SIZE = "size"
 
 
 class Controls:
-    """The controls, and what they are set to.
+    """The controls and their values.
 
-    ``offered``: what can be explored; the first one is chosen.
+    ``offered``: subjects to explore; the first one is chosen.
     ``engines``: those that are chosen at first.
     ``streams``: chosen at first; None lets the engines choose.
     ``device``: chosen at first.
@@ -74,7 +74,7 @@ class Controls:
 
     @property
     def asked(self) -> Asked:
-        """What a run would do now."""
+        """Settings of a run, as the knobs stand."""
         dtype = None if self.dtype.value == AS_WRITTEN else self.dtype.value
         engines = tuple(name for name, chip in self.engines.items() if chip.value)
         values = {name: int(knob.value) for name, knob in self._knobs.items()}
@@ -121,12 +121,12 @@ class Controls:
 
 
 def _stream_options(streams: int | None) -> list[tuple[str, int]]:
-    """Return what the number of streams can be set to, with what the slider says; 0 where the engines choose."""
+    """Return the values of the number of streams, with the slider's texts; 0 where the engines choose."""
     return [(AUTO, 0), *((str(count), count) for count in sorted({*STREAMS, *([streams] if streams else [])}))]
 
 
 def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
-    """Return subjects with what the list calls them; of equal names, each says where it comes from."""
+    """Return subjects with their names in the list; of equal names, each says where it comes from."""
     count = Counter(subject.name for subject in offered)
     return [(f"{one.name} ({one.source})" if count[one.name] > 1 else one.name, one) for one in offered]
 

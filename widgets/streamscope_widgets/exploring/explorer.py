@@ -40,9 +40,9 @@ from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 FORECAST, NOTHING = 0, -1
-"""What can be shown beside runs, which count from 1."""
+"""Choices beside runs, which count from 1."""
 FIRST = "branches"
-"""What is explored where nothing was chosen: chains that a second stream can run side by side."""
+"""Default subject: chains that a second stream can run side by side."""
 ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
 """Compared at first: under ``sync``, which is a click away, a program takes so long that the others would look short."""
 LONGEST_NAME = 180
@@ -50,7 +50,7 @@ LONGEST_NAME = 180
 
 
 class _Frame(anywidget.AnyWidget):
-    """What the explorer needs of the page: its looks, and that keys pressed on its controls are not commands of the notebook."""
+    """Style and script of the explorer: its looks, and that keys pressed on its controls are not commands of the notebook."""
 
     _css = Path(__file__).with_name("explorer.css")
     _esm = Path(__file__).with_name("explorer.js")
@@ -119,7 +119,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             self._still.update(self._fallback(), raw=True)  # type: ignore[no-untyped-call]
 
     def _fallback(self) -> dict[str, str]:
-        """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
+        """Return the static content where no kernel answers: the run that was shown last, or the first forecast."""
         picture = "" if self.timeline is None else timeline_image(self.timeline.groups, self._finding)
         page = block(still(lead(self._finding), picture, pictured=bool(picture)))  # The explorer says it itself.
         return {"text/html": str(page), "text/plain": self._finding}
@@ -127,7 +127,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     # ---- the forecast
 
     def _forecast(self) -> None:
-        """Show what the simulated device makes of the program as the knobs stand."""
+        """Show the forecast of the simulated device as the knobs stand."""
         asked = self.controls.asked
         try:
             _check_engines(asked.engines)
@@ -150,7 +150,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         return self._preview[1:]
 
     def cell_ran(self, offered: Sequence[Subject]) -> None:
-        """Offer what the notebook has now. Where a cell changed the program or its inputs, forecast anew."""
+        """Offer the notebook's current programs. Where a cell changed the program or its inputs, forecast anew."""
         before = self._preview
         self.controls.offer(offered)
         asked = self.controls.asked
@@ -169,7 +169,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     # ---- runs
 
     def run(self) -> None:
-        """Run what the controls say, in the background."""
+        """Run with the controls' settings, in the background."""
         if self._running is None and self.controls.asked.engines:
             self.controls.enable(enabled=False)
             self.start.layout.display, self.stop.layout.display, self.progress.layout.display = "none", None, None
@@ -209,7 +209,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._show_chosen()
 
     def failed(self, error: BaseException) -> None:
-        """Show what went wrong."""
+        """Show an error."""
         self._rest()
         self._fail(error)
 
@@ -290,7 +290,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.stage.remove_class("ss-x-stale")
 
     def _fail(self, error: BaseException) -> None:
-        """Say what was wrong and in which line. The last picture stays, under words that say what it is of."""
+        """Show an error and its line. The last picture stays, under its own title."""
         self._select(FORECAST, NOTHING)
         line, said = line_of_error(error), mistake(error)
         where = fill('<p class="because"><code>{}  {}</code></p>', line.where, line.source) if line else Html()

@@ -31,13 +31,13 @@ class StoppedError(Exception):
 
 
 def setting_words(name: str, value: int) -> str:
-    """Return what a knob is set to, in words."""
+    """Return a knob's value, in words."""
     return ("off", "on")[bool(value)] if name == COPIES else f"{value:,}"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run is to do."""
+    """Settings of a run."""
 
     subject: Subject
     values: Mapping[str, int]
@@ -50,7 +50,7 @@ class Asked:
     repeats: int
     device: str | Device
     recorder: str
-    """What records the run on a GPU."""
+    """Recorder on a GPU."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class Past:
 
     @property
     def title(self) -> str:
-        """What the list of runs calls it: the settings that are not the usual ones say most."""
+        """Name in the list of runs: the settings that are not the defaults."""
         usual = {knob.name: knob.value for knob in self.asked.subject.knobs}
         values = [f"{name} {setting_words(name, value)}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
@@ -90,7 +90,7 @@ class Past:
 
 
 class BackgroundRun:
-    """A comparison that runs in a thread, in which it tells the explorer how far it is, what was found, and how it ended.
+    """A comparison that runs in a thread, in which it tells the explorer its progress, its results, and its end.
 
     Times are measured there as in the main thread, as long as no cell runs meanwhile.
     """

@@ -1,4 +1,4 @@
-"""What can be explored: ready workloads, whose settings are knobs, and the user's own programs with their inputs."""
+"""Subjects to explore: ready workloads, whose settings are knobs, and the user's own programs with their inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamscope.workloads import WORKLOADS, Setting, Workload
 from streamscope_widgets.cell_program import is_array
 
 FLOATS = ("float16", "float32", "float64")
-"""What the explorer can make of inputs that are floating-point numbers."""
+"""Dtypes into which the explorer can convert floating-point inputs."""
 LARGE = 1000
 """From this default on, the values of a knob are powers of two."""
 MOST_ELEMENTS = 1 << 24
@@ -36,9 +36,9 @@ class Knob:
     name: str
     meaning: str
     values: tuple[int, ...]
-    """What it can be set to, in order."""
+    """Values, in order."""
     value: int
-    """What it is set to at first."""
+    """Initial value."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ReadyProgram:
 class OwnProgram:
     """A function of the user's, or captured code. Where no inputs are given, arrays with the names of its parameters are its inputs.
 
-    Where no function is given, it is what the user's namespace calls so when it is asked for.
+    Where no function is given, it is the one that the user's namespace calls so when it is asked for.
     """
 
     name: str
@@ -140,7 +140,7 @@ Subject = ReadyProgram | OwnProgram
 
 
 def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[Subject]:
-    """Yield what there is to explore: what was given, the programs of the user's namespace, the workloads."""
+    """Yield the subjects: the given one, the programs of the user's namespace, the workloads."""
     if own is not None:
         yield own
     for name, value in namespace.items():
@@ -150,7 +150,7 @@ def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[S
 
 
 def _around(setting: Setting) -> tuple[int, ...]:
-    """Return the values of a knob: powers of two for what is large, else up to twice the default, all of them if they are few."""
+    """Return the values of a knob: powers of two for large ranges, else up to twice the default, all of them if they are few."""
     if setting.default > LARGE:
         most = min(setting.most, MOST_ELEMENTS)
         return tuple(1 << power for power in range(10, 31) if setting.least <= 1 << power <= most)

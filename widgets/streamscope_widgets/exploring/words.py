@@ -1,4 +1,4 @@
-"""What the explorer says: a question, its answer from the metrics, how two runs differ, and what was wrong."""
+"""Sentences of the explorer: a question, its answer from the metrics, the difference of two runs, errors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Answer:
     question: str = ""
     sentence: str = ""
     because: str = ""
-    """What explains it; may be empty."""
+    """Explanation; may be empty."""
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """What it says, in the order of reading, each with its part."""
+        """Its sentences in the order of reading, each with its part."""
         return (("question", self.question), ("answer", self.sentence), ("because", self.because))
 
 
@@ -82,7 +82,7 @@ def _spread_over(plan: Mapping[str, int], allowed: int | None) -> str:
 
 
 def _on_one_stream(comparison: Comparison) -> Answer:
-    """Say what is left to gain where kernels may use one stream: a graph. There dual is what async is, and graph-dual what graph is."""
+    """Name the gain that is left where kernels may use one stream: a graph. There dual equals async, and graph-dual graph."""
     metrics, found = comparison.metrics, comparison.assessment
     launched, inside = ([one for one in alike if one in metrics] for alike in ALIKE_ON_ONE_STREAM)
     copies = ", and copies have streams of their own" if any(one.copy_overlap is not None for one in metrics.values()) else ""
@@ -106,7 +106,7 @@ def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics]) -> Change | None:
 
 
 def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many: bool = False) -> str:
-    """Say what further streams do: with kernels launched one by one, and inside a graph.
+    """Describe the effect of further streams: with kernels launched one by one, and inside a graph.
 
     ``more``: which streams each engine uses, in words; empty where it uses one.
     ``many``: whether the question is about more than a second stream.
@@ -158,7 +158,7 @@ def _words(found: Change) -> str:
 
 
 def _reason(comparison: Comparison, changes: Sequence[Change], more: Mapping[str, str], *, in_a_row: bool) -> str:
-    """Explain what streams do, as far as the metrics explain it: of an engine that gains by them, and of one that does not."""
+    """Explain the effect of streams by the metrics: of an engine that gains by them, and of one that does not."""
     used = [one for one in changes if more[one.engine]]
     if not used:
         # Asked last: an operation may have branches of its own, as the backward pass of a convolution has.
@@ -172,7 +172,7 @@ def _reason(comparison: Comparison, changes: Sequence[Change], more: Mapping[str
 
 
 def _gained(comparison: Comparison, found: Change) -> str:
-    """Say what runs side by side, and does so less under the engine that is compared with; empty where nothing does."""
+    """Name work that runs side by side, and does so less under the base engine; empty where none does."""
     ours, base = (_side_by_side(comparison[engine]) for engine in (found.engine, found.base))
     parts = []
     for what, (whole, share) in ours.items():
@@ -184,7 +184,7 @@ def _gained(comparison: Comparison, found: Change) -> str:
 
 
 def _side_by_side(run: Run) -> dict[str, tuple[str, float]]:
-    """Return what may run beside something else, with the time that its share is of, and the share."""
+    """Return each kind of overlap, with its denominator and its share."""
     metrics = run.metrics
     copying_ns = concurrency(run.trace.spans, [SpanKind.COPY]).time_at_ns()[1:]
     shares = {
@@ -197,7 +197,7 @@ def _side_by_side(run: Run) -> dict[str, tuple[str, float]]:
 
 
 def _not_gained(metrics: Mapping[str, EngineMetrics], found: Change) -> str:
-    """Say what leaves little to gain: where the time goes under the engine that is compared with."""
+    """Explain a small gain: where the time goes under the base engine."""
     shares = shares_of(metrics[found.base])
     busy = f"Under {found.base} the GPU is busy {percent(min(shares.busy, 1.0))} of the time"
     if shares.busy >= GPU_BOUND_FROM:
@@ -240,5 +240,5 @@ def runs_in_a_row(program: Program) -> bool:
 
 
 def mistake(error: BaseException) -> str:
-    """Return what an error says: our sentence as it is, another one's with its class."""
+    """Return an error's message: ours as it is, another's with its class."""
     return str(error) if isinstance(error, StreamscopeError) else described(error)

@@ -1,4 +1,4 @@
-"""The server's part of the JupyterLab extension: it reads a trace or a comparison by path and sends what the timeline draws.
+"""The server's part of the JupyterLab extension: it reads a trace or a comparison by path and sends the timeline's columns.
 
 So a file does not go through the browser. The browser's part is ``widgets/labextension/lab.js``.
 """

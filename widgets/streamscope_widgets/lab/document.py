@@ -1,4 +1,4 @@
-"""A file as JupyterLab shows it: its name, what was found, and the timelines, as one block of bytes.
+"""A file as JupyterLab shows it: its name, the finding, and the timelines, as one block of bytes.
 
 The server runs it as a program of its own, ``python -m streamscope_widgets.lab.document PATH NAME QUESTION``: so a large file neither holds
 up the server nor leaves anything in its memory. Of a file that is too long to be sent whole, the program goes on answering questions.
@@ -34,9 +34,9 @@ ALIGNED = 8
 
 
 class Document:
-    """A trace, a comparison or captured code that is read, and what the browser asks of it.
+    """A trace, a comparison or captured code that is read, and the browser's questions about it.
 
-    ``name``: what the reader calls it.
+    ``name``: the reader's name for it.
     ``gpu``: which GPU, where the file has several; by default the busiest.
     """
 
@@ -49,7 +49,7 @@ class Document:
         self.tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
 
     def whole(self) -> bytes:
-        """Return what is drawn first: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
+        """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
         The header has ``title``, ``finding``, ``warnings``, ``further`` (what Python has besides), ``header``, ``stamp`` and ``bundle``,
         which tell versions of both apart, and of a trace ``gpu`` and ``gpus``, the numbers of this GPU and of all in the file.
@@ -98,7 +98,7 @@ def _stamp(path: Path) -> str:
 
 
 def refusal(message: str) -> bytes:
-    """Return what is sent in place of a document that cannot be: ``refused`` says why."""
+    """Return the message in place of a document that cannot be: ``refused`` says why."""
     return _packed({"refused": message}, b"")
 
 
@@ -109,7 +109,7 @@ def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
 
 
 def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple[TimelineGroup, ...]]:
-    """Return what is told of a file, and the timelines."""
+    """Return title and finding of a file, and the timelines."""
     if path.name == FILE_NAME:
         comparison = load_comparison(path.parent)
         title = f"{comparison.program} · {device_words(comparison.device)}"

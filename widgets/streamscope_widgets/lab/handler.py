@@ -20,7 +20,7 @@ READERS = Readers()
 
 
 class TimelineHandler(APIHandler):
-    """Reads a file of the server's contents; what may not be read through them may not be read here."""
+    """Reads a file of the server's contents; a file that they refuse is refused here."""
 
     auth_resource = "contents"
     asking: asyncio.Future[bytes] | None = None

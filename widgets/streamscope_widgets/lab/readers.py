@@ -36,14 +36,14 @@ Work = tuple[Path, int | None]
 class Reader:
     """A program that reads one file and answers questions about it.
 
-    ``question``: what it answers first.
+    ``question``: the first question.
     """
 
     def __init__(self, path: Path, name: str, question: Mapping[str, Any]) -> None:
         # -P: the folder in which the server was started may hold a numpy.py.
         command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, json.dumps(question)]
         self.name = name
-        """What the reader calls it."""
+        """The reader's name for it."""
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 — closed by `end`; a pipe that nobody reads would stop it once it is full.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)  # noqa: S603 — ours
         self.stays = False
@@ -75,14 +75,14 @@ class Reader:
 
     @property
     def resident_bytes(self) -> int:
-        """What it holds in memory now; 0 where the system does not say."""
+        """Its memory now, in bytes; 0 where the system does not say."""
         try:
             return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
         except (OSError, IndexError):
             return 0
 
     async def told(self, answer: Callable[[], bytes]) -> bytes:
-        """Wait for what `ask` or `answer` returns; a program that nobody waits for any more, or that takes too long, is ended."""
+        """Wait for the result of `ask` or `answer`; a program that nobody waits for any more, or that takes too long, is ended."""
         try:
             async with asyncio.timeout(LONGEST_S):
                 return await asyncio.to_thread(answer)
@@ -94,7 +94,7 @@ class Reader:
             raise
 
     def end(self) -> None:
-        """End the program, and free what it held."""
+        """End the program, and free its memory."""
         self.stays = False
         self.process.kill()
         self.process.wait()

@@ -26,10 +26,10 @@ class Axis:
     """An axis."""
 
     title: str
-    """What it shows, with the unit."""
+    """Title, with the unit."""
     low: float
     high: float
-    """What it extends over."""
+    """Extent."""
     ticks: tuple[tuple[float, str], ...] = ()
     """Positions with their labels; round numbers where there are none."""
 
@@ -46,7 +46,7 @@ class Bars:
     lengths: Sequence[float]
     labels: Sequence[str]
     meaning: str
-    """Stands behind the value when the pointer rests on a bar: its unit and what it is."""
+    """Text behind the value when the pointer rests on a bar: unit and meaning."""
     outside: bool = False
     """Whether labels stand beside the bars."""
 

@@ -1,4 +1,4 @@
-"""HTML by templates that escape what is filled in, and the few blocks that static results are made of.
+"""HTML by templates that escape their values, and the few blocks of static results.
 
 An untrusted notebook keeps inline styles, ``title=``, and pictures with a data URI. The blocks rest on nothing else.
 """
@@ -40,7 +40,7 @@ class Html(str):
 
 
 class _Filler(string.Formatter):
-    """Formats as `str.format` does; escapes what is not `Html`, and joins lists of it."""
+    """Formats as `str.format` does; escapes anything but `Html`, and joins lists of it."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Html):
@@ -54,7 +54,7 @@ _FILLER = _Filler()
 
 
 def fill(template: str, /, *values: Any, **named: Any) -> Html:
-    """Fill a template like `str.format`, with every value escaped, quotes too; `Html`, and what lists hold of it, goes in as it is."""
+    """Fill a template like `str.format`, with every value escaped, quotes too; `Html`, also in lists, goes in as it is."""
     return Html(_FILLER.vformat(template, values, named))
 
 
@@ -146,7 +146,7 @@ def block(*parts: str) -> Html:
 
 
 def above(line: str) -> Html:
-    """Return the faint line above a result: what it is of."""
+    """Return the faint line above a result: its subject."""
     return fill('<p style="margin:0 0 2px 0;color:#808080">{}</p>', line)
 
 
@@ -214,7 +214,7 @@ a picture, a widget that has no model (an error message without any element) and
 
 
 def still(*parts: str, pictured: bool = True) -> Html:
-    """Return what a cell shows until the live timeline in its next output is drawn, and where it never is."""
+    """Return a cell's stand-in until the live timeline in its next output is drawn, and where it never is."""
     advice = small("This is a picture. Run the cell for timelines to zoom and search.") if pictured else Html()
     return fill('{}<div class="ss-still">{}{}</div>', Html(_STILL_STYLE), parts, advice)
 

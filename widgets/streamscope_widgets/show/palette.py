@@ -1,6 +1,6 @@
 """Colours that all views share, each for light surroundings and for dark ones.
 
-What stands for an operator or for a kind of host call has the same colour in still pictures as in the live timeline: the hues, the mixing
+An operator, or a kind of host call, has the same colour in still pictures as in the live timeline: the hues, the mixing
 and the shares below are those of ``palette.js``, and a test compares the two.
 """
 
@@ -89,7 +89,7 @@ DARK = {
     OTHER_IDLE: "#868d98",
     **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
 }
-"""What stands in the place of a light colour in dark surroundings. Colours that read on both are not here."""
+"""Dark counterparts of light colours. Colours that read on both are not here."""
 
 
 def dark_style(drawing: str, scope: str = "") -> str:

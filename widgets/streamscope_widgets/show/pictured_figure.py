@@ -10,7 +10,7 @@ from streamscope_widgets.show.html import image
 
 
 class PicturedFigure(go.Figure):  # type: ignore[misc]
-    """A figure whose output has a still picture, too, as ``text/html``. What draws Plotly prefers the figure."""
+    """A figure whose output has a still picture, too, as ``text/html``. Front ends that draw Plotly prefer the figure."""
 
     _ipython_display_ = None  # So IPython asks for the bundle, which Plotly's own way to display does not have.
     _picture = ""

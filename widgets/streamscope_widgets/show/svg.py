@@ -38,7 +38,7 @@ def text(x: float, y: float, content: str, **attributes: object) -> str:
 def document(width: float, height: float, *content: str, label: str | None = None, card: bool = True, **attributes: object) -> str:
     """Return an SVG document, by default on a card of its own, light in light surroundings and dark in dark ones.
 
-    A browser asks the page that shows the picture which of the two it is. What knows no style sheets shows the light one.
+    A browser asks the page that shows the picture which of the two it is. A viewer without style sheetss shows the light one.
     """
     back = [shape("rect", width="100%", height="100%", rx=6, fill=palette.CARD)] if card else []
     role = {} if label is None else {"role": "img", "aria_label": label}
@@ -68,7 +68,7 @@ def ticks(low: float, high: float, about: float) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """Return what a tick says: ``"0.5"``, ``"3,600,000"``."""
+    """Return a tick's label: ``"0.5"``, ``"3,600,000"``."""
     return f"{value:,.10g}"
 
 
