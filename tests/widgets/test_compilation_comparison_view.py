@@ -86,15 +86,3 @@ def test_it_holds_only_what_an_untrusted_notebook_shows():
     html = compilation_comparison_html(comparison("<script>"))
     assert set(re.findall(r"<(\w+)", html)) == {"div", "p", "img", "style"}
     assert "http" not in html
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("ground", "ink"), [("rgb(255, 255, 255)", "rgb(0, 0, 0)"), ("rgb(17, 17, 17)", "rgb(230, 230, 230)")])
-def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
-    page = browser.new_page()
-    page.set_content(f"<body style='background:{ground};color:{ink}'>{compilation_comparison_html(comparison())}")
-    for number in (0, 1):
-        assert page.evaluate(f"document.images[{number}].decode().then(() => document.images[{number}].naturalWidth)") == WIDTH
-    headings = page.locator("p").nth(1)
-    assert headings.evaluate("one => getComputedStyle(one).color") == ink
-    page.close()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from html import unescape
 
-import pytest
-
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, LaunchCost, StageTime
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, WIDTH, asked_kernels, compilation_html, headline
+from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, asked_kernels, compilation_html, headline
 
 MS = 1_000_000
 
@@ -90,17 +88,3 @@ def test_it_is_small_however_much_was_compiled():
     html = compilation_html(log_of(*records, stages=[(CompileStage.COMPILE, f"worker {n % 64}", n, n + 50) for n in range(20_000)]))
     assert len(html.encode()) < 200_000
     assert f"{MOST_FOLDED} more kernels; another {count - MOST_SHOWN - MOST_FOLDED:,} are not listed" in html
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("ground", "ink"), [("rgb(255, 255, 255)", "rgb(0, 0, 0)"), ("rgb(17, 17, 17)", "rgb(230, 230, 230)")])
-def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
-    log = log_of(("<script>document.title = 'broken'</script>", Origin.FAILED, None), ("a", Origin.COMPILED, unit(8)))
-    page = browser.new_page()
-    page.set_content(f"<title>whole</title><body style='background:{ground};color:{ink}'>{compilation_html(log)}")
-    assert page.evaluate("document.images[0].decode().then(() => document.images[0].naturalWidth)") == WIDTH
-    assert page.title() == "whole"
-    for part in ("td", "th"):
-        assert page.locator(part).first.evaluate("one => getComputedStyle(one).color") == ink
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.close()

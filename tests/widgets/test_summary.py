@@ -240,18 +240,6 @@ def test_any_trace_draws_well_formed_bars_inside_the_picture(rows, makespan_ns):
         assert left + width <= WIDTH - MARGIN + 8
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize(("ground", "ink"), [("rgb(255, 255, 255)", "rgb(0, 0, 0)"), ("rgb(17, 17, 17)", "rgb(230, 230, 230)")])
-def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
-    page = browser.new_page()
-    page.set_content(f"<body style='background:{ground};color:{ink}'>{summary_html('chain', *comparison())}")
-    assert page.evaluate("document.images[0].decode().then(() => document.images[0].naturalWidth)") == WIDTH
-    assert page.evaluate(
-        "[...document.querySelectorAll('td,th')].every(cell => getComputedStyle(cell).color === getComputedStyle(document.body).color)"
-    )
-    page.close()
-
-
 def test_metrics_alone_are_a_table_in_a_notebook():
     function, inputs = ss.workload("branches").build(length=2)
     found = ss.compare(function, *inputs, engines="async,graph-dual", device="simulated", progress=False).metrics

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.analysis.summary import summary
-from streamscope.errors import OutputError
 from streamscope.formats.read import read
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
@@ -258,14 +257,6 @@ def test_the_report_of_a_prediction_has_the_trace_that_it_was_made_from(tmp_path
     header = json.loads(re.search('id="timeline-header">(.*?)</script>', page)[1])
     assert [group["label"] for group in header["groups"]] == ["sync", "graph, predicted"]
     assert "Predicted, not measured: " in page
-
-
-def test_the_ending_says_the_format(tmp_path):
-    trace = any_trace(notes=("31 kernels of GPU 1 are left out",))
-    assert trace.report(tmp_path / "t.md").read_text(encoding="utf-8") == summary(trace).to_markdown()
-    with pytest.raises(OutputError, match=r"its name ends with '\.txt'"):
-        trace.report(tmp_path / "t.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["t.md"]
 
 
 @pytest.mark.usefixtures("bundle")

@@ -99,16 +99,3 @@ def test_names_are_no_markup():
     assert "<script>" not in html
     assert "<b>" not in html
     assert html.count("&lt;script&gt;") == 2
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("ground", "ink"), [("rgb(255, 255, 255)", "rgb(0, 0, 0)"), ("rgb(17, 17, 17)", "rgb(230, 230, 230)")])
-def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
-    page = browser.new_page()
-    page.set_content(f"<body style='background:{ground};color:{ink}'>{html_of(kernel(), kernel('add_float32_x4', narrow=30_000.0))}")
-    assert page.evaluate(
-        "[...document.querySelectorAll('td,th')].every(cell => getComputedStyle(cell).color === getComputedStyle(document.body).color)"
-    )
-    page.click("summary")
-    assert page.locator("details table").nth(1).is_visible()
-    page.close()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,6 @@ class CapturedProgram(Result, ForeignProgram):
     """
 
     view = "captured"
-    files: ClassVar[Mapping[str, str]] = {".captured.json": "_save_captured", ".json": "_save_captured"}
 
     name: str
     program: Program
@@ -122,10 +121,12 @@ class CapturedProgram(Result, ForeignProgram):
         """
         return super().save(path)
 
-    def _save_captured(self, path: Path) -> Path:
+    def writers(self) -> dict[str, Callable[[Path], Path]]:
+        """Return the functions that write it, each by the suffix of its files."""
         from streamscope.capturing.saved import save  # It makes programs of this class.
 
-        return save(self, path)
+        # Under .json alone nobody would find what load_captured opens: the error there says so.
+        return super().writers() | dict.fromkeys((".captured.json", ".json"), partial(save, self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts and the certificate as JSON values."""

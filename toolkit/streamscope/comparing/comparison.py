@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -134,7 +134,6 @@ class Comparison(Mapping[str, Run], Result):
     """
 
     view = "comparison"
-    files: ClassVar[Mapping[str, str]] = {".csv": "_save_spans", ".parquet": "_save_spans"}
     renamed: ClassVar[Mapping[str, str]] = {
         "to_json": "to_dict()",
         "spans": 'save("spans.csv"), or runs["graph"].trace.spans for the spans of one engine',
@@ -332,6 +331,10 @@ class Comparison(Mapping[str, Run], Result):
         with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
             write_files(self, unfinished)
         return target
+
+    def writers(self) -> dict[str, Callable[[Path], Path]]:
+        """Return the functions that write the comparison, each by the suffix of its files."""
+        return super().writers() | dict.fromkeys((".csv", ".parquet"), self._save_spans)
 
     def _save_spans(self, path: Path) -> Path:
         return write_spans([run.trace for run in self._runs.values()], path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -78,7 +78,6 @@ class GraphView(Result):
     """
 
     view = "graph"
-    files: ClassVar[Mapping[str, str]] = {".dot": "_save_dot"}
     renamed: ClassVar[Mapping[str, str]] = {"write_dot": 'save("graph.dot")'}
 
     program: str
@@ -112,6 +111,10 @@ class GraphView(Result):
         }
         found: dict[str, Any] = plain(content)
         return found
+
+    def writers(self) -> dict[str, Callable[[Path], Path]]:
+        """Return the functions that write the graph, each by the suffix of its files."""
+        return super().writers() | {".dot": self._save_dot}
 
     def _save_dot(self, path: Path) -> Path:
         with written_whole(path) as temporary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,8 +20,8 @@ PICTURES = (".svg", ".png")
 class Result(Renamed):
     """A result: a notebook shows it, `save` writes it, `to_dict` turns it into data.
 
-    A class of results names its kind by ``view``, and the view of that name shows it. ``files`` holds further suffixes, each with the name
-    of the method that writes such a file.
+    A class of results names its kind by ``view``, and the view of that name shows it. It has `to_dict` and ``__str__`` of its own, and
+    extends `writers` if it has further kinds of files.
 
     Examples
     --------
@@ -37,7 +37,6 @@ class Result(Renamed):
     """
 
     view: ClassVar[str]
-    files: ClassVar[Mapping[str, str]] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values. Units stand in the names; what is not known, or infinite, is None."""
@@ -62,12 +61,19 @@ class Result(Renamed):
             The file cannot be written, its suffix is none of these, or there is no Chromium for a PDF or PNG.
         """
         target = given_path(path, error=OutputError)
-        forms = dict.fromkeys(REPORTS, "report") | {".json": "_save_json"}
-        if views.pictures(self):
-            forms |= dict.fromkeys(PICTURES, "_save_picture")
-        forms |= self.files
-        written: Path = getattr(self, forms[suffix_of(target, *forms)])(target)
-        return written
+        writers = self.writers()
+        return writers[suffix_of(target, *writers)](target)
+
+    def writers(self) -> dict[str, Callable[[Path], Path]]:
+        """Return the functions that write the result, each by the suffix of its files.
+
+        Examples
+        --------
+        >>> list(ss.audit(np.tanh, np.ones(4, np.float32)).writers())
+        ['.html', '.pdf', '.md', '.json']
+        """
+        pictures = dict.fromkeys(PICTURES, self._save_picture) if views.pictures(self) else {}
+        return {**dict.fromkeys(REPORTS, self.report), ".json": self._save_json, **pictures}
 
     def report(self, path: str | Path) -> Path:
         """Write one file for others, which as HTML needs no network, and return its path.

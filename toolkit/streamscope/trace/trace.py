@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -49,14 +49,6 @@ class Trace(Result):
     """
 
     view = "trace"
-    files: ClassVar[Mapping[str, str]] = {
-        ".parquet": "to_parquet",
-        ".csv": "to_csv",
-        ".json": "to_kineto",
-        ".json.gz": "to_kineto",
-        ".pftrace": "to_perfetto",
-        ".perfetto-trace": "to_perfetto",
-    }
     renamed: ClassVar[Mapping[str, str]] = {"what_if": "ss.what_if(trace)"}
 
     spans: SpanTable
@@ -106,6 +98,14 @@ class Trace(Result):
     def __repr__(self) -> str:
         spans = counted(len(self.spans), "span")
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {spans} on {self.info.device.name!r:.80}>"
+
+    def writers(self) -> dict[str, Callable[[Path], Path]]:
+        """Return the functions that write the trace, each by the suffix of its files."""
+        kineto, perfetto = (
+            dict.fromkeys((".json", ".json.gz"), self.to_kineto),
+            dict.fromkeys((".pftrace", ".perfetto-trace"), self.to_perfetto),
+        )
+        return super().writers() | {".parquet": self.to_parquet, ".csv": self.to_csv, **kineto, **perfetto}
 
     def to_dict(self) -> dict[str, Any]:
         """Return where the trace comes from and the number of spans of each kind, as JSON values; `to_pandas` has the spans.
