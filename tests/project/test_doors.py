@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streamscope.analysis import METRICS
+from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 
-DOORS = {"formats": FORMATS, "metrics": METRICS}
+DOORS = {"formats": FORMATS, "metrics": METRICS, "views": VIEWS}
 
 
 @pytest.mark.parametrize("name", DOORS)

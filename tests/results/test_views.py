@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -50,11 +49,6 @@ def guests(monkeypatch):
         monkeypatch.setattr(views, "VIEWS", Door("view", OWN, views.VIEWS.needs))
 
     return made
-
-
-def test_the_project_lists_the_views_of_the_table(repository):
-    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["entry-points"]["streamscope.views"] == OWN
 
 
 @pytest.mark.usefixtures("bundle")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.blocks import Blocks
-from streamscope.trace.format import read_as, written
+from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
@@ -101,11 +102,10 @@ class Trace(Result):
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the trace, each by the suffix of its files."""
-        kineto, perfetto = (
-            dict.fromkeys((".json", ".json.gz"), self.to_kineto),
-            dict.fromkeys((".pftrace", ".perfetto-trace"), self.to_perfetto),
-        )
-        return super().writers() | {".parquet": self.to_parquet, ".csv": self.to_csv, **kineto, **perfetto}
+        found = super().writers() | {".csv": self.to_csv}
+        for suffix, each in writers().items():
+            found[suffix] = partial(written, self, each.name)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return where the trace comes from and the number of spans of each kind, as JSON values; `to_pandas` has the spans.
