@@ -23,7 +23,7 @@ const OURS = new RegExp(`^(${[
   "chunkSums", "countOf", "dirty", "dragging", "drawDirty", "drawNow", "faint", "finding", "fitAll", "followDependent", "followLaunch",
   "followWait", "followed", "fullnessWords", "geometry", "glide", "ground", "hasOperations", "hatch", "hatchGround", "heads", "hitsOf",
   "holdsView", "hovered", "isNode", "kernelTimeWithin", "kindCounts", "labelWidths", "launched", "legend", "measureArea", "measureBetween",
-  "members", "nameCode", "nests", "nudge", "operationName", "overlayContext", "panPixels", "panShare", "panel", "partName", "placeOf", "plotWidth",
+  "nameCode", "nests", "nudge", "operationName", "overlayContext", "panPixels", "panShare", "panel", "partName", "placeOf", "plotWidth",
   "rebuild", "rectangle", "redraw", "refresh", "resizes", "revealStretch", "rubber", "setDragging", "showMeasure", "showOperation",
   "sought", "startsOf", "stopListening", "stopPreparing", "stretchRubber", "tellsFullness", "timeUntil", "timeline", "watchers", "wholeParts",
   "zoomBy", "zoomToRubber",
