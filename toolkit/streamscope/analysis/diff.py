@@ -44,7 +44,7 @@ class Contribution:
     ----------
     label : str
     first_us, second_us : float
-        In each trace; negative for what shortens the span.
+        In each trace; negative for parts that shorten the span.
     """
 
     label: str
@@ -69,7 +69,7 @@ class TraceDiff(Result):
     joined : Joined
         Which span of one is which of the other.
     contributions : tuple of Contribution
-        Kernel time, less what runs side by side, copies alone and idle time by cause: together the span.
+        Kernel time, less time side by side, copies alone and idle time by cause: together the span.
     rows : tuple of DiffRow
         By how much they change: the largest first.
     """

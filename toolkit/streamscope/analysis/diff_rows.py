@@ -28,7 +28,7 @@ class DiffRow:
     name : str
         In the second trace, where both have it.
     was : str
-        What it is called in the first trace, where that is something else; else empty.
+        Name in the first trace, where it differs; else empty.
     symbols : tuple of str
         The kernel's own name in both; empty where it is unknown.
     kind : {"kernel", "copy", "set"}
@@ -41,7 +41,7 @@ class DiffRow:
     each_us, low_us, high_us : float or None
         How much longer one run takes in the second trace: the median with its interval; None where one trace has none of it.
     basis : str
-        What the interval is.
+        Kind of the interval.
     """
 
     name: str

@@ -101,7 +101,7 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
 def device_gaps(
     spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
 ) -> Gaps:
-    """Gaps in which no stream runs anything, from the run's begin to its last end, divided by what each was spent on.
+    """Gaps in which no stream runs anything, from the run's begin to its last end, divided by cause.
 
     Formula: as for one stream, over the kernels and copies of all streams as if they were one. The time before the first of them is a gap
     that began at ``begin_ns``: host wait until the call of the first, and so on. The time after the last is *other* (the host notices

@@ -28,7 +28,7 @@ def json_lines(trace: Trace, *, communication: Iterable[str] = ()) -> str:
     """Return the metrics of a trace as JSON Lines: those of `summary`, one a line, those of a stream with its lane.
 
     Each line has ``name``, ``value`` (null where there is nothing to measure), ``unit`` (``"us"`` or ``"1"``), ``definition`` (the
-    function of `ss.analysis` whose docstring says what it is), ``at_least`` (whether it is a lower bound), ``basis``, ``program``,
+    function of `ss.analysis` that defines it), ``at_least`` (whether it is a lower bound), ``basis``, ``program``,
     ``engine``, ``device``, and ``lane`` where it is of one stream. The basis is ``"measured"``, ``"derived"`` or ``"placed"``, after
     the least certain span that the number rests on; or ``"simulated"`` or ``"predicted"``.
 

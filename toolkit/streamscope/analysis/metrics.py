@@ -52,7 +52,7 @@ class EngineMetrics(Result):
     makespan_us, makespan_low_us, makespan_high_us : float
         Median of the repeats that ran without recording, and its interval.
     makespan_basis : str
-        What low and high are; see `MedianInterval`.
+        Kind of the interval; see `MedianInterval`.
     repeats : int
     gpu_busy_us, idle_us : float
         Time with a kernel running, and the rest of the makespan.
@@ -61,7 +61,7 @@ class EngineMetrics(Result):
     overlap_us, overlap : float
         Time with two or more kernels running, and its share of ``gpu_busy_us``.
     copy_us, host_wait_us, launch_wait_us, kernel_wait_us, other_idle_us : float
-        What ``idle_us`` was spent on: copies alone, and the four causes of idleness.
+        Parts of ``idle_us``: copies alone, and the four causes of idleness.
     host_function_us : float
         Part of ``idle_us`` in which a host function of the program ran and nothing else did.
     kernel_count : int
@@ -77,7 +77,7 @@ class EngineMetrics(Result):
     device_memory_bytes : int or None
         Device memory that the engine held; None where it was not measured.
     flags : tuple of str
-        What a reader must know before believing the numbers.
+        Warnings for the reader.
     copy_overlap : float or None
         Share of the copying time in which a kernel runs, too; None where nothing is copied.
     host_overlap : float or None
@@ -85,7 +85,7 @@ class EngineMetrics(Result):
     gpu_busy_error_us, overlap_error : float or None
         How far ``gpu_busy_us`` and ``overlap`` may be off; None where CUPTI or stamps checked them (`busy_error_ns`, `overlap_error`).
     net_overlap_us : float or None
-        What overlap saves less what neighbours cost each other (`neighbours`). None where no kernels run side by side, or where the time
+        Net gain of overlap (`neighbours`). None where no kernels run side by side, or where the time
         of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
     guests : mapping of str to float or None
         Metrics that other packages add, by name.
@@ -259,7 +259,7 @@ def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float
     """Idle time by cause: host wait, launch, kernel wait, other.
 
     Formula: (makespan - GPU busy - copies alone), divided in the proportion that the gaps of the recorded run have (`device_gaps`), because
-    a run without recording has no record of its gaps. Unit: ns. Host wait: until the call began that launched what came next. Launch:
+    a run without recording has no record of its gaps. Unit: ns. Host wait: until the launch call of the next work began. Launch:
     from then on, for the shortest launch latency with an empty queue at most. Kernel wait: the rest of gaps below 30 µs whose next work
     was launched before they began. Other: the rest. Source: Holistic Trace Analysis, which divides no gap.
     """

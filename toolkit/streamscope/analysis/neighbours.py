@@ -115,7 +115,7 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
 
 
 def net_overlap_ns(trace: Trace, alone: Trace | None = None) -> float | None:
-    """Time that overlap saves in the end: what all kernels would take one after the other, each alone, less GPU busy.
+    """Time that overlap saves in the end: that of all kernels one after the other, each alone, less GPU busy.
 
     Formula: `Neighbours.net_ns`. Unit: ns. None where no kernels run side by side, or where the time of one alone is not known.
     """

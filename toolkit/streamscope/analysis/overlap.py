@@ -176,7 +176,7 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
     ----------
     spans : SpanTable
     kinds : iterable of SpanKind
-        What to count: kernels, copies, or both.
+        Kinds to count: kernels, copies, or both.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     ----------
     spans : SpanTable
     kinds : iterable of SpanKind
-        What counts as work: kernels, copies, or both. With copies, streams that carry nothing else are among the pairs.
+        Kinds that count as work: kernels, copies, or both. With copies, streams that carry nothing else are among the pairs.
 
     Examples
     --------

@@ -31,7 +31,7 @@ class MedianInterval:
     count : int
         Number of samples.
     basis : str
-        What ``low`` and ``high`` are: ``"95 % interval of the median"``, or ``"minimum and maximum"`` for fewer than 6 samples.
+        Kind of the interval: ``"95 % interval of the median"``, or ``"minimum and maximum"`` for fewer than 6 samples.
     """
 
     median: float

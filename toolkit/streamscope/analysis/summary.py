@@ -156,7 +156,7 @@ class Summary(Result):
     average_concurrency : float or None
         `average_concurrency`; None where no kernel runs.
     net_overlap_us : float or None
-        What overlap saves less what neighbours cost each other (`neighbours`); None where no kernels overlap, or a time alone is unknown.
+        Net gain of overlap (`neighbours`); None where no kernels overlap, or a time alone is unknown.
     short_kernels, late_kernels : int
         How many `short_kernels` and `late_kernels` there are.
     queue_full_us : float
@@ -168,7 +168,7 @@ class Summary(Result):
     at_most : frozenset of str
         Which are upper bounds: idle time, where records were lost.
     warnings : tuple of str
-        What a reader must know before believing the numbers.
+        Warnings for the reader.
     kernels : tuple of KernelTotal
         The 10 kernels, by name and symbol, that take most time in all, the most first.
     different_kernels : int

@@ -57,7 +57,7 @@ class Shares:
 
     @property
     def bottleneck(self) -> Bottleneck:
-        """What the engine is bound by, by the thresholds that `assess` states."""
+        """Bottleneck of the engine, by the thresholds that `assess` states."""
         if self.busy >= GPU_BOUND_FROM:
             return "GPU-bound"
         others: tuple[tuple[Bottleneck, float], ...]
@@ -73,7 +73,7 @@ class Change:
     ----------
     engine, base : str
     ranking : Ranking
-        With what certainty: `Ranking.FASTER` and `Ranking.SLOWER` only where it can be told.
+        Certainty: `Ranking.FASTER` and `Ranking.SLOWER` only where it can be told.
     ratio : float
         The longer makespan over the shorter one.
     """
@@ -90,7 +90,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """What `difference` returns."""
+        """`difference` of the two."""
         if not self.told:
             return "same within 1 %" if self.ranking is Ranking.SAME else self.ranking.value
         amount = f"{self.ratio:.1f}×" if self.ratio >= AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
@@ -126,12 +126,12 @@ class Verdict:
     shares : Shares
         Where the reference's makespan goes.
     changes : tuple of Change
-        What each other engine changes, against the reference; ``graph-dual`` against ``graph`` or, if that did not run, against ``dual``,
+        Change of each other engine against the reference; ``graph-dual`` against ``graph`` or, if that did not run, against ``dual``,
         which differ from it in one thing.
     best : tuple of str
         The fastest engine, with those that cannot be told apart from it.
     gain : Change
-        The fastest engine against the reference: by how much, and with what certainty.
+        The fastest engine against the reference: its size and certainty.
     evidence : tuple of str
         The numbers that it rests on, a line each.
     checked : bool or None
@@ -150,7 +150,7 @@ class Verdict:
     beside : tuple of Beside
         Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
     streams : dict of str to str
-        What `streams_words` says of each engine, as far as its plan is known.
+        `streams_words` of each engine, as far as its plan is known.
     """
 
     device: DeviceInfo
@@ -172,7 +172,7 @@ class Verdict:
 
     @property
     def bottleneck(self) -> Bottleneck:
-        """What the reference is bound by: "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
+        """Bottleneck of the reference: "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
         return self.shares.bottleneck
 
     @property
@@ -211,7 +211,7 @@ class Verdict:
 
     @property
     def bound(self) -> str:
-        """What the reference is bound by, and the shares that say so."""
+        """Bottleneck of the reference, and the shares that show it."""
         shares, engine = self.shares, self.reference
         if not shares.kernels and not shares.copies and not shares.missing:
             return f"No kernels: nothing runs on the GPU under {engine}."
@@ -248,7 +248,7 @@ class Verdict:
 
     @property
     def changed(self) -> str:
-        """One sentence: what each other engine changes; empty where there is none."""
+        """One sentence: the change of each other engine; empty where there is none."""
         clauses, unknown = [], []
         for change in self.changes:
             what = what_differs(change.engine, change.base, self.streams)
@@ -286,7 +286,7 @@ class Verdict:
 
     @property
     def unchecked(self) -> str:
-        """Which results could not be checked, and what the others were compared with; empty where nobody said."""
+        """Results that could not be checked, and the reference of the others; empty where unknown."""
         if self.checked_against == NOTHING:
             return "Results were not checked: the code was captured elsewhere, and computes nothing here."
         if self.checked is False and self.checked_against == PLAIN_CALL:
@@ -303,7 +303,7 @@ class Verdict:
 
     @property
     def _checked(self) -> str:
-        """What the results are right by; empty where nobody asked the function, as in comparisons of older versions."""
+        """Reference of the results; empty where unknown, as in comparisons of older versions."""
         if self.checked and self.checked_against == FUNCTION:
             return "Results are those of the plain function."
         if self.checked and self.checked_against == NUMPY and self.why_not_function:
@@ -338,7 +338,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     metrics : dict of str to EngineMetrics
     device : DeviceInfo
     streams : dict of str to str, optional
-        What each engine has further streams of, in the words of `streams_words`; ``"a second stream"`` by default.
+        Further streams of each engine, in the words of `streams_words`; ``"a second stream"`` by default.
 
     Raises
     ------

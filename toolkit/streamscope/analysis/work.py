@@ -1,4 +1,4 @@
-"""What the device works on: compute, communication, copies; and how much of the latter two compute hides."""
+"""The device's work: compute, communication, copies; and how much of the latter two compute hides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
 
 
 class Work(IntEnum):
-    """What a span on the device is for."""
+    """Kind of work of a span on the device."""
 
     COMPUTE = 0
     """Any kernel that does not communicate."""
@@ -28,7 +28,7 @@ class Work(IntEnum):
 
 @dataclass(frozen=True)
 class WorkSplit:
-    """Where the time goes by what the device works on, in ns; see `work_split`.
+    """Time by kind of work, in ns; see `work_split`.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class WorkSplit:
 
 
 def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
-    """Tell what each span is for: int8 array of `Work`, -1 for spans of the host and replays of graphs.
+    """Return each span's kind of work: int8 array of `Work`, -1 for spans of the host and replays of graphs.
 
     A kernel communicates where `COMMUNICATION` has a pattern for its symbol or, where that is not known, for its name. The name is
     compared with its namespaces, and without return type, template arguments and parameters: ``deep_ep::internode::dispatch``. Upper and
@@ -108,7 +108,7 @@ def kernels_called(spans: SpanTable, patterns: Iterable[str]) -> npt.NDArray[np.
 
 
 def _tell(spans: SpanTable, codes: IntArray, told: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-    """Tell of each code of a name what is told of the name; False for -1, which is none."""
+    """Map a property of names to their codes; False for -1, which is none."""
     of_name = np.zeros(len(spans.names) + 1, bool)  # The last is that of -1.
     of_name[codes] = True
     of_name[-1] = False

@@ -56,7 +56,7 @@ class Allocated:
     """The memory around addresses: known allocations first, then the driver's answer, once for each piece.
 
     ``made``: allocations of a capture, in that order. Pieces that overlap were handed out one after the other.
-    ``held``: what was in use when it began, or is in use now.
+    ``held``: memory in use when it began, or now.
     ``pools``: memory that an allocator manages. The driver knows nothing of how it is divided.
     """
 

@@ -30,13 +30,13 @@ class UpperBound:
     ----------
     nodes : int
     capture_us : float
-        What the order of the capture takes: measured or, where it was not, worked out like the others.
+        Time of the capture's order: measured or, where it was not, worked out like the others.
     one_stream_us : float
         All nodes one after the other.
     longest_path_us : float
-        The longest path of the true order: what it takes with unlimited room.
+        The longest path of the true order: its time with unlimited room.
     filled_us : float
-        What it takes if the multiprocessors of this GPU are full all the time.
+        Time if the multiprocessors of this GPU are full all the time.
     """
 
     nodes: int
@@ -84,8 +84,8 @@ def upper_bound(
 
     ``durations_us``: how long each node takes alone.
     ``costs``: their blocks and threads say how much of the multiprocessors each fills.
-    ``capture`` and ``order``: what the capture orders, and what memory asks for.
-    ``measured_us``: what a replay of the capture takes.
+    ``capture`` and ``order``: orders of the capture, and those that memory asks for.
+    ``measured_us``: duration of a replay of the capture.
 
     Examples
     --------

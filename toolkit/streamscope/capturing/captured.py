@@ -41,12 +41,12 @@ class CapturedProgram(Result, ForeignProgram):
     ----------
     name : str
     program : Program
-        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
+        One operation for each kernel, copy and set. Its variables have no elements: each stands for a node's output, and an
         operation reads those of the nodes that it must come after (see `true_order`).
     nodes : list of GraphNode
         Kind, name, grid, block, registers and edges of each; each is the operation of that number.
     memories : list of NodeMemory
-        What each node reads and writes, with the evidence.
+        Reads and writes of each node, with the evidence.
     """
 
     view = "captured"
@@ -160,7 +160,7 @@ class CapturedProgram(Result, ForeignProgram):
 def certified(name: str, nodes: Sequence[GraphNode], memories: Sequence[NodeMemory], notes: Sequence[str] = ()) -> Certificate:
     """Work out the true order of nodes, and return its certificate.
 
-    ``notes``: what the certificate says beside.
+    ``notes``: further notes of the certificate.
     """
     return Certificate(name, nodes, memories, true_order(memories, tuple(node.after for node in nodes)), notes)
 

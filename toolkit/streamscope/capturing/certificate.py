@@ -79,11 +79,11 @@ class Certificate(Result):
     nodes : sequence of GraphNode
         With the edges of the capture.
     memories : sequence of NodeMemory
-        What each node touches.
+        Accesses of each node.
     order : tuple of tuple of int
         The true order: for each node those that it comes directly after.
     notes : sequence of str
-        What else you should know, a sentence each.
+        Further notes, a sentence each.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Certificate(Result):
         after : sequence of sequence of int
             As for `unordered`.
         schedule : str
-            What the error calls it.
+            Its name in the error.
 
         Raises
         ------

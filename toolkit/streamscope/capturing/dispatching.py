@@ -39,7 +39,7 @@ class OtherThreads:
     A thread that launches something takes processor time, and one that waits takes none. Threads that Python does not know, as of a library
     in C++, are among them, but for the driver's own.
 
-    ``ours``: threads that launch what they are told to, by the number that the system gives them.
+    ``ours``: threads that launch on orders, by the number that the system gives them.
     """
 
     def __init__(self, ours: Iterable[int] = ()) -> None:

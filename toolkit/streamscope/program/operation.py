@@ -61,7 +61,7 @@ class Operation:
     work : tuple of Launch, or a single HostCall
         What it puts on streams, which is nothing where all that it writes is empty; or the host function it calls.
     label : str
-        What `ss.label` calls it: ``"attention/scores"``; empty where nothing does.
+        Its `ss.label`: ``"attention/scores"``; empty where nothing does.
     source : str
         Text of the user's line; empty where the source is not to be had.
     views : tuple of (int, View or None)
@@ -138,10 +138,10 @@ class Program:
         The traced function returned one variable rather than a tuple.
     captured : tuple of tuple of int, optional
         Where it was captured from code that is not ours: for each operation those that it came directly after in the capture. The ``graph``
-        engine keeps these edges; the variables say what other engines must keep. They do not tell all that one run shares with the next, so
-        a run waits for the run before it as a whole.
+        engine keeps these edges; the variables give the orders that other engines must keep. They do not tell all that one run shares
+        with the next, so a run waits for the run before it as a whole.
     certificate : Certificate, optional
-        Where it was captured: what each of its schedules is checked with before it runs.
+        Of captured code: checks each of its schedules before it runs.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
     raw : CapturedGraph, optional

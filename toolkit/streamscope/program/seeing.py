@@ -1,6 +1,6 @@
 """Views of variables in traced operations: views of their inputs, and the parts that they write, put into their launches.
 
-An operator's work is made before that is known, and names what it reads through a view by a number below zero: -1 less the operand's place.
+An operator's work is made before that is known, and names operands behind a view by a number below zero: -1 less the operand's place.
 """
 
 from __future__ import annotations

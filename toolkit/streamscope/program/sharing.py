@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sharing(Enum):
-    """What NumPy has in the place of a symbol."""
+    """NumPy's counterpart of a symbol."""
 
     ARRAY = "an array, or a view of one that may be written"
     READ_ONLY = "a view in which elements repeat (broadcast_to), which NumPy makes read-only"
@@ -35,12 +35,12 @@ SharingRule = Callable[[Sharing, tuple[int, ...]], Sharing]
 
 
 def of_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
-    """Return what a view is: of a number a copy, since numbers cannot be written."""
+    """Classify a view: of a number, it is a copy, since numbers cannot be written."""
     return Sharing.COPY if of is Sharing.NUMBER else of
 
 
 def of_number_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
-    """Return what the view is that transposes and reshapes make: of a number, a number again where there are no axes."""
+    """Classify the view of transposes and reshapes: of a number, a number again where there are no axes."""
     return Sharing.NUMBER if of is Sharing.NUMBER and not shape else of_view(of, shape)
 
 

@@ -78,9 +78,9 @@ class Symbol:
     written : bool
         False for `ss.empty` until an operation has written it.
     sharing : Sharing
-        What NumPy has in its place.
+        NumPy's counterpart.
     taken_from : Symbol, optional
-        What it is a view of in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
+        Its base in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
     outdated : bool
         Whether that was written since.
 

@@ -385,7 +385,7 @@ def label(name: str) -> _GeneratorContextManager[None]:
     """Name the operations that are made in the block: ``with ss.label("attention"):`` inside a program.
 
     The name is the operations' `label`. Printed programs, audits, errors and timelines show it beside the operator's name. Blocks may be
-    nested: their names are joined by ``/``. As a decorator, ``@ss.label("attention")`` names what a function makes.
+    nested: their names are joined by ``/``. As a decorator, ``@ss.label("attention")`` names a function's operations.
 
     Parameters
     ----------
@@ -434,7 +434,7 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "em
     shape : int or sequence of int
     dtype : dtype
     name : str
-        What errors call it.
+        Name in errors.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Traces: spans in columns, what is needed to read them, and the files that hold them."""
+"""Traces: spans in columns, and the facts about them."""
 
 from streamscope.trace.blocks import Blocks
 from streamscope.trace.format import FORMATS, Format, ReadOptions

@@ -1,4 +1,4 @@
-"""What a profiler saw, as columns: what readers of other programs' files, and recorders of foreign code, hand to `foreign_trace`."""
+"""A profiler's records, as columns: readers of other programs' files, and recorders of foreign code, hand them to `foreign_trace`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _none() -> IntArray:
 
 @dataclass
 class Activities:
-    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out."""
+    """A profiler's records, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out."""
 
     kind: npt.NDArray[Any]
-    """uint8: `SpanKind`; of calls, what `call_kinds` returns."""
+    """uint8: `SpanKind`; of calls, that of `call_kinds`."""
     name: npt.NDArray[Any]
     """int32: index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name."""
     start_ns: npt.NDArray[Any]
@@ -62,7 +62,7 @@ class Activities:
     place: npt.NDArray[Any]
     """int64: number of the thread (kinds of the host) or of the stream."""
     correlation: npt.NDArray[Any] = field(default_factory=_none)
-    """int64: joins a call with what it put on the device; -1 for none."""
+    """int64: joins a call with its work on the device; -1 for none."""
     graph_node: npt.NDArray[Any] = field(default_factory=_none)
     blocks: npt.NDArray[Any] = field(default_factory=_none)
     threads: npt.NDArray[Any] = field(default_factory=_none)
@@ -71,7 +71,7 @@ class Activities:
     gpu: npt.NDArray[Any] = field(default_factory=_none)
     """int64: number of the GPU; -1 for the host."""
     process: npt.NDArray[Any] = field(default_factory=_none)
-    """int64: number of the process that called, or that launched what ran on the device; -1 where it is not known."""
+    """int64: number of the process that called or launched; -1 where it is not known."""
     names: tuple[str, ...] = ()
     places: Mapping[int, str] = field(default_factory=dict)
     """Texts for numbers of threads and streams that are not numbers in the file."""
@@ -151,7 +151,7 @@ class Streams:
 
     def __init__(self, *what: str) -> None:
         self._what = what
-        """What owns a stream, and tells it apart where its number does not: ``"process"``, ``"context"``."""
+        """Owner of a stream, which tells it apart where its number does not: ``"process"``, ``"context"``."""
         self._owners: dict[tuple[int, ...], int] = {}
 
     def places(self, streams: npt.NDArray[Any], *owners: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -167,7 +167,7 @@ class Streams:
         return np.where(plain, streams + (owner << STREAM_BITS), streams).astype(np.int64)
 
     def texts(self, places: npt.NDArray[Any]) -> dict[int, str]:
-        """Return what the streams of some work are called, by their places: ``"7"``, or ``"7 (context 2)"`` where there are two."""
+        """Name the streams of some work, by their places: ``"7"``, or ``"7 (context 2)"`` where there are two."""
         owners = [*self._owners] or [(-1,) * len(self._what)]
         same = defaultdict[int, list[int]](list)
         for place in np.unique(places).tolist():

@@ -78,7 +78,7 @@ class Blocks:
 
     @classmethod
     def from_dict(cls, stored: Any) -> Blocks:
-        """Return what `to_dict` returned, or nothing where nothing was stored.
+        """Read the values of `to_dict`; empty where nothing was stored.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Traces of what other programs recorded: columns of activities become a table of spans, with notes on all that is missing or odd."""
+"""Traces recorded by other programs: columns of activities become a table of spans, with notes on all that is missing or odd."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from streamscope.trace.tracks import placed
 from streamscope.words import counted, time_text
 
 LONGEST_NAME = 10_000
-"""Characters; what is longer is cut."""
+"""Most characters; longer names are cut."""
 MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 UNCALLED = "without a launch call: launch latency unknown"
 _BEHIND = ("", " ranges", "", " graphs")
-"""What stands behind the name of a thread or a stream in that of a lane."""
+"""Text behind the name of a thread or a stream in that of a lane."""
 _LONGEST_PLACE = 200
-"""Characters of the name of a thread or stream; what is longer is cut."""
+"""Most characters of the name of a thread or stream; longer ones are cut."""
 _LIKE_A_LANE = re.compile(r" (?:· \d+|ranges|graphs)$")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
 _LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
@@ -96,9 +96,9 @@ def foreign_trace(
     ``engine``, ``program``, ``device``, ``recorder``, ``**info``: for the `TraceInfo`.
     ``gpu``: which GPU; the one with the most work by default.
     ``zero_ns``: the trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
-    ``notes``: what the reader has to say already.
+    ``notes``: notes of the reader.
     ``waits``: which streams waited for which, where the file says so.
-    ``profiler``: when what the profiler itself did on the host began and ended.
+    ``profiler``: start and end of the profiler's own work on the host.
     ``symbols``: whether kernels have the names of functions, from which readable ones are made.
     """
     said = list(notes)
@@ -167,7 +167,7 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
 
 
 def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> list[str]:
-    """Return the note that says what a profiler took for itself within the run; what it took before or after delayed nothing in it."""
+    """Return the note on a profiler's own time within the run; its time before or after delayed nothing in it."""
     run = ~found.is_kind(_ASIDE)
     first_ns, last_ns = found.start_ns[run].min(), found.end_ns[run].max()
     inside_ns = np.clip(end_ns, first_ns, last_ns) - np.clip(start_ns, first_ns, last_ns)
@@ -201,7 +201,7 @@ def _elsewhere(ours: IntArray, theirs: IntArray) -> IntArray:
 
 
 def _launching(found: Activities, said: list[str]) -> Activities:
-    """Join calls with what they launched: one call has a correlation; calls without one that launch nothing have none."""
+    """Join calls with their launched work: one call has a correlation; calls without one that launch nothing have none."""
     on_device = found.is_kind(DEVICE_KINDS)
     host = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
     kind, correlation = found.kind.copy(), np.where(found.is_kind([SpanKind.RANGE]), -1, found.correlation)

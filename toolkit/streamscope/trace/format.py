@@ -25,7 +25,7 @@ MOST_FILE_BYTES = 1 << 33
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the caller of `ss.read` asked for.
+    """Options of `ss.read`.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class ReadOptions:
     gpu : int or None
         Which GPU of a file with several; None for the one with the most work.
     skip_damaged : bool
-        Read what is whole of a damaged file, and count the rest in a note. A reader that cannot do so ignores it.
+        Read the whole parts of a damaged file, and count the rest in a note. A reader that cannot do so ignores it.
     """
 
     path: Path

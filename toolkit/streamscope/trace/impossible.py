@@ -28,9 +28,9 @@ _NAMED = 3
 
 
 def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,), *, streams_known: bool = True) -> Activities:
-    """Leave out what a recorder cannot have seen, and note it.
+    """Leave out records that cannot be true, and note it.
 
-    ``unknown_ns``: what the recorder writes for a time that it does not know.
+    ``unknown_ns``: the recorder's value for an unknown time.
     ``streams_known``: places are those of streams, and not of queues that several streams share.
 
     Raises
@@ -53,7 +53,7 @@ def recorded(found: Activities, said: list[str], unknown_ns: Collection[int] = (
 def timed(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,)) -> Activities:
     """Leave out records without a time. All of them have the same one, so even where they are many, they say nothing.
 
-    ``unknown_ns``: what the recorder writes for a time that it does not know.
+    ``unknown_ns``: the recorder's value for an unknown time.
     """
     start, on_device = found.start_ns, found.is_kind(ON_DEVICE)
     timeless = np.zeros(len(found), bool)
@@ -72,7 +72,7 @@ def timed(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,)
 
 
 def possible(found: Activities, said: list[str]) -> Activities:
-    """Leave out what has no length, or lies far from all else, and note impossible sizes."""
+    """Leave out records without a length, or far from all others, and note impossible sizes."""
     backwards = found.end_ns < found.start_ns
     if backwards.any():
         said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
@@ -155,7 +155,7 @@ def _in_order_of_streams(found: Activities, said: list[str]) -> Activities:
 
 
 def _far_behind(found: Activities) -> npt.NDArray[np.bool_]:
-    """Tell what on a device ends far behind all else: behind each start, and behind each end on the host, which would wait for it."""
+    """Tell which work on a device ends far behind all else: behind each start, and behind each end on the host, which would wait for it."""
     on_device = found.is_kind(DEVICE_KINDS)
     if not on_device.any():
         return on_device
@@ -183,7 +183,7 @@ def _later_on_its_stream(found: Activities, far: npt.NDArray[np.bool_]) -> npt.N
 
 
 def _stream_known(found: Activities) -> npt.NDArray[np.bool_]:
-    """Tell of what is on a device whether the file says on which stream it ran."""
+    """Tell of work on a device whether the file names its stream."""
     unknown = [-1, *(number for number, text in found.places.items() if text in ("?", str(2**64 - 1)))]
     known: npt.NDArray[np.bool_] = ~np.isin(found.place, unknown) & (found.place % (1 << STREAM_BITS) != _NO_STREAM)
     return known

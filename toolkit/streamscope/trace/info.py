@@ -1,4 +1,4 @@
-"""Where a trace comes from: the device, the engine, the recorder, the versions, and what recording cost."""
+"""Origin of a trace: device, engine, recorder, versions, and the cost of recording."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _library_versions() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What a device is called and whether its times are real.
+    """Name of a device, and whether its times are real.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class DeviceInfo:
     Raises
     ------
     TraceError
-        A field is not what it should be.
+        A field is wrong.
     """
 
     kind: Literal["cuda", "hip", "simulated"]
@@ -84,7 +84,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Where a trace comes from and what its numbers rest on.
+    """Origin of a trace, and the basis of its numbers.
 
     Attributes
     ----------
@@ -94,13 +94,13 @@ class TraceInfo:
     recorder : str
         ``"events"``, ``"stamps"``, ``"cupti"``, ``"device log"``, ``"prediction"``; the format where another tool recorded.
     calibration : mapping
-        What the recorder subtracted and how it was found (JSON values, times in ns).
+        The recorder's corrections and how they were found (JSON values, times in ns).
     ledger : mapping
-        What recording cost, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
+        Cost of recording, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
         where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so). Where records were lost,
         ``lost_records`` (a count: at least so many).
     notes : tuple of str
-        What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
+        Warnings for the reader ("3 kernels end outside their graph", and so on).
     versions : mapping
         Versions of Python, Streamscope and the libraries that took part.
     created : str
@@ -112,7 +112,7 @@ class TraceInfo:
         them by streams and by the host. In a graph, events and waits are edges. ``branches`` where lanes are those of a graph that CUDA
         places by itself. Empty where there was no plan of ours.
     memory : mapping
-        Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
+        Memory that the engine held for the program, in bytes, by purpose: ``variables_bytes``, ``workspaces_bytes`` and
         ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
         given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
     stretched : bool
@@ -121,7 +121,7 @@ class TraceInfo:
     Raises
     ------
     TraceError
-        A field is not what it should be.
+        A field is wrong.
     """
 
     engine: str
@@ -148,7 +148,7 @@ class TraceInfo:
 
     @classmethod
     def from_dict(cls, stored: Any) -> TraceInfo:
-        """Return what `dataclasses.asdict` made a dict of; fields of later versions are left out.
+        """Read the values of `dataclasses.asdict`; fields of later versions are left out.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Joins: what has a key among what has keys; above all, each kernel and copy with the call that launched it."""
+"""Hash joins on integer columns; above all, each kernel and copy with the call that launched it."""
 
 from __future__ import annotations
 

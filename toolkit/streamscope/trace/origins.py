@@ -1,4 +1,4 @@
-"""Where the operations of a trace come from, and which of them wait for which: what joins a picture with the user's code."""
+"""Where the operations of a trace come from, and which of them wait for which, to join a picture with the user's code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts, listed_texts, named_values
 
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
-"""A trace of a longer program does not say where its operations come from, one with more waits not what waits for what, and one with more
+"""A trace of a longer program does not say where its operations come from, one with more waits does not list them, and one with more
 launches or dependencies neither of these."""
 MOST_NS = _MOST = int(np.iinfo(np.int32).max)
 """An operation that is expected to take longer than 2 s is written down as that."""
 
 
 class Trait(IntFlag):
-    """What an engine must know of a launch besides what it depends on."""
+    """Traits of a launch for an engine, besides its dependencies."""
 
     AUXILIARY = 1
     """It belongs on the auxiliary stream of its operation's scope."""
@@ -46,14 +46,14 @@ def _none(*shape: int) -> IntArray:
 
 @dataclass(frozen=True)
 class Origins:
-    """What is known of a program's operations, besides their times.
+    """Facts about a program's operations, besides their times.
 
     Attributes
     ----------
     texts : tuple of str
-        What the next three index.
+        Texts that the next three index.
     label, line, arguments : int32 arrays
-        Of each operation, by its id: what `ss.label` calls it, the user's line, shapes and dtypes; -1 where unknown. All three have the
+        Of each operation, by its id: its `ss.label`, the user's line, shapes and dtypes; -1 where unknown. All three have the
         same length, which is 0 where nothing is known.
     waits : int32 array, shape (n, 4)
         Event waits between streams: the launch of ``(operation, part)`` in the last two columns waited for that in the first two. Where
@@ -64,7 +64,7 @@ class Origins:
         The program's launches and host functions in its order: operation, part, `Trait`, and for how many ns the engine took it when it
         planned (0 for host functions). Empty where they are not known: in traces of code that is not ours, and of programs with too many.
     dependencies : int32 array, shape (n, 4)
-        What has to come after what, whatever the engine: the launch of ``(operation, part)`` in the last two columns after that in the
+        Order that dependencies need, whatever the engine: the launch of ``(operation, part)`` in the last two columns after that in the
         first two, because one writes what the other reads or writes; and host functions after each other. Some may imply others.
         Complete where there are ``launches``.
     row_waits : int32 array, shape (n, 2)
@@ -106,7 +106,7 @@ class Origins:
             object.__setattr__(self, name, values.astype(np.int32, copy=False))
 
     def words(self) -> list[dict[str, str]]:
-        """Return what is known of each operation in words, by what it is: its label, shapes and line.
+        """Return the facts about each operation as texts, by kind: label, shapes and line.
 
         Of captured code these are its module, operator and line.
         """
@@ -122,7 +122,7 @@ class Origins:
         return found
 
     def wait_rows(self, spans: SpanTable) -> tuple[IntArray, IntArray]:
-        """Return the waits as rows of a table of spans: what was waited for, and what waited; those whose spans are missing are left out.
+        """Return the waits as rows of a table of spans: awaited work and waiting work; those whose spans are missing are left out.
 
         ``spans``: of the same run. Kernels, copies and host functions are looked at.
         """
@@ -151,7 +151,7 @@ class Origins:
 
     @classmethod
     def from_dict(cls, stored: Any) -> Origins:
-        """Return what `to_dict` returned.
+        """Read the values of `to_dict`.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Origins:
 
 
 def is_operator(arguments: str) -> bool:
-    """Return whether what is known of arguments is the operator of captured code, and not shapes."""
+    """Tell whether the arguments' texts are the operators of captured code, and not shapes."""
     return bool(arguments) and "→" not in arguments
 
 

@@ -24,12 +24,12 @@ from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 
 TUPLES = ("name", "stream", "start_ns", "end_ns")
-"""What a row without names of columns has."""
+"""Columns of a row without names."""
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 PROGRAM, DEVICE = "spans", "GPU"
-"""What a trace and its device are called where nobody says it."""
+"""Default names of a trace and its device."""
 NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0}
-"""Columns of whole numbers that may be left out, and what stands for a number that is not known."""
+"""Columns of whole numbers that may be left out, and their values for unknown numbers."""
 NUMBERS_OF_A_TRACE = NUMBERS | {"operation": -1, "part": 0, "flops": 0}
 TIMES = ("start", "end", "duration")
 COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in TIMES for unit in UNITS_NS), "kind", *NUMBERS)
@@ -41,7 +41,7 @@ _FURTHEST_NS = 2**61
 _HELP = "see help(ss.Trace.from_spans)"
 _WHOSE = "say which device: device='NVIDIA H200', or device=DeviceInfo('simulated', 'my model') for times that were not measured"
 _OF_EACH_KERNEL = ("kernel_error_ns", "kernel_error_share", "overlap_error", "by_cupti", "stamp_by_cupti")
-"""What a calibration says of each time, whichever of them are looked at."""
+"""Fields of a calibration that hold for each time, whichever spans are kept."""
 _NAMED = {
     "program": (lambda value: isinstance(value, str), "a text"),
     "device": (lambda value: isinstance(value, str | DeviceInfo), "a name"),
@@ -120,7 +120,7 @@ def _drawing_order(column: Any, lanes: Sequence[str], lane: npt.NDArray[Any], ki
 
 
 def _info(info: TraceInfo | None, program: str, device: str | DeviceInfo, notes: Sequence[str]) -> TraceInfo:
-    """Return what is known of a table: of one that a trace gave, who recorded it, so that no predicted time is taken for a measured one."""
+    """Return the facts about a table: of one that a trace gave, its recorder, so that no predicted time is taken for a measured one."""
     if info is None:
         return TraceInfo("spans", program, _device_info(device), "spans", notes=tuple(notes))
     named = _device_info(device)
@@ -266,7 +266,7 @@ def _text(name: str, row: int, value: Any) -> str:
 
 
 def _place(name: str, row: int, value: Any) -> str:
-    """Return what a stream or thread is called, which may be a number."""
+    """Return the name of a stream or thread, which may be a number."""
     if isinstance(value, str):
         return value
     try:

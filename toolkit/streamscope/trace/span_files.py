@@ -53,7 +53,7 @@ def _tables(traces: Sequence[Trace]) -> Iterator[pa.Table]:
 
 
 def _words(trace: Trace) -> dict[str, list[str]]:
-    """Return a column for each of `ORIGINS`: what is known of the operation of each span, and nothing where nothing is known."""
+    """Return a column for each of `ORIGINS`: facts about the operation of each span, empty where unknown."""
     known, nothing = trace.origins.words(), dict[str, str]()
     found = [known[operation] if 0 <= operation < len(known) else nothing for operation in trace.spans.operation.tolist()]
     return {name: [each.get(name, "") for each in found] for name in ORIGINS}

@@ -1,4 +1,4 @@
-"""The table of spans: what a trace is made of, as columns of NumPy arrays."""
+"""The table of spans, as columns of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MOST_FOREIGN_SPANS = 3_000_000
 """Of files of other profilers, which take many times the memory while they are read."""
 IntArray = npt.NDArray[np.integer[Any]]
 _FURTHER = re.compile(r" · \d+$")
-"""What the names of further lanes of one stream end with."""
+"""Suffix of the names of further lanes of one stream."""
 
 
 class SpanKind(IntEnum):
-    """What a span stands for. Kinds below ``KERNEL`` lie on a host lane, the others on a stream's lane."""
+    """Kind of a span. Kinds below ``KERNEL`` lie on a host lane, the others on a stream's lane."""
 
     LAUNCH = 0
     """Host: the call that puts one kernel or one copy on a stream (its length is the *API time*)."""
@@ -97,7 +97,7 @@ class SpanTable:
         Which launch of the operation (a convolution's backward pass has two); 0 for the first. A library call of several kernels is one
         launch: its kernels share operation, part and correlation.
     correlation : int32 array
-        Joins a host call (`LAUNCH`, `GRAPH_LAUNCH`) with what it put on the device; -1 for none.
+        Joins a host call (`LAUNCH`, `GRAPH_LAUNCH`) with its work on the device; -1 for none.
     basis : uint8 array
         `Basis` of the two times.
     blocks, threads : int64 and int32 arrays
@@ -109,7 +109,7 @@ class SpanTable:
     graph_node : int64 array
         Id of the node of a CUDA graph; -1 for none.
     names, lanes : tuple of str
-        What ``name``, ``symbol`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
+        Texts that ``name``, ``symbol`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
 
     Raises
     ------
@@ -212,7 +212,7 @@ class SpanTable:
         Parameters
         ----------
         *rows : tuple
-            Kind, name, lane, start and end in ns; and the correlation of a launch with what it put on the device. Lanes are drawn in the
+            Kind, name, lane, start and end in ns; and the correlation of a launch with its work on the device. Lanes are drawn in the
             order in which they come.
 
         Examples

@@ -265,15 +265,15 @@ class Trace(Result):
             - ``start_us``, and ``end_us`` or ``duration_us``: times on one clock with any zero. The ending says the unit: ``_ns``,
               ``_us``, ``_ms`` or ``_s``.
             - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
-            - ``correlation``, optional: a number that a launch has in common with what it put on the device; -1 for none.
+            - ``correlation``, optional: a number that a launch has in common with its work on the device; -1 for none.
             - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
             - ``lane`` in the place of ``stream``: lanes and times stay as they are, and ``operation``, ``part``, ``basis``, ``flops``
               and ``symbol`` are kept, too. So a table of `to_pandas` comes back as it was, also with fewer rows.
             - Others are left out, and ``info.notes`` name them.
         program : str
-            What the trace is called. Of a table of `to_pandas`, that is known, as is the device.
+            Name of the trace. Of a table of `to_pandas`, that is known, as is the device.
         device : str or DeviceInfo
-            What ran it. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled. A table of
+            The device. Give ``DeviceInfo("simulated", "my model")`` for times that were not measured, which are then labelled. A table of
             `to_pandas` that lost its ``attrs`` needs it: the columns do not say whether times are simulated.
 
         Returns
