@@ -21,6 +21,9 @@ def trace_of(*rows, **calibration):
 )  # fmt: skip
 def test_busy_is_off_by_the_share_that_durations_are(calibration, error_ns):
     assert busy_error_ns(trace_of(*TWO_STREAMS, **calibration)) == pytest.approx(error_ns)
+    empty = ("kernel", "c", "main", 100, 100)  # It counts as one whose duration may be off, and adds none.
+    more_ns = 150 * calibration.get("kernel_error_ns", 0.0) / 200
+    assert busy_error_ns(trace_of(*TWO_STREAMS, empty, **calibration)) == (error_ns and pytest.approx(error_ns + more_ns))
     assert busy_error_ns(trace_of(("copy", "x", "main", 0, 5), **calibration)) is None
 
 
