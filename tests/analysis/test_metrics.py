@@ -79,6 +79,13 @@ def test_device_memory_is_that_of_the_trace_and_unknown_without(make_trace):
     assert "device memory, MiB" not in metrics_table({"async": metrics["async"]}).headings
 
 
+def test_the_share_that_busy_may_be_off_is_one_of_the_makespan(make_trace):
+    metrics = measure(make_trace((SpanKind.KERNEL, "main", 0, 30_000, -1)), [40_000])
+    assert metrics.busy_fraction_error is None
+    assert replace(metrics, gpu_busy_error_us=5.0).busy_fraction_error == 0.125
+    assert replace(metrics, gpu_busy_error_us=5.0, makespan_us=0.0).busy_fraction_error is None
+
+
 def test_a_makespan_of_nothing(make_trace):
     m = measure(make_trace(device="simulated"), [0])
     assert (m.makespan_us, m.busy_fraction, m.flags) == (0, 0, ())

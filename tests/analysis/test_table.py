@@ -8,7 +8,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.analysis import measure
-from streamscope.analysis.table import INTERVAL, device_words, markdown_rows, metrics_table
+from streamscope.analysis.table import INTERVAL, device_words, markdown_rows, metrics_markdown, metrics_table
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 
@@ -71,6 +71,9 @@ def test_metrics_are_shown_as_a_table_and_simulated_ones_are_called_so():
     measured = replace(one, simulated=False, flags=("take care",))
     assert repr(measured).splitlines()[0].split() == ["engine", "graph", "[1]"]
     assert repr(measured).splitlines()[-1] == "[1] take care"
+    page = metrics_markdown("step", DeviceInfo("cuda", "card"), {"graph": measured}, runs.assessment)
+    assert "\n| graph \\[1\\] |" in page
+    assert "\n\\[1\\] take care" in page
     assert str(runs.assessment) == repr(runs.assessment) == runs.verdict
     with pytest.raises(AttributeError, match=r"no attribute 'metrics' \(ss.analysis.summary\(trace\) measures it\)"):
         runs["graph"].trace.metrics  # noqa: B018

@@ -109,6 +109,13 @@ def test_a_kernel_whose_call_is_known_waited_for_nothing_since_another_began():
     assert {(task.rows, task.gap_ns) for task in tasks_of_foreign(trace)} == {((1,), 0), ((3,), 0), ((2,), 5)}
 
 
+@pytest.mark.parametrize(("begins_ns", "after"), [(20, (0,)), (19, ())])
+def test_where_waits_are_not_known_what_ended_as_a_kernel_began_stays_before(begins_ns, after):
+    spans = SpanTable.of(("kernel", "a", "stream 7", 0, 20), ("kernel", "b", "stream 20", begins_ns, 30))
+    trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))
+    assert [task.after for task in tasks_of_foreign(trace)] == [(), after]
+
+
 def test_a_launch_takes_what_calls_take_that_are_known():
     spans = SpanTable.of(
         ("launch", "a", "thread 1", 0, 4, 0), ("kernel", "a", "stream 7", 10, 20, 0), ("kernel", "b", "stream 7", 30, 40),

@@ -86,3 +86,11 @@ def test_the_devices_own_delay_is_the_shortest_latency_or_gap_and_at_most_a_micr
         ("kernel", "b", "stream 7", next_ns, next_ns + 100, 1),
     )  # fmt: skip
     assert own_gap_ns(spans) == gap_ns
+
+
+@pytest.mark.parametrize(("kind", "gap_ns"), [("kernel", 900), ("copy", 300)])
+def test_where_there_are_copies_each_stream_begins_behind_the_start_of_the_run(kind, gap_ns):
+    spans = SpanTable.of(
+        ("launch", "b", "thread 1", 0, 100, 1), (kind, "a", "stream 7", 300, 1_000), ("kernel", "b", "stream 7", 1_900, 2_000, 1),
+    )  # fmt: skip
+    assert own_gap_ns(spans) == gap_ns

@@ -11,7 +11,8 @@ def test_launches_of_one_operation_stand_together_and_what_belongs_to_none_alone
     piece = (Piece(5.0, Cost(0)),)
     tasks = [
         Task((0, 0), "conv", Trait(0), (), pieces=piece), Task((0, 1), "bias", Trait(0), (0,), pieces=piece),
-        Task((1, 0), "host", Trait.HOST, (1,), call_ns=3.0), Task((-1, 0), "a", Trait.CAPTURED, (0, 2)), Task((-1, 0), "b", Trait.CAPTURED, ()),
+        Task((1, 0), "host", Trait.HOST, (1,), call_ns=3.0),
+        Task((-1, 0), "a", Trait.CAPTURED, (0, 2)), Task((-1, 0), "b", Trait.CAPTURED, ()),
     ]  # fmt: skip
     program, places = program_of("step", tasks)
     assert [(each.name, each.reads, each.writes) for each in program.operations] == [
