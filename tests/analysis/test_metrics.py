@@ -159,6 +159,12 @@ def test_times_have_three_significant_digits(value_us, text):
     assert format_us(value_us) == text
 
 
+@pytest.mark.parametrize(("share", "text"), [(0, "0"), (0.004, "0.4"), (0.0994, "9.9"), (0.0995, "10"), (0.5, "50"), (None, "–")])
+def test_shares_below_a_tenth_have_one_digit_more(share, text):
+    (busy,) = (metric for metric in metrics_of(ENGINE) if metric.heading == "GPU busy, %")
+    assert busy.show_value(share) == text
+
+
 @pytest.mark.parametrize(
     ("nbytes", "text"),
     [(0, "0"), (32, "<0.001"), (1 << 10, "0.001"), (3 << 19, "1.50"), (32 << 20, "32.0"), (141 << 30, "144,384")],

@@ -42,6 +42,17 @@ def test_an_interval_of_simulated_times_that_are_alike_is_left_out():
     assert len(same.headings) == len(same.definitions) == len(same.first) == len(same.cells["async"])
 
 
+def test_an_interval_is_shown_where_it_says_something_of_one_engine():
+    builder = SpanBuilder(["main"])
+    builder.add(SpanKind.KERNEL, "a", "main", 0, 10_000)
+    infos = [TraceInfo(engine, "step", DeviceInfo("simulated", "H200")) for engine in ("async", "graph")]
+    same, varied = (
+        measure(Trace(builder.build(), info), times) for info, times in zip(infos, ([166e3] * 3, [160e3, 166e3, 168e3]), strict=True)
+    )
+    assert INTERVAL in metrics_table({"async": same, "graph": varied}).headings
+    assert INTERVAL not in metrics_table({"async": same, "graph": replace(same, engine="graph")}).headings
+
+
 def test_the_makespan_says_what_it_is_before_how_it_is_computed():
     table = table_of(1_000, 2_000, 3_000)
     meanings = dict(zip(table.headings, table.definitions, strict=True))

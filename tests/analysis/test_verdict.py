@@ -222,6 +222,7 @@ def test_other_bottlenecks_in_words():
 def test_an_interval_of_simulated_times_is_evidence_where_they_differ():
     simulated = DeviceInfo("simulated", "simulated NVIDIA H200")
     assert assess({"async": engine(100, noise=0)}, simulated).evidence[1].startswith("async: 100 µs (20 repeats), ")
+    assert assess({"async": engine(100, noise=0)}, CARD).evidence[1].startswith("async: 100 µs (100 to 100, 95 % interval")
     assert assess({"async": engine(100)}, simulated).evidence[1].startswith("async: 100 µs (99.0 to 101, 95 % interval")
 
 

@@ -6,10 +6,18 @@ import pytest
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.prices import Piece
-from streamscope.predicting.calls import LONGER_KERNEL_GAP_NS, LONGER_NODE_GAP_NS, _last_wait_ns, _share_of_longer, host_of, pace_of
+from streamscope.predicting.calls import (
+    LONGER_KERNEL_GAP_NS,
+    LONGER_NODE_GAP_NS,
+    _event_ns,
+    _last_wait_ns,
+    _share_of_longer,
+    host_of,
+    pace_of,
+)
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost
-from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 
 H200 = CostModel.load()
@@ -66,3 +74,17 @@ def test_eight_launches_that_were_waited_for_tell_the_pace_of_the_host(launches,
     trace = Trace(SpanTable.of(), TraceInfo("sync", "p", DeviceInfo("cuda", "card")))
     waits = {(number, 0): 100.0 for number in range(launches)}
     assert pace_of(trace, tasks, waits, 1_500 * len(tasks) + 100 * launches) == pytest.approx(pace)
+
+
+@pytest.mark.parametrize(
+    ("basis", "rows", "trait", "event_ns"),
+    [
+        (Basis.DERIVED, (0,), Trait.CAPTURED, 300), (Basis.MEASURED, (0,), Trait.CAPTURED, 0), (Basis.DERIVED, (), Trait.CAPTURED, 300),
+        (Basis.DERIVED, (), Trait.HOST, 0),
+    ],
+)  # fmt: skip
+def test_an_event_delays_who_waits_for_a_launch_that_does_not_stamp_itself(basis, rows, trait, event_ns):
+    builder = SpanBuilder(["main"])
+    builder.add(SpanKind.KERNEL, "k", "main", 0, 5, basis=basis)
+    trace = Trace(builder.build(), TraceInfo("sync", "p", DeviceInfo("cuda", "card"), calibration={"end_latency_ns": 300.0}))
+    assert _event_ns(trace, replace(task(5.0, trait), rows=rows)) == event_ns

@@ -15,7 +15,15 @@ import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.foreign import GAPS_STAY, newest, tasks_of_foreign, usual_launch_ns
+from streamscope.predicting.foreign import (
+    GAPS_STAY,
+    blocking_copies,
+    check_foreign,
+    launch_order,
+    newest,
+    tasks_of_foreign,
+    usual_launch_ns,
+)
 from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
@@ -114,6 +122,24 @@ def test_where_waits_are_not_known_what_ended_as_a_kernel_began_stays_before(beg
     spans = SpanTable.of(("kernel", "a", "stream 7", 0, 20), ("kernel", "b", "stream 20", begins_ns, 30))
     trace = Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))
     assert [task.after for task in tasks_of_foreign(trace)] == [(), after]
+
+
+def test_a_copy_blocks_whose_call_returned_after_its_end():
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    ends = {"cudaMemcpy": 40, "cudaMemcpyAsync": 14, "cuMemcpyDtoH": 30, "cudaLaunchKernel": 40}
+    for number, (call, ends_ns) in enumerate(ends.items()):
+        kind, at_ns = SpanKind.KERNEL if call == "cudaLaunchKernel" else SpanKind.COPY, 100 * number
+        builder.add(SpanKind.LAUNCH, call, "thread 1", at_ns, at_ns + ends_ns, correlation=number)
+        builder.add(kind, "work", "stream 7", at_ns + 20, at_ns + 30, correlation=number)
+    spans = builder.build()
+    assert blocking_copies(spans, *launch_order(spans)).tolist() == [True, False, True, False]
+
+
+def test_one_operation_of_ours_without_dependencies_is_refused():
+    builder = SpanBuilder(["main"])
+    builder.add(SpanKind.KERNEL, "relu", "main", 0, 5, operation=0)
+    with pytest.raises(TraceError, match="the trace of 'step' does not say what its launches depend on"):
+        check_foreign(Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "card"))))
 
 
 def test_a_launch_takes_what_calls_take_that_are_known():

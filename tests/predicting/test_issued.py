@@ -67,11 +67,11 @@ def test_a_copy_comes_after_the_one_before_in_its_direction_unless_it_began_befo
     assert [bool(trait & (Trait.COPY_IN | Trait.COPY_OUT)) for trait in traits] == [True, on_bus, False]
 
 
-@pytest.mark.parametrize(("call_ends_ns", "wait_ns"), [(40, 5), (20, 15)])
-def test_the_host_notices_the_end_after_its_last_call_and_the_last_kernel(call_ends_ns, wait_ns):
+@pytest.mark.parametrize(("call_ends_ns", "noticed_ns", "wait_ns"), [(40, 45, 5), (20, 45, 15), (20, 30, 0)])
+def test_the_host_notices_the_end_after_its_last_call_and_the_last_kernel(call_ends_ns, noticed_ns, wait_ns):
     spans = SpanTable.of(
         ("launch", "a", "thread 1", 0, call_ends_ns, 0), ("kernel", "a", "stream 7", 10, 30, 0),
-        ("sync", "wait", "thread 1", call_ends_ns, 45),
+        ("sync", "wait", "thread 1", call_ends_ns, noticed_ns),
     )  # fmt: skip
     assert last_wait_ns(Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))) == wait_ns
 
@@ -94,3 +94,12 @@ def test_where_there_are_copies_each_stream_begins_behind_the_start_of_the_run(k
         ("launch", "b", "thread 1", 0, 100, 1), (kind, "a", "stream 7", 300, 1_000), ("kernel", "b", "stream 7", 1_900, 2_000, 1),
     )  # fmt: skip
     assert own_gap_ns(spans) == gap_ns
+
+
+def test_the_host_works_from_the_end_of_what_it_waited_for_to_its_next_call():
+    spans = SpanTable.of(
+        ("launch", "a", "thread 1", 0, 2, 0), ("kernel", "a", "stream 7", 5, 20, 0), ("sync", "wait", "thread 1", 2, 20),
+        ("launch", "b", "thread 1", 20, 22, 1), ("kernel", "b", "stream 7", 25, 30, 1),
+    )  # fmt: skip
+    tasks = issued_tasks(Trace(spans, TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto")))
+    assert [(task.name, task.after, task.call_ns) for task in tasks] == [("a", (), 2), ("host", (0,), 0), ("b", (0,), 2)]
