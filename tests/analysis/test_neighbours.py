@@ -61,6 +61,11 @@ def test_the_middle_half_of_runs_alone_lies_within_a_tenth_of_their_median():
     assert found.alone_ns[0] == 105
 
 
+def test_nothing_is_slower_than_what_takes_no_time():
+    found = neighbours(traced(("a", "main", 0, 0), *ALONE_FIRST[1:]))
+    assert np.isnan(found.slowdown).tolist() == [True, False]
+
+
 def test_the_time_alone_comes_from_another_trace_by_operation():
     sync = traced(("a", "main", 0, 100, 0), ("b", "main", 200, 400, 1), ("c", "main", 500, 600, 2), engine="sync")
     dual = traced(("b", "aux", 0, 240, 1), ("a", "main", 0, 130, 0), ("c", "main", 300, 410, 2), engine="dual")

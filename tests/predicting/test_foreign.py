@@ -24,10 +24,12 @@ from streamscope.predicting.foreign import (
     tasks_of_foreign,
     usual_launch_ns,
 )
+from streamscope.predicting.prediction import _measured_ns
 from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.stored import MOST_NS
 
 H200 = CostModel.load()
 KERNEL_NS = 800  # shorter than the shortest that works, so that gaps are the model's
@@ -298,6 +300,29 @@ def test_ranges_one_after_the_other_in_which_all_launches_lie_are_steps(second, 
     trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     graph = ss.what_if(trace, engine="graph")
     assert any("the trace holds 2 ranges 'step'" in note for note in graph.notes) is several
+
+
+def test_the_longest_run_that_can_be_measured():
+    assert _measured_ns(MOST_NS / 1e3) == MOST_NS
+    for measured_us in (MOST_NS / 999, MOST_NS):
+        with pytest.raises(TraceError, match="a run cannot take measured_us="):
+            _measured_ns(measured_us)
+
+
+def test_one_range_is_no_several_steps_and_several_were_measured_as_one_run():
+    def step(*starts_ns):
+        builder = SpanBuilder(["thread 1", "thread 1 ranges", "stream 7"])
+        for number, start_ns in enumerate(starts_ns):
+            builder.add(SpanKind.RANGE, "step", "thread 1 ranges", start_ns, start_ns + 40)
+            builder.add(SpanKind.LAUNCH, "launch", "thread 1", start_ns, start_ns + 2, correlation=number)
+            builder.add(SpanKind.KERNEL, "called", "stream 7", start_ns + 5, start_ns + 8, correlation=number)
+            builder.add(SpanKind.KERNEL, "uncalled", "stream 7", start_ns + 10, start_ns + 12)
+        trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+        return ss.what_if(trace, engine="graph", measured_us=1)
+
+    assert "the run was measured at 1.00 µs" in str(step(0))
+    assert "the run of all steps was measured at 1.00 µs" in str(step(0, 50))
+    assert GAPS_STAY in step(0, 50).notes  # The note that says how many steps it is of is not the only one.
 
 
 def test_a_recording_that_a_profiler_stretched_is_told_and_not_compared(repository):
