@@ -53,6 +53,17 @@ def test_an_interval_is_shown_where_it_says_something_of_one_engine():
     assert INTERVAL not in metrics_table({"async": same, "graph": replace(same, engine="graph")}).headings
 
 
+def test_engines_are_compared_with_the_reference():
+    trace = Trace(SpanBuilder(["main"]).build(), TraceInfo("async", "step", DeviceInfo("cuda", "H200")))
+    slow, quick = measure(trace, [200e3] * 6), replace(measure(trace, [100e3] * 6), engine="graph")
+    table = metrics_table({"async": slow, "graph": quick})
+    assert table.against == "against async"
+    assert {engine: cells[table.headings.index(table.against)] for engine, cells in table.cells.items()} == {
+        "async": "–", "graph": "2.0× faster",
+    }  # fmt: skip
+    assert table.best == ("graph",)
+
+
 def test_the_makespan_says_what_it_is_before_how_it_is_computed():
     table = table_of(1_000, 2_000, 3_000)
     meanings = dict(zip(table.headings, table.definitions, strict=True))

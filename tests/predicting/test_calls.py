@@ -88,3 +88,18 @@ def test_an_event_delays_who_waits_for_a_launch_that_does_not_stamp_itself(basis
     builder.add(SpanKind.KERNEL, "k", "main", 0, 5, basis=basis)
     trace = Trace(builder.build(), TraceInfo("sync", "p", DeviceInfo("cuda", "card"), calibration={"end_latency_ns": 300.0}))
     assert _event_ns(trace, replace(task(5.0, trait), rows=rows)) == event_ns
+
+
+def test_a_call_goes_on_for_as_long_as_the_wait_behind_it_is_shorter_than_others():
+    """Waits take 7, 9 and 30 ns beyond what ran, in the median of the kernels 8. That of a copy tells nothing of kernels."""
+    builder, tasks, now_ns = SpanBuilder(["host", "main"]), [], 0
+    works = (("a", Trait(0), 10, 7), ("b", Trait(0), 20, 9), ("x", Trait.COPY_IN, 15, 30))
+    for number, (name, trait, takes_ns, waits_ns) in enumerate(works):
+        builder.add(SpanKind.LAUNCH, name, "host", now_ns, now_ns + 3, operation=number)
+        end_ns = now_ns + 3 + takes_ns + waits_ns
+        builder.add(SpanKind.SYNC, "wait", "host", now_ns + 3, end_ns)
+        tasks.append(replace(task(float(takes_ns), trait), place=(number, 0), name=name, call_ns=3.0))
+        now_ns = end_ns
+    found = host_of(Trace(builder.build(), TraceInfo("sync", "p", DeviceInfo("cuda", "card"))), tasks, H200)
+    assert found.tails_ns == {"a": pytest.approx(1), "b": 0}
+    assert found.model.launch_latency_ns + found.model.synchronize_return_ns == pytest.approx(8)
