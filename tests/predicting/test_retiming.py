@@ -2,7 +2,7 @@
 
 from streamscope.predicting.retiming import retimed
 from streamscope.predicting.tasks import Task
-from streamscope.trace import SpanTable
+from streamscope.trace import SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.origins import Trait
 
 
@@ -40,3 +40,12 @@ def test_a_wait_that_ends_with_work_of_no_length_ends_with_it():
         ("kernel", "a", "main", 10, 20, 0), ("set", "b", "main", 25, 25, 1),
     )  # fmt: skip
     assert times(retimed(spans, {3: 0, 4: 1}, [task(factor=0.5), task(0)])) == [(0, 3), (3, 6), (6, 20), (10, 15), (20, 20)]
+
+
+def test_the_replay_of_a_graph_lasts_from_its_first_node_to_its_last():
+    builder = SpanBuilder(["main"])
+    builder.add(SpanKind.GRAPH, "graph", "main", 5, 40, correlation=0)
+    for node, start_ns in enumerate((10, 25)):
+        builder.add(SpanKind.KERNEL, "k", "main", start_ns, start_ns + 10, correlation=0, graph_node=node)
+    found = retimed(builder.build(), {1: 0, 2: 1}, [task(factor=0.5), task(0)])
+    assert sorted(times(found)) == [(10, 15), (10, 30), (20, 30)]
