@@ -1,10 +1,12 @@
 """Docstrings that are shown, where Python kept them and where it stripped them."""
 
 import json
+import re
 import subprocess
 import sys
 
-from streamscope.docstrings import docstring
+import streamscope as ss
+from streamscope.docstrings import SHARED, docstring
 
 SHOWN = """
 import contextlib, io, json, sys
@@ -45,3 +47,9 @@ def test_what_has_no_docstring_or_no_source_has_an_empty_one():
     lines = {}
     exec(compile("def made():\n    return 1", "nowhere", "exec"), lines)
     assert [docstring(one) for one in (without, lines["made"], lambda: 1, int.__add__)] == ["", "", "", "Return self+value."]
+
+
+def test_shared_parts_are_filled_in_wherever_they_are_named():
+    names = [*(getattr(ss, name) for name in dir(ss)), *(getattr(ss.ops, name) for name in dir(ss.ops))]
+    assert not [one for one in names if re.search(r"^ *\{\w+\}$", getattr(one, "__doc__", None) or "", re.MULTILINE)]
+    assert all(SHARED["attributes"].split()[-1] in verb.__doc__ for verb in (ss.compare, ss.best, ss.prepare, ss.warm))

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from streamscope.docstrings import with_shared_parts
 from streamscope.errors import EngineError, KeywordError, ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.program.foreign import ForeignProgram
@@ -30,7 +31,9 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a verb of ``function(program, /, *inputs, ..., **attributes)``: plain functions become programs, and keywords are checked.
+    """Make a verb of ``function(program, /, *inputs, ..., **attributes)``.
+
+    Plain functions become programs, keywords are checked, and its documentation gets the parts that verbs share.
 
     Raises
     ------
@@ -39,7 +42,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     EngineError
         Memory is limited of captured code.
     """
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(with_shared_parts(function)).parameters.values()
     own = tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)
 
     @wraps(function)

@@ -1,10 +1,82 @@
-"""Docstrings that are shown: definitions of metrics, help of commands."""
+"""Docstrings: parameters that several functions share, and what is shown of docstrings elsewhere."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+Documented = TypeVar("Documented", bound=Callable[..., Any])
+
+SHARED: Mapping[str, str] = {
+    "program": """\
+program : callable, ProgramFunction or CapturedProgram
+    A function over variables, or what ``ss.capture`` or ``ss.load_captured`` returned, which takes no inputs.""",
+    "traceable": """\
+program : callable, ProgramFunction or Program
+    A function over variables, or what ``trace`` of a program returned, which takes no inputs here.""",
+    "inputs": """\
+*inputs : array
+    Arguments of the program: NumPy or CuPy arrays.""",
+    "device": """\
+device : {"auto", "cuda", "simulated"} or Device
+    By default the GPU, and without one the simulated device.""",
+    "streams": """\
+streams : int, optional
+    Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.""",
+    "repeats": """\
+repeats : int
+    Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run once.""",
+    "progress": """\
+progress : bool or callable
+    Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the work.""",
+    "architecture": """\
+architecture : str, optional
+    Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.""",
+    "workers": """\
+workers : int, optional
+    Threads that compile; by default as many as cores and free memory allow.""",
+    "attributes": """\
+**attributes : object
+    Passed on to the function as they are, for example ``training=True``.""",
+    "out": """\
+out : variable, optional
+    Where the result goes; by default a new variable.""",
+    "out_or_x": """\
+out : variable, optional
+    Where the result goes, which may be ``x`` (in place); by default a new variable.""",
+    "variables_misfit": """\
+Raises
+------
+ProgramError
+    Called outside a program, or the variables do not fit.""",
+}
+"""Parts of docstrings by name. ``{device}`` on a line of its own in the docstring of a verb or an operator stands for one."""
+_PLACE = re.compile(r"^( *)\{(\w+)\}$", re.MULTILINE)
+
+
+def with_shared_parts(function: Documented) -> Documented:
+    """Fill the docstring of a function with the parts of `SHARED` that it names.
+
+    Examples
+    --------
+    >>> @with_shared_parts
+    ... def run(device):
+    ...     '''Run it.
+    ...
+    ...     {device}
+    ...     '''
+    >>> print(docstring(run))
+    Run it.
+    <BLANKLINE>
+    device : {"auto", "cuda", "simulated"} or Device
+        By default the GPU, and without one the simulated device.
+    """
+    if function.__doc__:  # ``python -OO`` strips it.
+        function.__doc__ = _PLACE.sub(lambda place: textwrap.indent(SHARED[place[2]], place[1]), function.__doc__)
+    return function
 
 
 def docstring(function: Callable[..., Any]) -> str:

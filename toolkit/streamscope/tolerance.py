@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -30,8 +30,6 @@ from streamscope.program.operation import Operation, Program
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
-
-Array = npt.NDArray[Any]
 
 ALLOWED = 4
 """How many times the error of perturbed runs is allowed."""

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis import Activity
-from streamscope.trace.spans import IntArray, SpanTable
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import SpanTable
 from streamscope_widgets.rows import SLOTS, places_of
 
 MOST_PIXELS = 16_384

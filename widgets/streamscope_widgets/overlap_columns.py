@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from streamscope.analysis import Activity, Bound, Occupation, activity, critical_path
 from streamscope.analysis.critical_path import BOUND_WORDS
+from streamscope.arrays import IntArray
 from streamscope.trace import Origins, SpanTable, Trace
-from streamscope.trace.spans import DEVICE_KINDS, IntArray
+from streamscope.trace.spans import DEVICE_KINDS
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.show import palette
 

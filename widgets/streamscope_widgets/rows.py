@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import HOST_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import HOST_KINDS, SpanKind, SpanTable
 
 MOST_ROWS = 8
 """Rows of a lane; what overlaps more spans than that shares the last."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.trace import SpanKind, SpanTable
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened
 from streamscope_widgets.rows import MOST_MULTIPROCESSORS, places_of
 from streamscope_widgets.show import palette
-
-Array = npt.NDArray[Any]
 
 BAR = 12
 MOST_STREAMS = 6

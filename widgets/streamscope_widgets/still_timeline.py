@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from streamscope.analysis import Activity, Occupation, activity
+from streamscope.arrays import Array
 from streamscope.trace import SpanBuilder, SpanKind, TimelineGroup
 from streamscope.words import shortened, time_text, time_unit
 from streamscope_widgets.overlap_columns import LOOKS
@@ -18,7 +19,7 @@ from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, tick_text, ticks
-from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, Array, LaneBars, lanes_of, multiprocessor_lanes
+from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
 ROW, TOP = 17, 38

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamscope.trace.spans import IntArray, SpanKind
+from streamscope.arrays import BoolArray, IntArray
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.messages import (
     FindAnswer,
@@ -29,7 +29,6 @@ from streamscope_widgets.tiles import Part, Tiles
 
 MOST_MARKS = 500
 """More hits than this are everywhere: the strip at the foot does not show them."""
-BoolArray = npt.NDArray[np.bool_]
 
 
 def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis import critical_path
+from streamscope.arrays import BoolArray, IntArray
 from streamscope.trace.joins import looked_up
-from streamscope.trace.spans import IntArray, SpanKind
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import TimelineGroup
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.levels import MOST_DIRECT, Marks, Rows, StretchLevels
@@ -36,9 +36,6 @@ PARTS = 16
 def needs_tiles(groups: Sequence[TimelineGroup]) -> bool:
     """Tell whether timelines are too long to be sent whole. Blocks of multiprocessors, which are drawn otherwise, always are."""
     return sum(len(group.trace.spans) for group in groups) > MOST_WHOLE and not any(isinstance(group, BlockGroup) for group in groups)
-
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass

@@ -109,13 +109,10 @@ def advise(
     ----------
     program : callable, ProgramFunction or CapturedProgram, optional
         A function over variables, or what ``ss.capture`` returned, which takes no inputs.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
-    device : {"auto", "cuda", "simulated"} or Device
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the work.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {inputs}
+    {device}
+    {progress}
+    {attributes}
 
     Raises
     ------

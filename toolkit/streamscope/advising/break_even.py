@@ -14,6 +14,7 @@ from math import inf, isnan, nan, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import FloatArray
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import model_of
 from streamscope.devices.protocol import Device
@@ -27,7 +28,6 @@ from streamscope.program.tracer import empty
 from streamscope.trace.info import DeviceInfo
 from streamscope.tracing import ProgramFunction, program
 
-Array = npt.NDArray[np.float64]
 Inputs = tuple[npt.NDArray[np.float32], ...]
 
 WORTH = 0.05
@@ -73,7 +73,7 @@ class DeviceCosts:
         return cls(info, replace(model, multiprocessors=int(info.details.get("multiprocessors", model.multiprocessors))))
 
     @cached_property
-    def corners(self) -> dict[tuple[str, str, int], tuple[Array, Array]]:
+    def corners(self) -> dict[tuple[str, str, int], tuple[FloatArray, FloatArray]]:
         """Corners of makespans over kernel length that were simulated already, by shape, engine and kernels."""
         return {}
 
@@ -116,13 +116,13 @@ class Regions:
     there is none."""
 
 
-def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | Array) -> Array:
+def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | FloatArray) -> FloatArray:
     """Return the makespan of a chain of kernels under async or graph, in ns, for one kernel length or several; capture is not counted."""
     few, more = (_makespans_ns(costs, ("chain", engine, number), length_ns) for number in (FEW, MORE))
     return few + (count - FEW) * (more - few) / (MORE - FEW)
 
 
-def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float | Array) -> Array:
+def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float | FloatArray) -> FloatArray:
     """Return the makespan of two independent branches of so many kernels each, that meet in one more, in ns."""
     return _makespans_ns(costs, ("branches", engine, kernels), length_ns)
 
@@ -177,7 +177,7 @@ def _regions(
     engines: tuple[str, ...],
     counts: tuple[int, ...],
     columns: int,
-    makespans_ns: Callable[[str, int, Array], Array],
+    makespans_ns: Callable[[str, int, FloatArray], FloatArray],
     dual_from_us: Sequence[float],
 ) -> Regions:
     lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, columns)
@@ -226,11 +226,11 @@ def _plan(shape: str, engine: str, kernels: int) -> Plan:
     return without_data(PLANNERS[engine](function.trace(*inputs), lambda launch: 1e4, streams=2))
 
 
-def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | Array) -> Array:
+def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | FloatArray) -> FloatArray:
     return np.asarray(np.interp(length_ns, *_corners(costs, program)), np.float64)
 
 
-def _corners(costs: DeviceCosts, program: tuple[str, str, int]) -> tuple[Array, Array]:
+def _corners(costs: DeviceCosts, program: tuple[str, str, int]) -> tuple[FloatArray, FloatArray]:
     """Return the corners of a small program's makespan over the length of its kernels; they are kept with the costs."""
     if program not in costs.corners:
         plan = _plan(*program)
@@ -253,7 +253,7 @@ class _Line:
         return self.length_ns + (other.at(self.length_ns) - self.makespan_ns) / (self.kernels - other.kernels)
 
 
-def corners(makespan_ns: Callable[[float], float]) -> tuple[Array, Array]:
+def corners(makespan_ns: Callable[[float], float]) -> tuple[FloatArray, FloatArray]:
     """Return the corners of a makespan over kernel length, the ends among them: lengths and makespans, between which it is straight.
 
     A makespan is that of the longest of many paths, and the length of a path grows by the number of its kernels. So lines with ever more

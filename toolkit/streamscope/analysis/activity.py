@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,8 @@ import numpy.typing as npt
 from streamscope.analysis.idle import Gaps, device_gaps
 from streamscope.analysis.intervals import Intervals, UpAndDown, sums_over_time
 from streamscope.analysis.overlap import busy_on_lanes, occupied
-from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
-
-FloatArray = npt.NDArray[np.floating[Any]]
+from streamscope.arrays import FloatArray, IntArray
+from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 
 class Occupation(IntEnum):

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
+from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
 

@@ -17,11 +17,12 @@ from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.table import in_markdown, markdown_rows
 from streamscope.analysis.verdict import Change
 from streamscope.arguments import shown
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, printable
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
-from streamscope.trace.spans import IntArray, SpanKind
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, counted, format_us, listed, percent, shortened, signed_time_text, time_text, times_text
 

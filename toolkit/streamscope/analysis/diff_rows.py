@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from streamscope.analysis.joining import Joined
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, interval_basis, median_intervals
-from streamscope.trace.spans import IntArray, SpanKind
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 from streamscope.words import format_us

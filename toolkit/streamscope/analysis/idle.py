@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
+from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs, as here."""

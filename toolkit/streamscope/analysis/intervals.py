@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.trace.spans import IntArray
+from streamscope.arrays import IntArray
 
 UpAndDown = tuple[IntArray, IntArray, IntArray | int]
 """At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 

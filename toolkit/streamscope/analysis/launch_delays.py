@@ -6,8 +6,9 @@ import numpy as np
 
 from streamscope.analysis.launches import join_launches
 from streamscope.analysis.overlap import rows_by_stream
+from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000
 """From this queue time on, Holistic Trace Analysis calls the delay of a launch an outlier."""

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import Steps, count_steps
+from streamscope.arrays import IntArray
 from streamscope.trace.joins import CALL_KINDS, call_rows, correlated
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 
 @dataclass(frozen=True)

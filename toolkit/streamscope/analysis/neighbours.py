@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis.joining import join, packed
 from streamscope.analysis.overlap import concurrency, gpu_busy_ns
-from streamscope.trace.spans import Basis, IntArray, SpanKind, SpanTable
+from streamscope.arrays import FloatArray, IntArray
+from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 ALIKE_WITHIN = 0.1
 """Runs of one kernel alone tell its time alone where the middle half of them lies within this share of their median."""
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

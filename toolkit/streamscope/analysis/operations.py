@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import FloatArray, IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FloatArray = npt.NDArray[np.floating[Any]]
 _KEY_SHIFT = 16
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
-from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 
 ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
 """Host spans that name parts of a program, and neither launch nor wait: they may begin long before the first launch."""

@@ -36,11 +36,12 @@ from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import device_words, in_markdown, markdown_rows
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.work import WorkSplit, kernels_called, work_split
+from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.results.result import Result
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
-from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
 from streamscope.words import aligned, capitalised, counted, format_us, percent, shortened_inside, time_text

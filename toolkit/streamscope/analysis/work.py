@@ -12,7 +12,8 @@ import numpy.typing as npt
 from streamscope.analysis.communication import checked_patterns, communicates, compiled, is_called
 from streamscope.analysis.intervals import Intervals, intersection_ns, union
 from streamscope.analysis.overlap import span_ns
-from streamscope.trace.spans import MEMORY_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 
 class Work(IntEnum):

@@ -240,18 +240,15 @@ def audit(
         Whose plan is audited. By default that is ``"async"``, and of captured code ``"graph"``, which has the order of the capture.
     device : {"auto", "cuda", "simulated"} or Device
         For which device it is planned: its cost model estimates durations.
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+    {streams}
+    {progress}
     plan : Plan, optional
         A plan of the program to audit instead of the engine's.
     estimate : callable, optional
         ``estimate(launch) -> ns``, in place of the device's, which is then not opened.
     touches : bool
         Look at what operators touch.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {attributes}
 
     Raises
     ------

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.auditing.findings import Kind
 from streamscope.auditing.poison import poisoned_memory
 from streamscope.program.launch import HostCall, Launch, as_arrays
 from streamscope.program.variable import ArraySpec
 from streamscope.words import counted
 
-Array = npt.NDArray[Any]
 Memory = Mapping[int, Array]
 POISON = (0x5A, 0x00)
 """Bytes of fresh memory in two calls: as numbers one is large, in any dtype, and the other 0; as bools they differ."""

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.auditing.dependencies import Work
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
-from streamscope.auditing.probes import Array, GuardedCall, Remark, call_guarded, guarded_call, probe, random_values
+from streamscope.auditing.probes import GuardedCall, Remark, call_guarded, guarded_call, probe, random_values
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
 from streamscope.program.view import Placing, Viewing

@@ -13,11 +13,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.tolerance import allowed_of_others
 
-Array = npt.NDArray[Any]
 ALLOWED_ULPS = 2.0
 """How many units in the last place of its largest value a result may be off, in dtypes that NumPy lacks."""
 

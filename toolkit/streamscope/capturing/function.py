@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
+from streamscope.arrays import Array
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
@@ -40,8 +40,6 @@ from streamscope.program.launch import Launch
 from streamscope.program.user_line import UserLine, user_line
 from streamscope.trace.info import library_versions
 from streamscope.words import a_kind, counted
-
-Array = npt.NDArray[Any]
 
 WARM_RUNS = 3
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.capturing.allocations import Allocated, blocks_in_use, pools_of, torch_segments
 from streamscope.capturing.arguments import WORD
 from streamscope.capturing.memory import Access, Evidence, Region, inside, united
@@ -27,7 +28,6 @@ from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
-Array = npt.NDArray[Any]
 LINE = 512
 """Bytes that are saved together: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
 PIECE = 2**26

@@ -62,22 +62,18 @@ def compare(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedProgram
-        A function over variables, or what ``ss.capture`` or ``ss.load_captured`` returned, which takes no inputs.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
+    {program}
+    {inputs}
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
         on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
-    device : {"auto", "cuda", "simulated"} or Device
+    {device}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12, as many as
         are the fastest. Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches
         CUDA places by itself; where you do, it tries that one only if it has no more branches.
-    repeats : int
-        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run once.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the comparison.
+    {repeats}
+    {progress}
     memory_limit : int or str, optional
         With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``. Captured
         code holds the memory of its capture under every engine, so `capture` takes the limit instead.
@@ -91,8 +87,7 @@ def compare(
         What the comparison is called; the program's name by default.
     settings : mapping of str to int, optional
         What the program was made with; kept with the comparison, and shown.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {attributes}
 
     Returns
     -------

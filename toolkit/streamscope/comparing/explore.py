@@ -49,12 +49,10 @@ def explore(
         Where Run runs.
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128; by default 2, and of captured code up to 12.
-    repeats : int
-        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run once.
+    {repeats}
     recorder : {"auto", "events", "stamps", "cupti"}
         What records the runs on a GPU at first, as for `compare`.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {attributes}
 
     Returns
     -------

@@ -120,22 +120,15 @@ def compare_compilation(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or Program
-        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
-    device : {"auto", "cuda", "simulated"} or Device
-        For which device.
+    {traceable}
+    {inputs}
+    {device}
     repeats : int
         How often both are done; fewer than in `compare`, since one takes seconds. Below six, no difference is told.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
-    architecture : str, optional
-        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
-    workers : int, optional
-        Threads that compile together; by default as many as cores and free memory allow.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {progress}
+    {architecture}
+    {workers}
+    {attributes}
 
     Raises
     ------

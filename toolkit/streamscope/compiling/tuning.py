@@ -160,15 +160,12 @@ def tune(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or Program
-        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
+    {traceable}
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays; only their shapes and dtypes count.
     device : {"auto", "cuda"} or Device
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {progress}
+    {attributes}
 
     Returns
     -------

@@ -40,20 +40,14 @@ def warm(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or Program
-        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
-    device : {"auto", "cuda", "simulated"} or Device
-        For which device.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+    {traceable}
+    {inputs}
+    {device}
+    {progress}
     architecture : str, optional
         Compile for this, for example ``"sm_100"``, whatever the device, which is not opened, and load nothing.
-    workers : int, optional
-        Threads that compile; by default as many as cores and free memory allow.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {workers}
+    {attributes}
 
     Returns
     -------

@@ -15,9 +15,10 @@ from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any, Protocol
 
+from streamscope.arrays import Array
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.log import DeviceLog
-from streamscope.program.launch import Array, HostCall, Launch
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress

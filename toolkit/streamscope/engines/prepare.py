@@ -35,15 +35,13 @@ def prepare(
         Arguments of the program: NumPy or CuPy arrays, or an `ArraySpec` each, which loads nothing. Captured code takes none. A traced
         program takes its inputs or none.
     engine : {"sync", "async", "dual", "graph", "graph-dual"}
-    device : {"auto", "cuda", "simulated"} or Device
+    {device}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
         Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches CUDA places by
         itself; where you do, it tries that one only if it has no more branches.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {progress}
+    {attributes}
 
     Returns
     -------

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
@@ -24,7 +25,6 @@ from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchroni
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
-from streamscope.program.launch import Array
 from streamscope.program.operation import Program, Variable
 from streamscope.program.sharing import check_memory
 from streamscope.program.variable import Place, host_array, spec_of

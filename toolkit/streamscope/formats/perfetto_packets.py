@@ -17,9 +17,10 @@ from typing import IO, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from streamscope.arrays import IntArray
 from streamscope.files import written_whole
 from streamscope.formats.kineto.writer import titled
-from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, time_before_zero_ns, tracks_of
 

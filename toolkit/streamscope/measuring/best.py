@@ -51,22 +51,17 @@ def best(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedProgram
-        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
+    {program}
+    {inputs}
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas.
-    device : {"auto", "cuda", "simulated"} or Device
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the choice.
+    {device}
+    {streams}
+    {progress}
     memory_limit : int or str, optional
         Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The engines are all prepared at
         the same time, so that they can take turns; what they hold together may be more. Of captured code, `capture` takes the limit.
-    **attributes : object
-        Passed on to the function as they are, for example ``training=True``.
+    {attributes}
 
     Raises
     ------

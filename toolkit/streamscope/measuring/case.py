@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamscope.analysis.verdict import FUNCTION, NOTHING, NUMPY, PLAIN_CALL
+from streamscope.arrays import Array
 from streamscope.calling import check_captured, no_program
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Device
@@ -22,7 +23,6 @@ from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused
 from streamscope.program.foreign import CaptureFacts, ForeignFunction, ForeignProgram
-from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array

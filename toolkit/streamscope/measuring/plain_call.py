@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError, described
-from streamscope.program.launch import Array, Launch
+from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
 from streamscope.program.variable import host_array

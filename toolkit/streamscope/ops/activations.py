@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.ops.definition import Reference
 from streamscope.ops.elementwise_operator import Elementwise, defined
-
-Array = npt.NDArray[Any]
 
 
 def _special(name: str) -> Callable[[Array], Array]:

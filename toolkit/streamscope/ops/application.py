@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, Literal, cast, get_args
 
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import VECTOR_BYTES
 from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.kernels.source import PlannedKernel
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, Tracer, current_tracer, tracing
 from streamscope.program.variable import ArraySpec

@@ -78,13 +78,9 @@ def batch_norm(x: object, weight: object, bias: object, mean: object, variance: 
     weight, bias, mean, variance : variable
         Shape (C,), of floating dtypes; beside half they may be float32.
     eps : float
-    out : variable, optional
-        Where the result goes, which may be ``x`` (in place); by default a new variable.
+    {out_or_x}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -112,10 +108,7 @@ def batch_norm_training(x: object, weight: object, bias: object, *, eps: float =
         Shape (C,), of floating dtypes.
     eps : float
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -151,10 +144,7 @@ def batch_norm_backward(
     out : variable, optional
         Where ``dx`` goes, which may be ``dy`` or ``x`` (in place); by default a new variable.
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------

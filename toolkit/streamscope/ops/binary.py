@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.ops.elementwise_operator import defined
-
-Array = npt.NDArray[Any]
-
 
 _binary = partial(defined, ("a", "b"))
 

@@ -13,11 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.library.cudnn import ConvolutionShape, Direction
 from streamscope.ops.application import require, require_float
 from streamscope.ops.linear import tiles
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind, Product
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, LaunchKind, Product
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -165,8 +166,7 @@ def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out:
         Shapes (N, H, W, C) and (K, R, S, C), of one floating dtype.
     stride, padding : int
         In pixels, the same for height and width.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------

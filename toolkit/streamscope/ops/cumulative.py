@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.cumsum import planned_cumsum
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.reduce.reduction_plan import checked_axis, in_turn
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.reductions import sum as sum_of
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -77,8 +78,7 @@ def cumsum(x: object, axis: int | None = None, *, reverse: bool = False, out: ob
     axis : int, optional
     reverse : bool
         Sum from each element to the end instead.
-    out : variable, optional
-        Where the result goes, which may be ``x`` (in place); by default a new variable.
+    {out_or_x}
 
     Raises
     ------

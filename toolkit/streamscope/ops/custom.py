@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from streamscope.arguments import Kinds, are_strings, check_kinds, shown, whole_number
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError, described
 from streamscope.ops.application import declared_spec
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
 from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.form import THREADS
@@ -19,7 +20,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, Reference
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.expression import c_arithmetic
@@ -19,7 +20,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec

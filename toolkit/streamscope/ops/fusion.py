@@ -16,11 +16,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.elementwise.fused_source import FusedStep, fused_signature
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
-from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference, labelled
+from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.view import View, whole
 

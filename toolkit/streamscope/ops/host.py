@@ -9,9 +9,10 @@ from numbers import Real
 from typing import Any, cast, overload
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.ops.application import declared_spec
-from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind
+from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec, Place

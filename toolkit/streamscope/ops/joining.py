@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, Rows, joined, rows_of
@@ -17,7 +18,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.selection import astype
 from streamscope.ops.views import expand_dims, ravel
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
@@ -66,8 +67,7 @@ def concatenate(arrays: Sequence[object], axis: int | None = 0, *, out: object =
         Of shapes that are equal but for the axis; dtypes promote as NumPy's do.
     axis : int, optional
         None: the elements of all, one after the other.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------
@@ -101,8 +101,7 @@ def stack(arrays: Sequence[object], axis: int = 0, *, out: object = None) -> Sym
         Dtypes promote as NumPy's do.
     axis : int
         Where it is in the result.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------

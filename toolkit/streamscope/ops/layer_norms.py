@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
 from streamscope.kernels.rows import WARP, row_form
@@ -19,7 +20,7 @@ from streamscope.ops.application import planned_launch, require, require_float, 
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.reductions import sum as sum_of
-from streamscope.program.launch import Array, Launch
+from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -124,13 +125,9 @@ def layer_norm(x: object, weight: object = None, bias: object = None, *, eps: fl
     weight, bias : variable, optional
         Shape (C,), of the same dtype; left out where there are none.
     eps : float
-    out : variable, optional
-        Where the result goes, which may be ``x`` (in place); by default a new variable.
+    {out_or_x}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -162,10 +159,7 @@ def layer_norm_backward(x: Any, weight: Any, dy: Any, *, eps: float = 1e-5, out:
     out : variable, optional
         Where ``dx`` goes, which may be ``dy`` or ``x``; by default a new variable.
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.gemm import matrices
 from streamscope.ops.application import require, require_float, specs_of
 from streamscope.ops.views import broadcast_to, matrix_transposed
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, Product
+from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch, Product
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec

@@ -12,13 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.arguments import whole_number
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.library.cudnn import ConvolutionShape
 from streamscope.kernels.pooling import planned_pooling
 from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument
 from streamscope.ops.convolutions import padded_images
-from streamscope.program.launch import Array, Launch
+from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -126,8 +127,7 @@ def max_pool(x: object, window: int, *, stride: int | None = None, padding: int 
         From a window to the next; by default they lie side by side.
     padding : int
         Pixels around each image that are never the largest, fewer than the window has.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------
@@ -159,13 +159,9 @@ def max_pool_backward(
         Shape (N, P, Q, C): what `max_pool` returned, and its gradient.
     window, stride, padding : int
         Those of the pooling.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -194,8 +190,7 @@ def avg_pool(x: object, window: int, *, stride: int | None = None, padding: int 
         From a window to the next; by default they lie side by side.
     padding : int
         Pixels of zeros around each image, which count as others do, fewer than the window has.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------
@@ -225,13 +220,9 @@ def avg_pool_backward(x: object, dy: object, window: int, *, stride: int | None 
         Shape (N, P, Q, C), of the dtype of x.
     window, stride, padding : int
         Those of the pooling.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.reduce.reducers import Reducer
@@ -19,7 +20,6 @@ from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.elementwise_gradients import applied_gradient
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.ops.views import reshape
-from streamscope.program.launch import Array
 from streamscope.program.symbol import Symbol
 
 Formula = Callable[..., Any]

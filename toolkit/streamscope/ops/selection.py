@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.promotion import DType, Promoted, promote
 from streamscope.ops.application import Request, apply_request, specs_of
@@ -19,8 +19,6 @@ from streamscope.program.sharing import Sharing
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
-
-Array = npt.NDArray[Any]
 
 
 class _Where(Elementwise):
@@ -121,8 +119,7 @@ def astype(x: object, dtype: Any, *, copy: bool = True, out: object = None, requ
     dtype : dtype
     copy : bool
         False: a variable that has the dtype is returned as it is, and nothing runs.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
     request : {"write", "add", "null"}
         Whether ``out`` is replaced, added to or left alone.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
@@ -17,7 +18,7 @@ from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of, source_of
 from streamscope.ops.examples import RAISES, example_of
-from streamscope.program.launch import Array, Launch
+from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec

@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
 from streamscope.ops.application import planned_launch, require, require_float, shape_of_argument, specs_of
-from streamscope.program.launch import Array, Launch
+from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -118,13 +119,9 @@ def take(x: object, indices: object, axis: int | None = None, *, out: object = N
     indices : variable
         Of whole numbers.
     axis : int, optional
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -151,13 +148,9 @@ def take_backward(x: object, indices: object, dy: object, axis: int | None = Non
         The indices, and the gradient of the result, of the dtype of x.
     axis : int, optional
         As in `take`.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -183,10 +176,7 @@ def embedding(table: object, indices: object, *, out: object = None) -> Symbol:
     out : variable, optional
         Where the result goes, of the shape of the indices and of a row; by default a new variable.
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------
@@ -210,13 +200,9 @@ def embedding_backward(table: object, indices: object, dy: object, *, out: objec
         Its values are not read.
     indices, dy : variable
         The indices, and the gradient of the result, of the dtype of the table.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the variables do not fit.
+    {variables_misfit}
 
     Examples
     --------

@@ -12,13 +12,14 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.kernels.reduce.reducers import REDUCERS
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.elementwise_gradients import summing_launch
 from streamscope.ops.reductions import Axis, Reduction, mean
-from streamscope.program.launch import Array, CudaBench, CudaBuilder, CudaCall, Launch
+from streamscope.program.launch import CudaBench, CudaBuilder, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -90,8 +91,7 @@ def var(x: object, axis: Axis = None, *, ddof: Any = 0, keepdims: bool = False, 
         Taken off the number of elements that the sum is divided by: 1 for an estimate from samples.
     keepdims : bool
         Reduced axes stay, with extent 1.
-    out : variable, optional
-        Where the result goes; by default a new variable.
+    {out}
 
     Raises
     ------

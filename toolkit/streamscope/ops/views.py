@@ -12,11 +12,12 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from streamscope.arguments import shown
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError
 from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Cost, Launch
 from streamscope.program.sharing import Sharing, SharingRule, of_element_or_view, of_number_or_view, of_repeated, of_view
 from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators

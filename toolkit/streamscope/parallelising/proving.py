@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.capturing.arrays import allowed, copy_of, fetched, fill, restore
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
@@ -26,8 +26,6 @@ from streamscope.parallelising.disturbance import Disturbed, Neighbours
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
-
-Array = npt.NDArray[Any]
 
 SELF_RUNS = 6
 """Runs of the capture that are compared with each other, half of them beside neighbours."""

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
 from streamscope.analysis.launch_delays import launch_overhead_ns
 from streamscope.analysis.overlap import run_of
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task, pieces_of
 from streamscope.trace.joins import CALL_KINDS, call_rows
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 from streamscope.trace.symbols import copy_way
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text

@@ -14,12 +14,13 @@ import numpy as np
 from streamscope.analysis.idle import KERNEL_WAIT_BELOW_NS
 from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import run_of
+from streamscope.arrays import IntArray
 from streamscope.devices.cost_model import CostModel
 from streamscope.predicting.foreign import blocking_copies, breaks_of, launch_order, newest, orders_of, task_traits, usual_launch_ns
 from streamscope.predicting.tasks import Task, pieces_of
 from streamscope.trace.joins import call_rows
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 LONGEST_GAP_NS = 1_000

@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.predicting.tasks import Task
 from streamscope.trace.joins import call_rows, correlated
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
 
 
 def retimed(spans: SpanTable, position_of: Mapping[int, int], tasks: Sequence[Task]) -> SpanTable:

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
+from streamscope.arrays import IntArray
 from streamscope.devices.prices import Piece, Residency
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
@@ -29,7 +30,7 @@ from streamscope.program.variable import Place as Memory
 from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of
 from streamscope.trace.origins import Origins, Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 _TOKEN = ArraySpec((1,), np.dtype(np.uint8))

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.devices.prices import Piece
 from streamscope.errors import TraceError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 Place = tuple[int, int]

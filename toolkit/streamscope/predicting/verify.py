@@ -170,19 +170,13 @@ def verify(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedProgram
-        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
-    *inputs : array
-        Arguments of the program: NumPy or CuPy arrays.
-    device : {"auto", "cuda", "simulated"} or Device
-    streams : int, optional
-        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
-    repeats : int
-        Timed runs of each engine; a simulated device, which repeats itself exactly, is run once.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)`` before each step.
-    **attributes : object
-        Passed on to the function as they are.
+    {program}
+    {inputs}
+    {device}
+    {streams}
+    {repeats}
+    {progress}
+    {attributes}
 
     Returns
     -------

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope.arguments import Kinds, check_kinds
+from streamscope.arrays import Array
 from streamscope.errors import TraceError
-from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.trace.stored import TEXT, TEXTS
 

@@ -9,12 +9,11 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.errors import ProgramError, described
 from streamscope.program.view import View
 
-Array = npt.NDArray[Any]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 CudaCall = Callable[[], None]
 """Launches a prepared kernel, with its arguments, on the stream that it was prepared for."""

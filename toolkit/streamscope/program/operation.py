@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.program.captured_graph import CapturedGraph, Certificate, Edges
-from streamscope.program.launch import Array, HostCall, Launch, called, labelled
+from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
 from streamscope.program.widening import widened

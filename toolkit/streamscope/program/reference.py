@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError, described
 from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function, call_reference, writes_refused
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import HINT, ArraySpec, host_array
 from streamscope.words import counted
-
-Array = npt.NDArray[Any]
 
 
 def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None) -> list[Array]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
 from streamscope.arguments import shown
+from streamscope.docstrings import with_shared_parts
 from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
@@ -36,7 +37,7 @@ Thing = TypeVar("Thing", bound=Callable[..., Any])
 def applies_operators(thing: Thing) -> Thing:
     """Mark a function, or a class of callable objects, as an operator: called with variables of a program, it adds operations."""
     thing.applies_operators = True  # type: ignore[attr-defined]
-    return thing
+    return with_shared_parts(thing)
 
 
 def is_operator(function: object) -> bool:

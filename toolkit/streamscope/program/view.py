@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.program.variable import ArraySpec
-
-Array = npt.NDArray[Any]
 
 SECTOR_BYTES = 32
 """Sector in bytes: the least that memory hands out."""

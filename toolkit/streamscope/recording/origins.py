@@ -9,6 +9,7 @@ from operator import or_
 
 import numpy as np
 
+from streamscope.arrays import IntArray
 from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
 from streamscope.engines.prediction import reference_model
 from streamscope.engines.prepared import Prepared
@@ -17,7 +18,6 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
-from streamscope.trace.spans import IntArray
 from streamscope.words import shortened
 
 Place = tuple[int, int]

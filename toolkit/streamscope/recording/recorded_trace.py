@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array, BoolArray
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits
@@ -21,8 +21,6 @@ from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 CallName = Callable[[int, int], str]
 
 COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
@@ -147,7 +145,7 @@ def _event_waits(records: ActivityRecords, calls: Activities) -> EventWaits:
     return EventWaits(recorded_on[known], record_ns[known], waits["stream"][known], wait_ns[known])
 
 
-def _while_capturing(calls: Rows, names: Array) -> Mask:
+def _while_capturing(calls: Rows, names: Array) -> BoolArray:
     """Tell of each call whether some thread captured a stream then: a launch may have gone into its graph, from whichever thread."""
     order = np.argsort(calls["start_ns"], kind="stable")
     began, ended = (np.char.find(names, word) >= 0 for word in ("StreamBeginCapture", "StreamEndCapture"))

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.joins import distinct, looked_up
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.stored import MOST_NS
 
 FAR_NS = 2**61

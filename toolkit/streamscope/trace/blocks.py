@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.spans import IntArray
 from streamscope.trace.stored import MOST_NS, named_values
 
 MOST_BLOCKS = 200_000

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import IntArray, SpanKind, SpanTable
+from streamscope.arrays import IntArray
+from streamscope.trace.spans import SpanKind, SpanTable
 
 CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
 _DENSE = 8

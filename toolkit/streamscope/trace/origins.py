@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.joins import looked_up
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts, listed_texts, named_values
 
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import shown
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, UnknownAttributeError
 from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
 from streamscope.words import counted
@@ -23,7 +24,6 @@ MOST_SPANS = 12_000_000
 """More than a notebook has memory for."""
 MOST_FOREIGN_SPANS = 3_000_000
 """Of files of other profilers, which take many times the memory while they are read."""
-IntArray = npt.NDArray[np.integer[Any]]
 _FURTHER = re.compile(r" · \d+$")
 """Suffix of the names of further lanes of one stream."""
 

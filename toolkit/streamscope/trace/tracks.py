@@ -12,8 +12,9 @@ from itertools import count
 
 import numpy as np
 
+from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanTable
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.ops import add, bias_add, convolution, convolution_backward, multiply, relu, softmax, to_device, to_host
 from streamscope.ops.host import host_function
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
-from streamscope.workloads.workload import Array, Described, Drawn, Setting, Workload, half, pixels, uniform
+from streamscope.workloads.workload import Described, Drawn, Setting, Workload, half, pixels, uniform
 
 HOST_NS_PER_ELEMENT = 0.7
 """NumPy's time for an element of the host step on one core, in ns, for the simulated device: 0.65 to 1.0 on the host of an H200."""

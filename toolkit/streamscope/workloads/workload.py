@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.errors import WorkloadError
 from streamscope.program.variable import ArraySpec
 from streamscope.tracing import ProgramFunction
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

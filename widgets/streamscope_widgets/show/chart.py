@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from streamscope.arrays import FloatArray
 
 CHARACTER = 6.7
 """About the width of a character in px, at a font size of 12."""
@@ -115,8 +115,8 @@ class RowChart:
 class Cells:
     """A plane of coloured cells."""
 
-    x: Array
-    y: Array
+    x: FloatArray
+    y: FloatArray
     """float64: middles of the columns and of the rows."""
     colour: npt.NDArray[np.int64]
     """Integer array, rows x columns: index into ``colours``."""
@@ -127,8 +127,8 @@ class Cells:
 class Line:
     """A line with words at one of its points."""
 
-    x: Array
-    y: Array
+    x: FloatArray
+    y: FloatArray
     """float64."""
     words: str
     at: int

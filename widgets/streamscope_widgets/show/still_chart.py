@@ -10,8 +10,9 @@ from itertools import groupby
 
 import numpy as np
 
+from streamscope.arrays import FloatArray
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import BESIDE, CHARACTER, Array, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
+from streamscope_widgets.show.chart import BESIDE, CHARACTER, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
 from streamscope_widgets.show.svg import FONT, document, shape, text, tick_text, ticks, words
 
 WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
@@ -244,7 +245,7 @@ class _Plane:
         yield shape("circle", cx=x, cy=y, r="6.5", fill=palette.SLOWER, stroke=palette.CARD, stroke_width="2.5")
 
 
-def _edges(centres: Array) -> Array:
+def _edges(centres: FloatArray) -> FloatArray:
     """Return the edges of cells around centres; the first and the last cell end at their centres."""
     middles = (centres[1:] + centres[:-1]) / 2
     return np.concatenate([centres[:1], middles, centres[-1:]])

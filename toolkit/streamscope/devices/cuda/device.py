@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.gate import CudaGate, gate_word
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph, relaxed_captures
@@ -31,7 +32,7 @@ from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import stamped
-from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, call_host_function
+from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.prices import Prices
@@ -20,7 +21,7 @@ from streamscope.devices.simulated.memory import Memory, SimulatedBlock, Simulat
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
-from streamscope.program.launch import Array, HostCall, Launch, LaunchKind, Reference, call_host_function
+from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.prices import Residency
@@ -15,7 +16,7 @@ from streamscope.devices.simulated.core import Action, Appointment, Core, Timeli
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.program.launch import RESULTS_HINT, Array, Launch, LaunchKind, Reference
+from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
-from streamscope.program.launch import Array, HostCall, Launch, read_only
+from streamscope.program.launch import HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.words import counted
 

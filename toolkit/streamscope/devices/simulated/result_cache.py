@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.program.launch import Array, Launch, Reference, call_reference
+from streamscope.arrays import Array
+from streamscope.program.launch import Launch, Reference, call_reference
 
 MOST_BYTES = 256 << 20
 """Memory for inputs and results that are kept, over all launches."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
-from streamscope.program.launch import Array
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place, host_array
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from streamscope.arrays import Array
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import takes_streams
@@ -30,7 +31,6 @@ from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.program.foreign import ForeignFunction
-from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.calling import as_program, check_keywords, traced
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.arguments import check_hashable
@@ -19,7 +20,6 @@ from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.program.foreign import ForeignFunction, ForeignProgram
-from streamscope.program.launch import Array
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 

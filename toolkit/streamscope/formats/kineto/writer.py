@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arrays import IntArray
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
