@@ -26,7 +26,7 @@ BRANCH_LENGTHS = (1, 4, 16)
 
 @dataclass(frozen=True, repr=False)
 class Advice(Result):
-    """What `ss.advise` found. Shown in a notebook, it is the verdict and the picture.
+    """Result of `ss.advise`. Shown in a notebook, it is the verdict and the picture.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Advice(Result):
         return verdict(self.costs, self.forecast)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the advice as JSON values; what is infinite or not known becomes null.
+        """Return the advice as JSON values; infinite and unknown values become null.
 
         Examples
         --------
@@ -108,7 +108,7 @@ def advise(
     Parameters
     ----------
     program : callable, ProgramFunction or CapturedProgram, optional
-        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
+        A function over variables, or a result of ``ss.capture``, which takes no inputs.
     {inputs}
     {device}
     {progress}

@@ -47,7 +47,7 @@ BRANCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Kernels in each of two branches."""
 
 FEW, MORE = 2, 12
-"""Kernels in the chains that are simulated; in a longer one, each kernel more takes what it takes between these."""
+"""Kernels in the chains that are simulated; in a longer one, each kernel more takes as long as between these."""
 STEP_NS = 20.0
 """Between two kernel lengths whose makespans tell on how many kernels they depend."""
 ROUNDING_NS = 5.0
@@ -59,7 +59,7 @@ ROWS = 2
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """What calls, kernels and graphs cost on a device."""
+    """Costs of calls, kernels and graphs on a device."""
 
     device: DeviceInfo
     model: CostModel
@@ -102,7 +102,7 @@ class Regions:
     """Which engine wins where."""
 
     engines: tuple[str, ...]
-    """The engines that compete, the simplest first; the first is what the others are compared with."""
+    """The engines that compete, the simplest first; the first is the base."""
     lengths_us: npt.NDArray[np.float64]
     """Kernel lengths, in µs: columns."""
     counts: npt.NDArray[np.int64]

@@ -33,7 +33,7 @@ class Forecast:
     capture_replays: float
     """After how many replays the graph has paid for its capture; infinite if it never does."""
     streams: str = "a second stream"
-    """On what graph-dual spreads it: ``"a second stream"`` or ``"4 streams"``."""
+    """Further streams of graph-dual: ``"a second stream"`` or ``"4 streams"``."""
 
     def speedup(self, engine: str) -> float:
         """Return the makespan under async over that under an engine."""

@@ -29,7 +29,7 @@ FORECAST_HEADS = ("engine", "predicted", "against async")
 
 
 def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    """Say what pays: for the program first, if there is one, then on the device in general."""
+    """Answer: for the program first, if there is one, then for the device in general."""
     simulated = "Simulated times, not measured. " if costs.device.simulated else ""
     own = "" if forecast is None else f"{program_words(costs, forecast)} "
     return f"{simulated}{own}{device_sentences(costs)}"

@@ -75,7 +75,7 @@ def repeats(value: Any) -> bool:
 def copyable(value: Any) -> Any:
     """Return the same memory in a dtype that the library can copy, without gradients: few of PyTorch's kernels know all dtypes.
 
-    Of a tensor in another dtype that is conjugated or negated as it is read, it is memory that holds what is read.
+    Of a tensor in another dtype that is conjugated or negated as it is read, it is memory that holds the values as read.
     """
     if not is_tensor(value):
         return value

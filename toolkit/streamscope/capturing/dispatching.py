@@ -27,7 +27,7 @@ def listening(hear: Hear) -> AbstractContextManager[object]:
     """Let a function call each operator of the block, and of autograd's threads that work for it.
 
     Those that only make views are among them. An operator that others are made of is not: they are. Compiled functions run compiled, and
-    call what is not in their own kernels.
+    call other operators for the rest.
     """
     mode: AbstractContextManager[object] = _mode()(hear)
     return mode

@@ -45,9 +45,9 @@ def timed(
 def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
     """Return how long each node takes alone, in ns.
 
-    The nodes run in order, so that each reads what it would read in a run. ``put_back`` undoes their changes before each pass.
+    The nodes run in order, so that each reads the same values as in a run. ``put_back`` undoes their changes before each pass.
 
-    A pair of events around a kernel reads its duration and an excess that does not depend on it. What the pair reads around a kernel whose
+    A pair of events around a kernel reads its duration and an excess that does not depend on it. The reading around a kernel whose
     duration is known tells the excess. An event does not wait for a set or a copy as it does for a kernel, so there the known kernel comes
     behind, within the pair.
     """

@@ -24,7 +24,7 @@ _PLAIN_KERNELS = re.compile(
 )
 """Those of them whose arguments hold all addresses, by their source: they read none from memory.
 
-Behind the part that is used, their arguments hold what was there before: addresses that earlier kernels used.
+Behind the part that is used, their arguments hold old values: addresses that earlier kernels used.
 """
 
 

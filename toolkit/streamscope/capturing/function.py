@@ -55,7 +55,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     memory : MemoryHeld
-        What the capture costs in device memory.
+        Device memory of the capture.
     """
 
     results: list[Any]
@@ -134,7 +134,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return None if raw is None else raw.times_us([raw.edges])[0]
 
     def origin(self) -> CaptureOrigin:
-        """Return where and when it was captured, with which versions, and what it holds in memory."""
+        """Return place, date and versions of the capture, and its memory."""
         return self._origin
 
     def plain_call_us(self, repeats: int = 30) -> float:
@@ -155,7 +155,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 
     Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
     copy and set that it launched becomes an operation, with the edges of the capture. So you can compare engines on code that was never
-    written for Streamscope. The nodes run a few times to find what the function changes, such as parameters in a training step. Before
+    written for Streamscope. The nodes run a few times to find state that the function changes, as parameters in a training step. Before
     each check, these are put back. The warm-up changes them as plain calls do.
 
     Parameters
@@ -167,7 +167,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     name : str, optional
         The function's name by default.
     memory_limit : int or str, optional
-        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond what a plain call has in use; half of what is free by
+        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond the peak of a plain call; half of the free memory by
         default. Memory that is used twice orders nodes that share nothing else. With a limit, the oldest is used again.
 
     Raises

@@ -56,7 +56,7 @@ class LaunchableNode:
 def addresses_of(nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory]) -> set[int]:
     """Return the addresses of all memory that nodes may touch, by their arguments and evidence.
 
-    Of a node that is understood, these lie in its accesses. Its arguments may hold others, left there by earlier kernels: what lies
+    Of a node that is understood, these lie in its accesses. Its arguments may hold others, left there by earlier kernels: memory
     there may belong to somebody else by now.
     """
     found: set[int] = set()

@@ -49,7 +49,7 @@ def observed_writes(
 
     ``regions``: sorted and apart from each other.
     ``own``: memory whose contents do not outlive a run. It is cleared before: the same values as in the run before would not show.
-    ``put_back``: puts back what other memory held; called before each run and at the end.
+    ``put_back``: restores all other memory; called before each run and at the end.
     """
     lib = libraries()
     pool = lib.cupy.cuda.MemoryPool()  # Its memory is none of the regions', which may be CuPy's.
@@ -133,7 +133,7 @@ def _run(
     every: int,
     found: list[list[Region]],
 ) -> set[int]:
-    """Run the nodes, note what changed where their pointers lead, and return the stretches in which something else did."""
+    """Run the nodes, note the changes where their pointers lead, and return the stretches in which other memory changed."""
     prepare()
     lines.look_everywhere()
     lines.forget()
@@ -219,14 +219,14 @@ class _Lines:
         return fetched
 
     def found(self) -> Found:
-        """Return what was found since the last call."""
+        """Return the changes since the last call."""
         rows = self._found[: int(self._found_count[0])].get()
         self.forget()
         order = np.lexsort((rows[:, 1], rows[:, 0]))
         return rows_of_pieces(rows[order], self._starts, self._sizes)
 
     def forget(self) -> None:
-        """Let what was found so far be nothing."""
+        """Forget the changes so far."""
         self._found_count.fill(0)
         self._pending = 0
 

@@ -21,7 +21,7 @@ from streamscope.frames import is_ours
 from streamscope.program.user_line import UserLine, UserLines
 
 _TRUSTED = ("aten", "prims")
-"""Operators whose schemas say what they write; of others, inputs count as written too."""
+"""Operators whose schemas name their outputs; of others, inputs count as written too."""
 BESIDE = "another thread ran while its operator did, and may have launched it"
 _WRITTEN_ANYWAY = ("running_mean", "running_var", "dropout_state")
 """Arguments that batch norms and recurrent networks change, though their schemas do not say so."""
@@ -39,7 +39,7 @@ class Operator:
     line: UserLine
     """The user's."""
     nodes: tuple[int, ...]
-    """Handles of what it launched."""
+    """Handles of its launches."""
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
     """The extents of its tensors; one that is written counts as read, too."""
@@ -50,13 +50,13 @@ class Operator:
     call: int = 0
     """Its number among all calls of operators, those that launch nothing too."""
     trusted: bool = True
-    """Whether its schema says all that it touches; the code of another one may use what no argument shows."""
+    """Whether its schema names all accesses; the code of another one may use memory that no argument shows."""
 
 
 class OperatorLog:
     """Lists the operators of a capture while it goes on, and keeps their tensors' memory, so that none is used twice.
 
-    ``budget_bytes``: how much may be kept of what the capture allocates.
+    ``budget_bytes``: how much of the capture's allocations may be kept.
     ``apart``: calls that go through ``threads``, by their number.
     """
 
@@ -92,13 +92,13 @@ class OperatorLog:
                 self.kept.add(key, storage, storage.nbytes())
 
     def _keep_given(self, tensors: Iterable[Any]) -> None:
-        """Keep the memory of tensors that operators are called with: what is not kept yet is not the capture's own."""
+        """Keep the memory of operators' arguments: memory that is not kept yet is not the capture's own."""
         for key, storage in storages_in(tensors):
             if key not in self.kept:
                 self.from_outside.setdefault(key, storage)
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator, and note what it launched."""
+        """Call an operator, and note its launches."""
         given = tuple(_given(function, args, kwargs))
         self._keep_given(tensor for tensor, _ in given)
         touched = [(_extent(tensor), written) for tensor, written in given]
@@ -134,7 +134,7 @@ class OperatorLog:
         return result
 
     def _hold_workspaces(self, freed_bytes: int) -> None:
-        """Take what an operator allocated for itself and gave back, so that no other gets it.
+        """Take the temporaries that an operator gave back, so that no other gets them.
 
         The allocator hands out the smallest piece that fits. So the same sizes in the same order lead to the same pieces.
         """
@@ -204,7 +204,7 @@ class _Places:
 
 @contextlib.contextmanager
 def _inductors_buffers_kept(keep: Callable[[Iterable[Any]], None]) -> Iterator[None]:
-    """Keep what compiled functions allocate, which no dispatch mode hears of."""
+    """Keep allocations of compiled functions, which no dispatch mode sees."""
     codecache = sys.modules.get("torch._inductor.codecache")
     modules = [one for one in getattr(getattr(codecache, "PyCodeCache", None), "modules", []) if hasattr(one, "empty_strided_cuda")]
     before = [one.empty_strided_cuda for one in modules]

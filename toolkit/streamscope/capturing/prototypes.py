@@ -1,4 +1,4 @@
-"""What a kernel's parameters say about the memory behind them, from its prototype: as C++ text, or as a demangled name.
+"""Accesses of a kernel's parameters, from its prototype: as C++ text, or as a demangled name.
 
 ``const T*`` is read, ``T*`` is read and written. A structure, a pointer to pointers or a type that nobody knows may lead anywhere.
 """
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 
 class Role(Enum):
-    """What a parameter is."""
+    """Kinds of parameters."""
 
     VALUE = "a number"
     INDEXER = "says how far CuPy's arrays reach; a word of it is left as it was"
@@ -53,19 +53,19 @@ _MAKES_POINTERS = re.compile(
     rf"|[*&]{_QUALIFIED}[>,)]|\btypedef\b[^;]*[*&]|\busing\b[^;=]*=[^;]*[*&]|^\s*#\s*pragma\s+pack|^\s*#\s*define\b[^\n]*[*&]{_QUALIFIED}$|##",
     re.MULTILINE,
 )
-"""What may make pointers of others, or of numbers in memory: casts to pointers and references, what can stand for one, and structures whose
+"""Code that may make pointers of others, or of numbers in memory: casts to pointers and references, other spellings, and structures whose
 pointers lie where nobody looks for them."""
 _CUPYS_CASTS = re.compile(
     r"_type_reduce \*_?sdata = reinterpret_cast<_type_reduce\*>\(_sdata_raw\);"
     r"|using i_idx_t = decltype\(i\);|= static_cast<const type_mid_in\*>\(_raw_in0\);|= static_cast<type_mid_out\*>\(_raw_out0\);"
 )
-"""What CuPy's own kernels have: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
+"""Patterns of CuPy's own kernels: the type of an index, casts of shared memory, and of parameters that they declare as ``void*``."""
 _OF_NDIMAGE = re.compile(r"__global__\s+void\s+cupyx_scipy_ndimage_\w+\(")
 _NDIMAGES_CASTS = re.compile(
     r"cast\(A a\) \{ return (?:\(B\)a|\(a >= 0\) \? \(B\)a : -\(B\)\(-a\)); \}"
     r"|const unsigned char\* data = \(const unsigned char\*\)&x\[0\];|\(\*\(X\*\)&data\[[\w +]*\]\)"
 )
-"""What the filters of ``cupyx.scipy.ndimage`` have: a cast of numbers, and reads of an image by bytes."""
+"""Patterns of the filters of ``cupyx.scipy.ndimage``: a cast of numbers, and reads of an image by bytes."""
 _CONDITIONAL = re.compile(r"^\s*#\s*(?P<word>if|ifdef|ifndef|endif)\b")
 _HIDDEN = re.compile(
     r"\b(?:texture|surface)\s*<|\bcuda(?:Texture|Surface)Object_t\b|\b(?:tex|surf)(?:[123]D|Cubemap)|<<<|__managed__|\b__nv_ptr|\bcudaLaunch"
@@ -209,7 +209,7 @@ def _prototypes(text: str, symbol: str) -> set[str]:
 
 
 def _between(text: str, at: int) -> str:
-    """Return what lies between a bracket that was just opened and the one that closes it."""
+    """Return the text between a bracket that was just opened and its closing one."""
     depth = 1
     for place in range(at, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -243,7 +243,7 @@ def _without_name(declared: str) -> str:
 
 
 def _renamed(kind: str, text: str, certain: str) -> str:
-    """Return a type with names that the source gives to numbers written out; what is certain is the part that no ``#if`` is around."""
+    """Return a type with names that the source gives to numbers written out; only definitions outside of any ``#if`` are certain."""
 
     def meaning(match: re.Match[str]) -> str:
         name = match[0]
@@ -257,7 +257,7 @@ def _renamed(kind: str, text: str, certain: str) -> str:
 
 
 def _meanings(name: str, text: str) -> set[str]:
-    """Return what a source gives a name for, of what may be numbers."""
+    """Return the named numbers of a source."""
     return {
         *re.findall(rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;", text),
         *re.findall(rf"\busing\s+{name}\s*=\s*([\w\s]+?)\s*;", text),

@@ -1,4 +1,4 @@
-"""What a user is told whose function cannot be captured: the line, why, and what to do."""
+"""Errors of functions that cannot be captured: the line, the reason, and a remedy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HINTS = {
     "AccumulateGrad": GRAPH_HINT,
     "createOrIncrefPool": "start Python without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF",
 }
-"""What to do, by words of an error of PyTorch's, CuPy's or CUDA's."""
+"""Remedies, by words of an error of PyTorch's, CuPy's or CUDA's."""
 _OWN_GRAPH_HINT = (
     "it captures a CUDA graph itself: leave out torch.cuda.graph, and compile with mode='max-autotune-no-cudagraphs' or without"
 )
@@ -66,7 +66,7 @@ def let_variables_go(error: BaseException, handled: BaseException | None) -> Non
 
 
 def _hint_for(failed: BaseException) -> str:
-    """Return what a user can do about an error."""
+    """Return the remedy for an error."""
     text = str(failed)
     for words, hint in _HINTS.items():
         if words in text:

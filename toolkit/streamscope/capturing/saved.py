@@ -1,7 +1,7 @@
 """Captured code in a file: `save` writes it where it was captured, and `ss.load_captured` opens it anywhere, without a GPU.
 
 A file is JSON with a digest, as files of traces and comparisons are: `trace/stored.py` says how they are read. Texts stand in one table,
-and nodes are rows of numbers. No code is in it, and what is wrong with it is found before anything is made of it.
+and nodes are rows of numbers. No code is in it, and faults are found before anything is made of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUFFIX = ".captured.json"
 VERSION = 1
 MOST_NODES = 20_000
 LONGEST_GAP_NS = 500.0
-"""Beyond the model's: what takes a replay longer is not its gaps."""
+"""Longest gap beyond the model's: a longer replay has another cause."""
 MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
 
@@ -88,7 +88,7 @@ class _Node(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Stored(msgspec.Struct):
-    """What a file holds."""
+    """Content of a file."""
 
     version: int
     name: str
@@ -102,7 +102,7 @@ class _Stored(msgspec.Struct):
     pieces: list[tuple[Number, Number]] = []
     results: list[Number] = []
     notes: list[str] = []
-    """What its certificate says beside: for example that nobody could check the claims."""
+    """Further notes of its certificate: for example that nobody could check the claims."""
 
 
 def save(captured: CapturedProgram, path: str | Path) -> Path:
@@ -129,11 +129,11 @@ class LoadedCapture(CapturedProgram):
     device, date : str
         Where and when the durations were measured.
     replay_us : float, optional
-        What a replay of the capture took there.
+        Duration of a replay of the capture there.
     versions : mapping of str to str
         Of Streamscope, the framework and the driver there; empty in files of older versions.
     memory : MemoryHeld, optional
-        What the capture held in device memory; None in files of older versions.
+        Device memory of the capture; None in files of older versions.
     results : tuple of int
         Where the results lay.
     """
@@ -152,19 +152,19 @@ class LoadedCapture(CapturedProgram):
 
     @property
     def capture_us(self) -> float | None:
-        """What a replay of the capture took where it was captured, in µs; None where that was not measured."""
+        """Duration of a replay where the code was captured, in µs; None where that was not measured."""
         return self.replay_us
 
     def origin(self) -> CaptureOrigin:
-        """Return where and when it was captured, with which versions, and what it held in memory."""
+        """Return place, date and versions of the capture, and its memory."""
         return CaptureOrigin(self.device, self.date, self.versions, self.memory, self.results)
 
 
 def load_captured(path: str | Path) -> LoadedCapture:
-    """Read what `CapturedProgram.save` wrote: code that was captured on a GPU, as a program of the simulated device.
+    """Read a file of `CapturedProgram.save`: code that was captured on a GPU, as a program of the simulated device.
 
     The program has no kernels. Each operation takes as long as its kernel was measured to take alone, and holds as many multiprocessors.
-    So you can compare engines, try streams, look at timelines and graphs and ask what there is to gain, without a GPU and without the code.
+    So you can compare engines, try streams, look at timelines and graphs and ask for the bound, without a GPU and without the code.
     All times are labelled as simulated, and results are not checked.
 
     Parameters
@@ -257,7 +257,7 @@ def _stored_node(node: GraphNode, memory: NodeMemory, operation: Operation, numb
 
 
 def _loaded(stored: _Stored) -> LoadedCapture:
-    """Make a program of what a file holds.
+    """Make a program of a file's content.
 
     Raises
     ------
@@ -376,5 +376,5 @@ def _check_pieces(memories: Sequence[NodeMemory]) -> None:
 
 
 def _left(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Return what a node leaves for those that come after it: an array without elements."""
+    """Return a node's output for its successors: an array without elements."""
     return [np.zeros(TOKEN.shape, TOKEN.dtype)]

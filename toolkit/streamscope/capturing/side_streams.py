@@ -22,7 +22,7 @@ from streamscope.kernels.library.libraries import libraries
 
 THREADS = 4
 WORKSPACES_BYTES = THREADS * 33 * 2**20
-"""What the threads' workspaces take at most on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
+"""Largest workspaces of the threads on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
 
 
 class SideStream:

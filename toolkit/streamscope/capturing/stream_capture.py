@@ -66,8 +66,8 @@ def take(
     """Capture a function, and return its nodes with the accesses of each.
 
     ``inputs`` and ``results``: its arguments, and its results of an earlier call.
-    ``extra_bytes``: memory that the capture may keep beyond what a plain call has in use.
-    ``restore``: puts back what the inputs held, before the function is called again.
+    ``extra_bytes``: memory that the capture may keep beyond the peak of a plain call.
+    ``restore``: restores the inputs before the function is called again.
     """
     through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 

@@ -12,7 +12,7 @@ from streamscope.files import writable_file
 
 
 def calibrate(*, file: Annotated[Path | None, out("FILE", "Where to write it; by default, where later runs look.")] = None) -> None:
-    """Measure what calls, kernels, copies and graphs cost on this GPU, and keep it.
+    """Measure the costs of calls, kernels, copies and graphs on this GPU, and keep them.
 
     The event recorder takes the duration of its reference kernel from it, and the simulated device all of its times. It needs CUPTI.
     """

@@ -1,4 +1,4 @@
-"""What this machine has for Streamscope, and what to do about what it lacks. What can be tried is tried, not guessed from versions."""
+"""Checks of this machine, each with a remedy. They try things, and do not guess from versions."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Check:
     """The heading that it stands under."""
     name: str
     state: State
-    """Unneeded is what only a machine with a GPU has a use for."""
+    """States of a check; "unneeded" without a GPU."""
     found: str
-    """What is there, or why it is not."""
+    """The finding, or the reason of a failure."""
     todo: str = ""
-    """What to do about it, in one line; empty where it is ok."""
+    """Remedy, in one line; empty where it is ok."""
     essential: bool = False
     """Whether Streamscope cannot run at all without it."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found."""
+    """Result of `diagnose`."""
 
     checks: tuple[Check, ...]
 
@@ -58,7 +58,7 @@ class Diagnosis:
 
     @property
     def device(self) -> Literal["cuda", "simulated"]:
-        """What ``--device auto`` takes here."""
+        """Choice of ``--device auto`` here."""
         return "cuda" if any(check.name == "CUDA device" and check.state == "ok" for check in self.checks) else "simulated"
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _basics() -> Iterator[Check]:
 
 
 def _gpu() -> Iterator[Check]:
-    """Yield the checks of what real times need; where there is no GPU, what is missing for it is not called a lack."""
+    """Yield the checks for measured times; without a GPU, missing parts are not called a lack."""
     topic = "For real times"
     driver, gpus = _driver()
     if not gpus:
@@ -167,7 +167,7 @@ def _any_of(topic: str, name: str, packages: Sequence[str], todo: str) -> Check:
 
 
 def _tried(topic: str, name: str, attempt: Callable[[], str], todo: str, *, essential: bool = False) -> Check:
-    """Try something; what it returns is what was found."""
+    """Try something; its result is the finding."""
     try:
         return Check(topic, name, "ok", attempt(), essential=essential)
     except StreamscopeError as error:

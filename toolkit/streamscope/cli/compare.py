@@ -97,7 +97,7 @@ def compare(
 
 
 def _check_engines(engines: str | None, memory_limit: str | None) -> None:
-    """Find what is wrong with the names of engines and the limit before anything runs."""
+    """Check the names of engines and the limit before anything runs."""
     from streamscope.comparing.compare import compared_engines
     from streamscope.errors import EngineError
 
@@ -137,7 +137,7 @@ def _judge(comparison: Comparison) -> int:
 
 
 def _print(console: Console, comparison: Comparison) -> None:
-    """Print a comparison: what was compared, the verdict, bars, metrics, notes."""
+    """Print a comparison: title, verdict, bars, metrics, notes."""
     from rich.text import Text
 
     from streamscope.analysis.table import device_words, metrics_table

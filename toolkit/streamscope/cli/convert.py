@@ -46,7 +46,7 @@ def convert(
 
 
 def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
-    """Return what writes each format, by the ending of its files."""
+    """Return the writer of each format, by suffix."""
     from streamscope.analysis import json_lines
     from streamscope.trace import Trace
     from streamscope.trace.format import writers

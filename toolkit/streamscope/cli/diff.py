@@ -43,7 +43,7 @@ def diff(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two traces: what makes the second one faster or slower, and which kernels changed most."""
+    """Compare two traces: why the second one is faster or slower, and which kernels changed most."""
     from streamscope.analysis.diff import diff as compared
 
     with reading_progress() as progress:
@@ -67,7 +67,7 @@ def read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress:
 
 
 def _print_diff(console: Console, found: TraceDiff) -> None:
-    """Print the answer, what the difference is made of, what changed most, and the warnings."""
+    """Print the answer, the parts of the difference, the largest changes, and the warnings."""
     from streamscope.analysis.diff_rows import HEADINGS
 
     print_sentences(console, found.title, "bold", whole=True)

@@ -1,4 +1,4 @@
-"""``streamscope doctor``: what this machine has, and lacks."""
+"""``streamscope doctor``: checks of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNS = {"ok": ("✓", "green"), "lacking": ("✗", "red"), "unneeded": ("–", 
 
 
 def doctor(*, as_json: AsJson = False) -> int:
-    """Say what this machine has, and what to do about what it lacks.
+    """Check this machine, and say how to get missing parts.
 
     Exits with 1 if Streamscope cannot run here at all.
     """

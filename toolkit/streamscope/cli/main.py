@@ -1,6 +1,6 @@
 """The command line.
 
-What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
+Results go to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 128 + N stopped by signal N (130: Ctrl-C).
 
 A command is a function in a file of its own and of its name, listed in `COMMANDS` of ``cli/app.py``.
@@ -19,7 +19,7 @@ from types import FrameType
 FAILED, INTERRUPTED = 1, 130
 NAMES = {_signal.SIGTERM: "SIGTERM", _signal.SIGHUP: "SIGHUP"}
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What the system says when standard output cannot take more."""
+"""Errors of the system when standard output cannot take more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ class StoppedError(KeyboardInterrupt):
 
 
 class Stops:
-    """Makes Ctrl-C, SIGTERM and SIGHUP raise a `StoppedError` in the main thread, so that what is open is closed and removed.
+    """Makes Ctrl-C, SIGTERM and SIGHUP raise a `StoppedError` in the main thread, so that open files are closed and removed.
 
     Signals that are ignored, as SIGHUP is under nohup, stay ignored. SIGTERM and SIGHUP wait where Ctrl-C is deferred.
     """
@@ -85,7 +85,7 @@ class Stops:
         raise StoppedError(number)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        """Let whatever handles Ctrl-C now handle another signal: `_stop`, or what defers it."""
+        """Let the current handler of Ctrl-C handle another signal: `_stop`, or the one that defers it."""
         _signal.getsignal(_signal.SIGINT)(number, frame)
 
 

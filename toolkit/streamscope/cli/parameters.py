@@ -1,4 +1,4 @@
-"""The parameters that commands share, and the checks of what a user gave for them."""
+"""The parameters that commands share, and checks of their values."""
 
 from __future__ import annotations
 

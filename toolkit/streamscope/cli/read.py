@@ -33,7 +33,7 @@ def read(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show the metrics of a trace that Streamscope or another profiler recorded, and what to know before believing them."""
+    """Show the metrics of a trace that Streamscope or another profiler recorded, with warnings."""
     from streamscope.analysis import summary
 
     with reading_progress() as progress:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 ANY_WIDTH = 4000
-"""Columns of what is printed where there is no terminal."""
+"""Width in columns where there is no terminal."""
 _GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
 """How notes name the option in Python."""
 
 
 def print_warnings(console: Console, warnings: Sequence[str]) -> None:
-    """Print what to know before believing the numbers, numbered."""
+    """Print the warnings, numbered."""
     for number, warning in enumerate(warnings, 1):
         if number == 1:
             console.print()
@@ -42,7 +42,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def named_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table of kernels. In a terminal, what one computes gets a line of its own, since kernels of PyTorch share a few long names.
+    """Return a table of kernels. In a terminal, its function gets a line of its own, since kernels of PyTorch share a few long names.
 
     Elsewhere names are whole and stand last: the longest would move all numbers to the right.
     """

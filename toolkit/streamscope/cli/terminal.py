@@ -1,4 +1,4 @@
-"""What commands print to: results to standard output, everything else to standard error."""
+"""Consoles of commands: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+x#=.|'")
-"""What stands for our signs where an encoding lacks them; one for one, so that columns stay in line."""
+"""Replacements of our signs where an encoding lacks them; one for one, so that columns stay in line."""
 
 
 def output() -> Console:
-    """Return the console for what was asked for."""
+    """Return the console for results."""
     return console(stderr=False)
 
 
 def notes() -> Console:
-    """Return the console for what accompanies it."""
+    """Return the console for messages."""
     return console(stderr=True)
 
 
@@ -39,7 +39,7 @@ def print_sentences(console: Console, text: str, style: str = "", *, whole: bool
 
 
 def complain(message: str, hint: str | None = None) -> None:
-    """Say on standard error what went wrong and what to do about it."""
+    """Print an error and its hint on standard error."""
     try:
         sys.stderr.write(f"error: {readable(message)}\n" + (f"hint: {readable(hint)}\n" if hint else ""))
         sys.stderr.flush()
@@ -60,12 +60,12 @@ def make_ready() -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """Send what is still to be written nowhere; Python would complain once more when it flushes at exit."""
+    """Discard pending output; Python would complain once more when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """Replace what an encoding cannot express: our signs by similar ones, all else by question marks."""
+    """Replace characters that an encoding lacks: our signs by similar ones, all else by question marks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(PLAIN_SIGNS)

@@ -1,4 +1,4 @@
-"""``streamscope workloads``: what can be compared, and its settings."""
+"""``streamscope workloads``: the ready workloads and their settings."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class RowFunction:
     inputs: tuple[str, ...]
     """Names of the arrays."""
     accumulator: str
-    """CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: what one reading of a row
+    """CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: values that one reading of a row
     joins."""
     value: str
     """CUDA expression of a result, from the inputs' elements and the joined ``row``."""

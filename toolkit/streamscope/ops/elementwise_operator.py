@@ -41,7 +41,7 @@ class Elementwise:
 
     - ``operator(a, b)`` returns a new variable;
     - ``operator(a, b, out=c)`` writes to a variable, which may be an operand (in place);
-    - ``operator(a, b, out=c, request="add")`` adds to what is in ``c``; ``request="null"`` checks the operands and does nothing.
+    - ``operator(a, b, out=c, request="add")`` adds to ``c``; ``request="null"`` checks the operands and does nothing.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -75,7 +75,7 @@ class Elementwise:
         dy : variable
             Gradient of the result, of its shape.
         operands : variable or number
-            What the operator was applied to.
+            The operator's operands.
         out : variable, or tuple of them, optional
             Where the gradients go, an entry for each operand; None in a tuple makes a new variable. It may be an operand that no other
             gradient reads once it is written.

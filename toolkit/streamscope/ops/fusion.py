@@ -33,7 +33,7 @@ def fused(program: Program) -> Program:
     """Return a program that computes the same, its neighbouring element-wise operations fused to one each.
 
     A fused operation is where its last one was; intermediates that only it would read are not variables any more. Results are the same to
-    the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` says what it was made of; ``where`` is the line of the first,
+    the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` lists its parts; ``where`` is the line of the first,
     and ``label`` joins theirs by ``+``.
     """
     by_last = {group[-1]: group for group in fusible_groups(program)}

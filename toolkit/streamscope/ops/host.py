@@ -109,9 +109,9 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
         ``function(*arrays) -> array or tuple of arrays``; it must not change its arguments. Keywords that you give when you apply it,
         numbers or options, is passed on.
     results : sequence of (shape, dtype), optional
-        What it returns. By default one array like the first argument.
+        Its results. By default one array like the first argument.
     duration_us : float
-        How long it takes on the simulated device, in µs. On a real one it takes what it takes.
+        How long it takes on the simulated device, in µs.
 
     Raises
     ------

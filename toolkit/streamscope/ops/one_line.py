@@ -50,14 +50,14 @@ def elementwise(
     line : str
         ``result = expression``, of at most 8,000 words, nested at most 64 levels deep.
     name : str, optional
-        What timelines call it; by default the result's name.
+        Name in timelines; by default the result's name.
     operands : sequence of str, optional
         The operands' names; by default in order of appearance.
     gradient : mapping of str to str, optional
         For operands that have one, the CUDA expression of their gradient: over the operands, the result (``y``) and its gradient (``dy``).
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
-        conversions; one that calls what is unknown there runs on CUDA only. Whole numbers are NumPy's: they wrap, and give 0 where they
+        conversions; one with unknown functions runs on CUDA only. Whole numbers are NumPy's: they wrap, and give 0 where they
         are divided by zero or shifted left by their width; in ``functions=`` they are C++'s.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.

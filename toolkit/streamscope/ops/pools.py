@@ -156,7 +156,7 @@ def max_pool_backward(
     x : variable
         Shape (N, H, W, C), of a floating dtype.
     y, dy : variable
-        Shape (N, P, Q, C): what `max_pool` returned, and its gradient.
+        Shape (N, P, Q, C): the result of `max_pool`, and its gradient.
     window, stride, padding : int
         Those of the pooling.
     {out}

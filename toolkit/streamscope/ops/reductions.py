@@ -37,7 +37,7 @@ class Reduction:
     ``summary``: one sentence, for its documentation.
     ``reference``: NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
     ``order``: of a norm.
-    ``exact``: the result of half is float32, for what goes on computing with it.
+    ``exact``: the result of half is float32, for operators that go on computing with it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Reduction:
         dy : variable
             Gradient of the result, of its shape.
         x : variable
-            What the operator was applied to, with the same ``axis`` and ``keepdims``.
+            The operator's argument, with the same ``axis`` and ``keepdims``.
         out : variable, optional
             Where the gradient goes, which may be ``x`` (in place); by default a new variable.
         request : {"write", "add", "null"}
@@ -290,7 +290,7 @@ class Norm:
         dy : variable
             Gradient of the result, of its shape.
         x, order, axis, keepdims
-            What the operator was applied to.
+            The operator's arguments.
         out, request
             As for `sum`'s gradient.
         """

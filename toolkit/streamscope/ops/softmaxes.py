@@ -52,7 +52,7 @@ class Softmax:
     """An operator that normalizes the elements along one axis: softmax or log-softmax.
 
     Apply it, inside a program, to a variable: ``operator(x)`` along the last axis, ``operator(x, axis=0)`` along another; with
-    ``out=c, request="add"`` the result is added to what is in ``c``.
+    ``out=c, request="add"`` the result is added to ``c``.
 
     ``name``: of the kernel; that of its gradient's is ``name_gradient``.
     ``summary``: one sentence, for its documentation.

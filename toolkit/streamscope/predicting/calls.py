@@ -54,8 +54,8 @@ def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], m
     """Return the time of the host's calls and functions in a usual run, as a share of the recorded one.
 
     A host has slow moments, and the run that is shown may lie in one. How long a run usually takes was ``measured_ns``, or is the median of
-    unrecorded runs in the ledger, if that is NaN. What is left of it without kernels, copies and ``waits``, which are not slower then, is
-    compared with what the host did in the recorded run. 1 where it did not wait for each launch, or for fewer than `FEWEST_WAITS`.
+    unrecorded runs in the ledger, if that is NaN. The rest without kernels, copies and ``waits``, which are not slower then, is
+    compared with the host's time in the recorded run. 1 where it did not wait for each launch, or for fewer than `FEWEST_WAITS`.
     """
     if len(waits) != sum(not task.on_host for task in tasks) or len(waits) < FEWEST_WAITS:
         return 1.0

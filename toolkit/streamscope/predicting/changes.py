@@ -25,7 +25,7 @@ from streamscope.trace.trace import Trace
 def chosen(tasks: Sequence[Task], source: Trace, pattern: str) -> list[bool]:
     """Tell of each task whether a pattern names it: its name, symbol, readable name, operator, label, or kind.
 
-    A label is what `ss.label` says, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host". Where a pattern
+    A label is that of `ss.label`, and the module's path of captured code. Kinds are "kernel", "copy", "set" and "host". Where a pattern
     names nothing of that, it means what was launched in ranges of that name.
 
     Raises
@@ -144,7 +144,7 @@ def without(tasks: Sequence[Task], picked: Sequence[bool]) -> list[Task]:
 def fused(tasks: Sequence[Task], picked: Sequence[Sequence[bool]], least_ns: float) -> list[Task]:
     """Return tasks in which each chain of kernels becomes one: of a kernel of each sort, in order, each with nothing else after it.
 
-    A kernel takes ``least_ns`` even if it does nothing, and the fused one takes that once. What it saves in memory traffic is not known
+    A kernel takes ``least_ns`` even if it does nothing, and the fused one takes that once. Its savings of memory traffic are not known
     from a trace, and not counted. Copies, host functions and launches of several kernels are not fused.
 
     Raises

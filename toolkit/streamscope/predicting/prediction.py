@@ -56,7 +56,7 @@ class Prediction(Trace):
     spans, info, origins, blocks
         As of any trace; there are no blocks.
     supposition : Supposition
-        What it was made of.
+        Its tasks and changes.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class Prediction(Trace):
         *patterns : str
             Each a name as the timeline shows it, a kernel's own, an operator of captured code (``"*convolution*"``), or a label or
             module (``"inception4a*"``), with ``*`` and ``?``; or a kind: "kernel", "copy", "set", "host". ``"*"`` is all that runs on the
-            device. What names nothing of that means what was launched in ranges of that name: ``"aten::conv2d"``, or your NVTX range.
+            device. Any other name means launches in ranges of that name: ``"aten::conv2d"``, or your NVTX range.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Prediction(Trace):
     def fused(self, *patterns: str) -> Prediction:
         """Make one kernel of each chain of kernels: one for each pattern, each the only one that comes right after the one before.
 
-        The fused kernel takes as long as its parts, but for the start of a kernel, which it has once. What it saves in memory traffic is
+        The fused kernel takes as long as its parts, but for the start of a kernel, which it has once. Its savings of memory traffic are
         not counted, since a trace does not tell.
 
         Raises
@@ -309,7 +309,7 @@ def what_if(
     TraceError
         It is not a trace, or has no kernels, or is from a version that did not keep dependencies.
     EngineError
-        The engine is unknown, ``streams`` is out of its range, or more than one while it is not known what depends on what.
+        The engine is unknown, ``streams`` is out of its range, or more than one without known dependencies.
 
     See Also
     --------

@@ -30,7 +30,7 @@ IN_GRAPHS = ("graph", "graph-dual")
 class Supposition:
     """Input of a prediction.
 
-    ``tasks`` run, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say what was taken
+    ``tasks`` run, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say which values were taken
     from where. ``measured_ns`` is how long the run takes without a profiler, if the user said so; else NaN. ``edits`` make the changes
     again for another engine, since captured code keeps another order under ``graph``. ``waits`` says whether long waits stay that nothing
     in the trace explains. ``replay_ns`` is how long the run takes under its own engine, as the model has it; NaN until that is known.

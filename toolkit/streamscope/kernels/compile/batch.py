@@ -66,7 +66,7 @@ def compile_batch(
     """Compile kernels together; those that the cache has are taken from there.
 
     The same kernel may come several times. ``workers`` are threads, by default as many as cores and free memory allow. The ``log`` takes
-    the place of `compilations`; one made with ``copy_to=compilations()`` passes on what it gets.
+    the place of `compilations`; one made with ``copy_to=compilations()`` passes on its records.
     """
     unique = unique_sources(sources)
     noted = log if log is not None else CompilationLog(copy_to=compilations())

@@ -136,7 +136,7 @@ class CompilationLog(Result):
     copy_to : CompilationLog, optional
         Another log that gets every record, too.
     launch_cost : LaunchCost, optional
-        What it costs to launch such kernels, where that was measured.
+        Cost of launching such kernels, where that was measured.
     """
 
     view = "compilation"
@@ -212,7 +212,7 @@ class CompilationLog(Result):
         Parameters
         ----------
         label : str
-            What the timeline calls it, in the place of an engine.
+            Name in the timeline, in the place of an engine.
         program : str
         """
         stages = list(self.stages)
@@ -254,7 +254,7 @@ _SESSION = CompilationLog()
 
 
 def compilations() -> CompilationLog:
-    """Return what this process has compiled or taken from the cache so far; a notebook shows it as a table.
+    """Return the kernels that this process has compiled or taken from the cache; a notebook shows them as a table.
 
     Returns
     -------

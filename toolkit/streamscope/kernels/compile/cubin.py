@@ -133,7 +133,7 @@ def header_of(start: bytes) -> Mapping[str, Any]:
 def resources_of(image: bytes) -> dict[str, KernelResources]:
     """Return the resources of each kernel in a cubin, by name; empty where it is not a whole 64-bit ELF file.
 
-    The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
+    The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with the driver's answer.
     """
     try:
         return _resources(image, list(sections_of(image)))

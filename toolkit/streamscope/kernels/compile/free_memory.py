@@ -9,7 +9,7 @@ _CONTROLLERS = (
     ("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Where both versions of control groups say what: their name in ``/proc/self/cgroup``, their folder, in it the files of the limit and of
+"""Files of both versions of control groups: their name in ``/proc/self/cgroup``, their folder, in it the files of the limit and of
 what is taken, and in ``memory.stat`` what of that are files that nobody has used lately."""
 
 

@@ -32,7 +32,7 @@ _READING_FILES = re.compile(
     r"^[^\S\n]*(?:#|%:|\?\?=)[^\S\n]*(include(?:_next)?|import|embed)\b|\b(__has_(?:include(?:_next)?|embed))\s*\(", re.MULTILINE
 )
 _CHOOSING = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:if|define)|<%|%>|<:|:>", re.MULTILINE)
-"""Code in which brackets are not what they seem: directives, and other spellings."""
+"""Code with brackets in another meaning: directives, and other spellings."""
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
@@ -75,7 +75,7 @@ def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
 
 
 def keeps_to_itself(code: str) -> bool:
-    """Tell whether a source can stand beside others: it has no directive that would hold for them, too, and closes what it opens.
+    """Tell whether a source can stand beside others: it has no directive that would hold for them, too, and its brackets match.
 
     Compiled together, a source with a brace too few and one with a brace too many would both be taken for right.
     """

@@ -60,7 +60,7 @@ def _compiled(code: str, name: str, architecture: str, *more: str) -> Iterator[t
 
 
 def rejected(source: KernelSource, architecture: str, log: str) -> CompilationError:
-    """Return the error for a source that NVRTC rejected: with what is wrong in the user's line, else the log and the numbered source."""
+    """Return the error for a source that NVRTC rejected: the mistake in the user's line, else the log and the numbered source."""
     if _IN_PTX.search(log):
         log = _with_lines_of_source(source, architecture) or log
     told = explained(source.name, source.code, log, architecture)

@@ -1,7 +1,7 @@
 """CUDA code of the generated kernels: pieces that stand in this folder's ``.cuh`` files, with places that Python fills in.
 
 A line ``//@ name: remark`` begins a piece, which ends at the next such line; other lines that begin with ``//@`` are remarks. Neither is
-part of a kernel, nor is what stands before the first piece. ``$name`` is a place. Alone on its line, it stands for whole lines, which
+part of a kernel, nor is the text before the first piece. ``$name`` is a place. Alone on its line, it stands for whole lines, which
 are indented as it is, or for none.
 """
 

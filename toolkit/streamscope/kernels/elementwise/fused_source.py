@@ -1,6 +1,6 @@
 """Source of several element-wise operations in one kernel, with the bits that they have one by one.
 
-Each operation is a function in a namespace of its own, and one function calls them in order. What goes from one to the next is rounded as
+Each operation is a function in a namespace of its own, and one function calls them in order. Values between them are rounded as
 memory would round it: a ``float`` to itself, half through half, whole numbers to their width.
 
 A compiler makes one operation, rounded once, of a product and a sum that it meets. Within an operation it did so before, and goes on;
@@ -35,7 +35,7 @@ class FusedStep:
     signature: Signature
     arguments: tuple[str, ...]
     """Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps. One
-    that accumulates has what it adds to as a last argument."""
+    that accumulates has its accumulator as a last argument."""
 
 
 @dataclass(frozen=True)

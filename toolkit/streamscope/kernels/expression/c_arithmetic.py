@@ -4,7 +4,7 @@ C brings two numbers to a common type before it joins them (C++17, [expr.arith.c
 ``float``, and ``int`` with ``unsigned`` is ``unsigned``. A floating-point number becomes a whole one by PTX's ``cvt.rzi`` (PTX ISA, "cvt"):
 towards zero, and beyond the range the nearest end of it. NaN becomes 0, or where either of the two has 64 bits the number whose highest bit
 alone is set (so on an H200). Whole numbers shorter than 32 bits take the low bits of that conversion to 32 bits, since
-registers are not shorter. What C leaves undefined of whole numbers, overflow, division by zero and shifts by the width or more, is NumPy's,
+registers are not shorter. Undefined cases of C's whole numbers, overflow, division by zero and shifts by the width or more, is NumPy's,
 here and in kernels (`streamscope.kernels.expression.wrapping`).
 """
 

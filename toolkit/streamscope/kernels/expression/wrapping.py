@@ -1,7 +1,7 @@
 """Arithmetic of whole numbers that C++ leaves undefined, written so that it is NumPy's: overflow, division by zero, shifts by the width.
 
 Expressions keep their operators: ``a + b - c`` becomes ``wrapping::result(wrapping::of(a) + b - c)`` or, where all three are known to be
-of one type, ``int(unsigned(a) + b - c)``. ``cuda/wrapping.cuh`` has what these names stand for.
+of one type, ``int(unsigned(a) + b - c)``. ``cuda/wrapping.cuh`` defines these names.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, ``own_t`` (in which a
     thread joins its own) and, of bytes that are multiplied, ``product_t``. Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``,
     ``finished``, ``shuffled`` and, of bytes, ``byte_of``; of a located reducer, which of two is found (``better``, ``alike``), and
-    ``absorbed_number``. What the reducer's expressions call stands before.
+    ``absorbed_number``. Functions of the reducer's expressions stand before.
     """
     value, own = reducer.value_type(dtype), reducer.own_type(dtype)
     code = [fill(_CUDA["types"], value=value, index="long long" if far else "int")]

@@ -106,7 +106,7 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
     """Return a kernel of rows: ``(x, out, rows, run, outer, splits, kept axes..., outer axes...)``, an axis being extent and stride.
 
     A row is ``outer`` runs of ``run`` neighbouring elements; if there are more ``splits``, as many to each run. With ``add`` the result is
-    added to what ``out`` holds.
+    added to ``out``.
     """
     width, lanes, room, element = kernel.width, kernel.lanes, room_of_rows(reducer, kernel.width), STORAGE[dtype]
     held = 1 if reducer.located else min(width, 4, ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
