@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from streamscope.analysis import METRICS
+from streamscope.recording.recorders import RECORDERS
 from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 
-DOORS = {"formats": FORMATS, "metrics": METRICS, "views": VIEWS}
+DOORS = {"formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
 
 
 @pytest.mark.parametrize("name", DOORS)

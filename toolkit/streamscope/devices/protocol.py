@@ -103,6 +103,12 @@ class Graph(Protocol):
     def launch(self, stream: Stream) -> None:
         """Put one replay on a stream."""
 
+    def calls(self, stream: Stream) -> Sequence[tuple[GraphNode, Call]]:
+        """Return each node with a call that launches it alone, in an order in which they can run, or nothing where the device cannot.
+
+        Empty nodes are left out; ``after`` of the others counts without them.
+        """
+
 
 class Gate(Protocol):
     """Holds streams back until the host opens it, so that the device can work without waiting for the host."""

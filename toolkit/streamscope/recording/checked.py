@@ -31,6 +31,11 @@ class CheckedRecorder:
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
 
+    @classmethod
+    def on(cls, device: Device) -> CheckedRecorder:
+        """Return a recorder for a GPU."""
+        return cls(cast("CudaDevice", device))
+
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
         seen, fits = self._seen(prepared, reload)

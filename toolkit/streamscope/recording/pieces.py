@@ -8,10 +8,6 @@ from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 
-from streamscope.devices.cuda.graph import CudaGraph
-from streamscope.devices.cuda.graph_nodes import nodes_in_order
-from streamscope.devices.cuda.node_launches import node_launch
-from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.protocol import Call, Graph
 from streamscope.engines.binding import Bound, capturing
@@ -186,7 +182,7 @@ def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
     return graphs[0]
 
 
-def _calls(graph: object, bound: Bound) -> list[Call]:
+def _calls(graph: Graph, bound: Bound) -> list[Call]:
     """Return a launch for each node of a launch, tried once, if they run one after the other.
 
     Raises
@@ -194,12 +190,11 @@ def _calls(graph: object, bound: Bound) -> list[Call]:
     EngineError
         They cannot be launched by themselves, or run beside each other.
     """
-    if not isinstance(graph, CudaGraph) or not isinstance(bound.stream, CudaStream):
-        return []
-    nodes = list(nodes_in_order(graph.captured))
-    if any(node.after != ((position - 1,) if position else ()) for position, (_, node) in enumerate(nodes)):
+    assert bound.stream is not None
+    nodes = graph.calls(bound.stream)
+    if any(node.after != ((position - 1,) if position else ()) for position, (node, _) in enumerate(nodes)):
         raise EngineError("its kernels run beside each other")
-    calls = [node_launch(handle, node).bind(bound.stream.pointer) for handle, node in nodes]
+    calls = [call for _, call in nodes]
     try:
         _call_all(calls)
         bound.stream.synchronize()

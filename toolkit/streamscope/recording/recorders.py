@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
-from streamscope import options
 from streamscope.arguments import shown
 from streamscope.devices.protocol import Device
+from streamscope.doors import Door
 from streamscope.errors import RecordingError
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.events import EventRecorder
 
 if TYPE_CHECKING:
-    from streamscope.devices.cuda.device import CudaDevice
     from streamscope.engines.prepared import Prepared
     from streamscope.trace.trace import Trace
 
-RECORDERS = options.RECORDER.choices
 STAYED = (
     "CUPTI stayed in this process after a recording, so that launches are dearer, above all of graphs; start a new process for true times"
 )
@@ -29,6 +27,26 @@ class Recorder(Protocol):
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = ...) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
+
+
+class RecorderKind(Protocol):
+    """An entry of the door: most simply the class of a recorder."""
+
+    def on(self, device: Device) -> Recorder:
+        """Return a recorder for a device, or raise a RecordingError that says what the device lacks."""
+
+
+RECORDERS: Door[RecorderKind] = Door(
+    "recorder",
+    {
+        "auto": "streamscope.recording.checked:CheckedRecorder",
+        "events": "streamscope.recording.events:EventRecorder",
+        "stamps": "streamscope.recording.stamps:StampRecorder",
+        "cupti": "streamscope.recording.cupti:CuptiRecorder",
+    },
+    needs=("on",),
+)
+"""Recorders by the names that ``recorder=`` takes. A comparison loads only the one that it uses."""
 
 
 def checked_recorder(name: object) -> str:
@@ -42,6 +60,8 @@ def checked_recorder(name: object) -> str:
 
 def cupti_stayed() -> bool:
     """Tell whether CUPTI stayed in this process after a recording."""
+    if "cupti" not in sys.modules:  # Nothing of this process has loaded it.
+        return False
     from streamscope.recording.subscription import is_attached
 
     return is_attached()
@@ -55,17 +75,5 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
     log = device.log
     if log is not None:
         return DeviceLogRecorder(device, log, name)
-    if name == "events" or (name == "auto" and device.info.kind != "cuda"):
-        return EventRecorder.on(device)
-    # They load what a comparison by events alone does without.
-    if name == "auto":
-        from streamscope.recording.checked import CheckedRecorder
-
-        return CheckedRecorder(cast("CudaDevice", device))
-    if name == "stamps":
-        from streamscope.recording.stamps import StampRecorder
-
-        return StampRecorder.on(device)
-    from streamscope.recording.cupti import CuptiRecorder
-
-    return CuptiRecorder.on(device)
+    chosen = "events" if name == "auto" and device.info.kind != "cuda" else name
+    return RECORDERS[chosen].on(device)

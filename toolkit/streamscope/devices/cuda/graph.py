@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
+from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count, nodes_in_order
+from streamscope.devices.cuda.node_launches import Call, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
@@ -123,11 +124,6 @@ class CudaGraph:
             self._nodes = graph_nodes(self._captured)
         return self._nodes
 
-    @property
-    def captured(self) -> int:
-        """Address of the captured graph; its nodes live as long as this object, or until an update."""
-        return self._captured
-
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
         self.launch_on(stream.pointer)
@@ -135,6 +131,18 @@ class CudaGraph:
     def launch_on(self, stream: int) -> None:
         """Put one replay on a stream that is known by its address."""
         self._runtime.graphLaunch(self._executable, stream)
+
+    def calls(self, stream: CudaStream) -> list[tuple[GraphNode, Call]]:
+        """Return each node with a call that launches it alone, in an order in which they can run.
+
+        The calls hold until the graph goes or is updated, which owns their arguments.
+
+        Raises
+        ------
+        EngineError
+            A node cannot be launched by itself.
+        """
+        return [(node, node_launch(handle, node).bind(stream.pointer)) for handle, node in nodes_in_order(self._captured)]
 
     def update(self, captured: int) -> str:
         """Apply a captured graph, and take it over; launches from now on replay it.

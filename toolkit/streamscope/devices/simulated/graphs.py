@@ -9,7 +9,7 @@ from itertools import chain
 from threading import get_ident
 
 from streamscope.devices.graph_node import Branching, GraphNode, NodeKind
-from streamscope.devices.protocol import Stream
+from streamscope.devices.protocol import Call, Stream
 from streamscope.devices.simulated.core import Core, Moment
 from streamscope.devices.simulated.execution import Work
 from streamscope.devices.simulated.streams import Item, SimulatedEvent, SimulatedStream
@@ -185,6 +185,10 @@ class SimulatedGraph:
     def nodes(self) -> tuple[GraphNode, ...]:
         """The nodes, in the order of capture."""
         return tuple(node.described() for node in self._nodes)
+
+    def calls(self, stream: Stream) -> Sequence[tuple[GraphNode, Call]]:
+        """Return nothing: nodes are not launched by themselves."""
+        return ()
 
     def update(self, nodes: Sequence[Node]) -> str:
         """Run other nodes from now on, if they are of the same kinds and have the same edges; return why not, or nothing.

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamscope.kernels.compile.tuned_variants import TunedVariants
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaBench, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View, whole
+
+if TYPE_CHECKING:
+    from streamscope.kernels.compile.tuned_variants import TunedVariants
 
 ALIGNED = 4096
 """An address as good as that of any allocation of its own."""
