@@ -115,7 +115,7 @@ class Trace(Result):
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
         >>> runs["async"].trace.to_dict()["spans"]
-        {'kernel': 35, 'launch': 35, ...}
+        {'launch': 35, 'sync': 1, 'kernel': 35}
         """
         spans, info = self.spans, self.info
         device = {"kind": info.device.kind, "name": info.device.name, "details": info.device.details}
