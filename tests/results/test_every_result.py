@@ -93,9 +93,11 @@ def test_it_is_saved_in_each_form(result, tmp_path):
     assert result.report(tmp_path / "report") == tmp_path / "report"
 
 
-def test_old_names_tell_the_new_ones_and_no_other_name_is_there(result):
+def test_old_names_tell_the_new_ones_and_no_other_name_is_there(result, repository):
+    page = (repository / "docs/renamed.md").read_text(encoding="utf-8")
     for name, new in vars(type(result)).get("renamed", {}).items():
         assert not hasattr(result, name)
+        assert f".{name}(" in page
         with pytest.raises(UnknownAttributeError, match=f"has no attribute '{name}' any more") as told:
             getattr(result, name)
         assert told.value.hint == f"write {new}"
