@@ -194,9 +194,9 @@ def test_programmatic_edges_stay_where_both_ends_are_neighbours(cupy, programmat
     raw = captured.program.raw
     raw.check = lambda edges: None
     as_it_was, _ = raw.graph(raw.edges)
-    assert np.count_nonzero(_edges_between(as_it_was.captured)[2] != FULL) == 2
+    assert np.count_nonzero(_edges_between(as_it_was._captured)[2] != FULL) == 2
     made, _ = raw.graph(((), (0,), (0,)))
-    kinds = _edges_between(made.captured)[2]
+    kinds = _edges_between(made._captured)[2]
     assert (len(kinds), np.count_nonzero(kinds != FULL)) == (2, 1)
 
 
@@ -253,7 +253,7 @@ def test_an_lstm_keeps_the_streams_of_its_own(cupy, device):
         prepared = prepare_traced(captured.program, engine, device)
         runs_right(captured, prepared)
     clone, _ = raw.graph(raw.edges)
-    kinds, as_it_was = _edges_between(clone.captured)[2], _edges_between(raw._graph)[2]
+    kinds, as_it_was = _edges_between(clone._captured)[2], _edges_between(raw._graph)[2]
     assert len(kinds) > len(captured.nodes) - 1
     assert sorted(kinds.tolist()) == sorted(as_it_was.tolist())
 

@@ -77,7 +77,8 @@ def read_nodes(graph: int, origins: Mapping[int, str] | None = None) -> list[Lau
 
 def _launchable(handle: Any, node: GraphNode, origin: str = "") -> LaunchableNode:
     found = node_launch(handle, node, origin)
-    parameters = parameters_of(found.function, *found.arguments) if node.kind is NodeKind.KERNEL else ()
+    kernel = node.kind is NodeKind.KERNEL
+    parameters = parameters_of(libraries().cuda.CUfunction(found.function), *found.arguments) if kernel else ()
     memory = _set_memory(handle) if node.kind is NodeKind.SET else _copy_memory(handle) if node.kind is NodeKind.COPY else None
     return LaunchableNode(
         node, found.kind, found.bind, parameters, found.function, memory, int(handle), per_multiprocessor=found.per_multiprocessor
