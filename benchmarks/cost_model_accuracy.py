@@ -34,7 +34,7 @@ from streamscope.calibrating.program_times import HostPrograms
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import FLAT
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
 from streamscope.measuring.case import run_ns
@@ -217,10 +217,10 @@ def measured(device: Any, traced: Program, host: HostPrograms) -> tuple[dict[str
 
     The engines take turns of two runs. The second counts: the first finds the caches full of what another engine has used.
     """
-    prepared = {engine: filled(prepare_traced(traced, engine, device)) for engine in PLANNERS}
+    prepared = {engine: filled(prepare_traced(traced, engine, device)) for engine in ENGINES}
     rounds = 1 if device.info.exact else ROUNDS
     before = host.times(HOST_ROUNDS).host_costs(device.working_kernel_ns)
-    random, times = np.random.default_rng(0), {engine: list[tuple[int, int]]() for engine in PLANNERS}
+    random, times = np.random.default_rng(0), {engine: list[tuple[int, int]]() for engine in ENGINES}
     for _ in range(rounds):
         for engine in map(str, random.permutation(list(prepared))):
             run_ns(prepared[engine])
@@ -297,7 +297,7 @@ def scored(found: Mapping[str, Any], traced: Program) -> dict[str, Any]:
 
     engines = {}
     for engine, (_, makespan_ns) in found["times"].items():
-        plan = without_data(PLANNERS[engine](traced, device.estimate_ns, streams=2))
+        plan = without_data(ENGINES[engine].plan(traced, device.estimate_ns, streams=2))
         ours_ns = simulated_ns(plan, device.estimate_ns, device.model)[1]
         known_ns = simulated_ns(plan, taken_ns, device.model)[1] if taken else math.nan
         engines[engine] = [round(ns / 1e3, 2) for ns in (makespan_ns, ours_ns, known_ns)]
@@ -323,7 +323,7 @@ def of_programs(source: Path) -> dict[str, Any]:
     off = {
         what: {
             engine: _errors([one[column] / one[0] - 1 for row in engines.values() for e, one in row.items() if engine in (e, "all")])
-            for engine in (*PLANNERS, "all")
+            for engine in (*ENGINES, "all")
         }
         for what, column in {"simulated": 1, "with launches as CUPTI measured them": 2}.items()
     }

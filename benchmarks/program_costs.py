@@ -54,9 +54,9 @@ class Tree:
         import numpy as np
 
         import streamscope as ss
-        from streamscope.engines import PLANNERS
+        from streamscope.engine_entry import ENGINES
 
-        self.ss, self.planners = ss, PLANNERS
+        self.ss, self.engines = ss, ENGINES
         self.inputs = [np.ones((8, 8), np.float32) for _ in range(4)]
         self.prepare = importlib.import_module("streamscope.engines.prepared").prepare_traced
         self.opened = ss.open_device
@@ -94,7 +94,7 @@ class Tree:
             return lambda: self.ss.compare(program, *self.inputs, **options), 1
         traced, (engine,) = program.trace(*self.inputs), engines
         if what == "plan":
-            return partial(self.planners[engine], traced, self.opened("simulated").estimate_ns, streams=2), rounds
+            return partial(self.engines[engine].plan, traced, self.opened("simulated").estimate_ns, streams=2), rounds
         return lambda: self.prepare(traced, engine, self.opened("simulated")), rounds
 
     def from_disk(self) -> Callable[[], object]:

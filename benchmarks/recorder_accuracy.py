@@ -35,7 +35,7 @@ from provenance import provenance
 import streamscope as ss
 from streamscope.analysis import busy_error_ns, gpu_busy_ns, overlap_error, overlap_fraction
 from streamscope.devices.cuda.graph_nodes import demangled
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import RecordingError, StreamscopeError
@@ -302,7 +302,7 @@ def main() -> None:
     compile_together(device, (one for one, _ in traced.values()))
     print(f"compiled, {deadline - time.monotonic():.0f} s left", flush=True)
     for name, (one_program, inputs) in traced.items():
-        for engine in PLANNERS:
+        for engine in ENGINES:
             if time.monotonic() > deadline:
                 print("out of time before", name, engine, flush=True)
                 continue

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.files import written_whole
 from streamscope.trace.trace import Trace
 
@@ -38,7 +38,7 @@ def row_of(case: Path) -> dict[str, Any]:
     """Return what is predicted and what was measured of one program, by engine, in µs."""
     trace, kept = Trace.from_parquet(case), json.loads(case.with_suffix(".json").read_text(encoding="utf-8"))
     engines, usual_us = {}, float(np.median(kept["makespans_ns"]["sync"]["second"])) / 1e3
-    for engine in PLANNERS:
+    for engine in ENGINES:
         measured_ns, others_ns = (float(np.median(kept["makespans_ns"][engine][run])) for run in ("second", "first"))
         predicted_ns = ss.what_if(trace, engine=engine, measured_us=usual_us).predicted_ns
         engines[engine] = {
@@ -90,7 +90,7 @@ def shown(rows: Sequence[dict[str, Any]]) -> None:
     """Print the rows of a host, or of all."""
     for name, each in summaries(rows).items():
         print(f"{name:10s}", *(f"{key}: median {v['median']:.1%}, worst {v['worst']:.1%}" for key, v in each.items()), sep="  ")
-    for engine in PLANNERS:
+    for engine in ENGINES:
         errors = np.array([row["engines"][engine]["error"] for row in rows])
         print(f"{engine:10s} median {np.median(np.abs(errors)):.1%} bias {np.median(errors):+.1%} worst {np.abs(errors).max():.1%}")
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from streamscope.comparing.preview import Preview
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets.exploring.controls import AS_WRITTEN, AUTO, STREAMS
-from streamscope_widgets.exploring.explorer import ENGINES
+from streamscope_widgets.exploring.explorer import compared_at_first
 from streamscope_widgets.exploring.runs import setting_words
 from streamscope_widgets.exploring.subjects import FLOATS, ReadyProgram
 from streamscope_widgets.exploring.words import Answer, answer, between, runs_in_a_row
 
-SUBSETS = [chosen for count in range(1, len(PLANNERS) + 1) for chosen in combinations(PLANNERS, count)]
+SUBSETS = [chosen for count in range(1, len(ENGINES) + 1) for chosen in combinations(ENGINES, count)]
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def moved(
-    subject: ReadyProgram, values: Mapping[str, int], dtype: str | None = None, engines: tuple[str, ...] = ENGINES
+    subject: ReadyProgram, values: Mapping[str, int], dtype: str | None = None, engines: tuple[str, ...] = compared_at_first()
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the words of a position under each number of streams."""
     try:
@@ -72,7 +72,7 @@ def print_two_runs() -> None:
         chosen = {knob.name: knob.value for knob in subject.knobs} | values
         settings = {"program": name, "dtype": AS_WRITTEN, "streams": AUTO}
         settings |= {key: setting_words(key, value) for key, value in chosen.items()}
-        runs[f"{name} {values or ''}".strip()] = Preview(subject.outline(chosen, None)).comparison(ENGINES), settings
+        runs[f"{name} {values or ''}".strip()] = Preview(subject.outline(chosen, None)).comparison(compared_at_first()), settings
     for first, second in [*combinations(runs, 2), ("cnn", "cnn")]:
         (one, ours), (other, theirs) = runs[first], runs[second]
         words = between(one, other, ("run 1", "run 2"), (ours, theirs))

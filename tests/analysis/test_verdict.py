@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, median_interval, verdict
-from streamscope.analysis.traits import TRAITS, streams_words, what_differs
+from streamscope.analysis.traits import streams_words, what_differs
 from streamscope.analysis.verdict import FUNCTION, NOTHING, difference, fastest, shares_of
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
 
@@ -84,13 +84,15 @@ def test_an_engine_is_compared_with_one_that_differs_in_one_thing_or_told_with_a
 
 
 def test_whichever_engines_ran_each_is_told_by_what_it_does():
-    for count in range(2, len(PLANNERS) + 1):
-        for names in combinations(PLANNERS, count):
+    for count in range(2, len(ENGINES) + 1):
+        for names in combinations(ENGINES, count):
             judged = assess({name: engine(100) for name in names}, CARD)
             for change in judged.changes:
                 told = what_differs(change.engine, change.base)
                 assert told.startswith(("waiting", "a second stream", "a CUDA graph"))
-                assert (" in place of " in told or " with " in told) == (len(TRAITS[change.engine] ^ TRAITS[change.base]) > 1)
+                assert (" in place of " in told or " with " in told) == (
+                    len(ENGINES[change.engine].traits ^ ENGINES[change.base].traits) > 1
+                )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def claims(repeats, comparisons=300):
     found = 0
     for _ in range(comparisons):
         metrics = {}
-        for name in PLANNERS:
+        for name in ENGINES:
             times = median_interval(random.normal(100, 5, repeats))
             ends = {"makespan_low_us": times.low, "makespan_high_us": times.high, "makespan_basis": times.basis}
             metrics[name] = engine(times.median, name=name, repeats=times.count, **ends)

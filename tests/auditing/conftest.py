@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.issuing import captured_steps, repeating_steps
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.ops import add, multiply, relu
@@ -61,11 +61,11 @@ def spread(traced, lane_of=lambda launch: launch.operation % len(LANES), *, grap
 def engine_plans(draw, *, graphs=True):
     """Return the plan of an engine for a random program, or one in its manner on random lanes."""
     engine = draw(
-        st.sampled_from([*(name for name in PLANNERS if graphs or "graph" not in name), "spread", *(["spread graph"] if graphs else [])])
+        st.sampled_from([*(name for name in ENGINES if graphs or "graph" not in name), "spread", *(["spread graph"] if graphs else [])])
     )
     traced = draw(programs(host=engine != "spread graph"))
     if not engine.startswith("spread"):
-        return PLANNERS[engine](traced, lambda launch: 1e5)
+        return ENGINES[engine].plan(traced, lambda launch: 1e5)
     lanes = draw(st.lists(st.integers(0, len(LANES) - 1), min_size=len(traced.operations), max_size=len(traced.operations)))
     return spread(traced, lambda launch: lanes[launch.operation], graph=engine == "spread graph")
 

@@ -18,7 +18,7 @@ from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError, ProgramError
 
 X = np.arange(4, dtype=np.float32)
@@ -39,9 +39,9 @@ def broken():
     return next(one for one in plans if "in the run before" not in ss.audit(one).of("missing wait")[0].message)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_program_function_a_program_and_a_plan_are_the_same_to_it(engine):
-    plan = PLANNERS[engine](crossed.trace(X, X), SimulatedDevice().estimate_ns)
+    plan = ENGINES[engine].plan(crossed.trace(X, X), SimulatedDevice().estimate_ns)
     texts = {
         str(replace(ss.audit(crossed, X, X, engine=engine), compared="")),  # Of a program, the function is not known.
         str(ss.audit(crossed.trace(X, X), X, X, engine=engine)),

@@ -14,7 +14,7 @@ from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.auditing.waits import races, redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.ops import add, multiply
 from streamscope.tracing import program
@@ -99,12 +99,12 @@ def ends(plan: Plan, index: int) -> tuple[set[int], int]:
     return records[event], next(operation for other, operation in [*after[place:], *after[:place]] if other == lane)
 
 
-@pytest.mark.parametrize("engine", [*PLANNERS, "spread"])
+@pytest.mark.parametrize("engine", [*ENGINES, "spread"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_audit_calls_a_race_gives_wrong_numbers_on_the_simulated_device(name, engine):
     function, inputs = PROGRAMS[name]
     stateful = Stateful(program(function).trace(*inputs), inputs)
-    plan = spread(stateful.program) if engine == "spread" else PLANNERS[engine](stateful.program, ESTIMATE)
+    plan = spread(stateful.program) if engine == "spread" else ENGINES[engine].plan(stateful.program, ESTIMATE)
     assert audit(plan, touches=False).ok
     for index in range(plan.waits):
         broken = plan.without_wait(index)

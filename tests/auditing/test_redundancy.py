@@ -12,7 +12,7 @@ from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind
 from streamscope.auditing.waits import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.ops import add
@@ -31,7 +31,7 @@ def test_our_engines_have_no_redundant_waits(plan):
     assert redundant_waits(plan) == []
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_with_state_have_none(name, engine):
     function, inputs = PROGRAMS[name]

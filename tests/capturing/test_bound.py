@@ -11,7 +11,7 @@ from tests.engines.test_captured_orders import orders, program_of
 
 from streamscope.capturing.bound import upper_bound
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.measuring.simulation import simulated_ns, without_data
 from streamscope.program.launch import Cost
 
@@ -85,7 +85,7 @@ def test_no_simulated_run_is_faster_than_the_bound(drawn, data):
     )
     bound = upper_bound([cost.alone_ns / 1e3 for cost in costs], costs, capture, true, MODEL)
     for engine in ("graph", "graph-dual", "dual"):
-        plan = PLANNERS[engine](replace(program, operations=operations), MODEL.estimate_ns, streams=4)
+        plan = ENGINES[engine].plan(replace(program, operations=operations), MODEL.estimate_ns, streams=4)
         _, done_ns = simulated_ns(without_data(plan), MODEL.estimate_ns, MODEL)
         assert done_ns >= 1e3 * max(bound.longest_path_us, bound.filled_us) - len(costs)  # Its clock has whole nanoseconds.
         if engine == "graph":

@@ -7,7 +7,7 @@ import pytest
 from tests.capturing.test_orders_on_cuda import runs_right
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError, ProgramError
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -26,7 +26,7 @@ def fifty_calls(x):
     return x, total
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_cupy_function_gives_what_a_plain_call_gives(cupy, engine):
     captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
     prepared = ss.prepare(captured.trace(), engine=engine, device=ss.open_device("cuda"))
@@ -57,7 +57,7 @@ def test_an_engine_runs_captured_code(cupy, name):
 def test_captured_code_is_compared_under_every_engine(cupy):
     captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
     comparison = ss.compare(captured, repeats=10, progress=False)
-    assert set(comparison) == set(PLANNERS)
+    assert set(comparison) == set(ENGINES)
     assert all(run.max_abs_error == 0 for run in comparison.values())
     assert all(len(run.trace.spans.of_kind(DEVICE_KINDS)) == len(captured.nodes) for run in comparison.values())
     assert comparison["graph"].metrics.makespan_us < comparison["async"].metrics.makespan_us
@@ -78,7 +78,7 @@ def test_pytorch_code_with_parallel_streams(cupy):
     captured = ss.capture(forked, torch.linspace(0, 1, 1000, device="cuda"))
     final = captured.nodes[-1]
     assert len(final.after) == 2
-    for engine in PLANNERS:
+    for engine in ENGINES:
         prepared = ss.prepare(captured.trace(), engine=engine, device=ss.open_device("cuda"))
         for _ in range(3):
             captured.clear_outputs()
@@ -138,7 +138,7 @@ def test_an_input_that_was_expanded_is_captured(cupy):
     assert torch.equal(captured.results[0], x * 2)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_library_may_lower_the_shared_memory_of_a_kernel_between_its_launches(cupy, engine):
     """As cuDNN's batch norm does: it sets the limit before each of its launches, to what that one takes."""
     source = r"""extern "C" __global__ void turned(const float* x, float* y, int n) {

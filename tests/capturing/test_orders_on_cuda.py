@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cuda.raw_graph import FULL, _edges_between
 from streamscope.devices.graph_node import NodeKind
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.recording.events import EventRecorder
@@ -62,7 +62,7 @@ def runs_right(captured, prepared):
             np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_branches_of_a_chain_run_side_by_side_with_the_same_results(cupy, device, engine):
     captured = ss.capture(branches, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
     edges = branch_edges(len(captured.nodes))
@@ -222,7 +222,7 @@ def with_an_empty_node(x):
     return y * 2
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_empty_nodes_are_kept_by_the_capture_and_lead_nowhere_in_other_orders(cupy, device, engine):
     captured = ss.capture(with_an_empty_node, cupy.linspace(0, 1, 1000, dtype=cupy.float32))
     assert [node.after for node in captured.nodes] == [(), (0,)]

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.capturing import state
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 
 pytestmark = pytest.mark.gpu
 
@@ -16,7 +16,7 @@ def assert_right(captured):
     """Compare twice, the second time after many runs that moved the state on."""
     for _ in range(2):
         comparison = ss.compare(captured, repeats=3, progress=False)
-        assert set(comparison) == set(PLANNERS)
+        assert set(comparison) == set(ENGINES)
         assert "WRONG" not in comparison.verdict
         assert all(run.correct for run in comparison.values()), [run.max_abs_error for run in comparison.values()]
 

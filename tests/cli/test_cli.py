@@ -20,7 +20,7 @@ from streamscope.cli.app import COMMANDS
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError
 from streamscope.measuring import case
 from streamscope.workloads import WORKLOADS
@@ -180,7 +180,7 @@ def test_json_is_one_object_on_standard_output(tmp_path):
     assert result.stdout.count("\n") == 1
     assert content["workload"] == "elementwise-chain"
     assert content["device"]["kind"] == "simulated"
-    assert list(content["engines"]) == list(PLANNERS)
+    assert list(content["engines"]) == list(ENGINES)
     for values in content["engines"].values():
         assert set(values["makespan_us"]) == {"median", "low", "high"}
         assert {"gpu_busy_us", "idle_us", "overlap", "kernel_count", "launch_latency_us", "api_time_us", "max_abs_error"} <= set(values)
@@ -216,7 +216,7 @@ def test_the_table_fits_and_says_that_it_is_simulated(width, monkeypatch, capsys
     assert device_words(streamscope.open_device("simulated").info) in lines[0]
     for quantity in metrics_of(ENGINE):
         assert any(line.startswith(quantity.heading) for line in lines), quantity.heading
-    for engine in PLANNERS:
+    for engine in ENGINES:
         assert any(line.startswith(engine) and "µs" in line for line in lines), engine
     assert any("simulated times, against async" in line for line in lines)
 
@@ -227,7 +227,7 @@ def test_bars_are_drawn_to_scale(monkeypatch, capsys):
     makespans = {engine: values["makespan_us"]["median"] for engine, values in json.loads(capsys.readouterr().out)["engines"].items()}
     assert main(SMALL) == 0
     drawn = capsys.readouterr().out.splitlines()
-    lengths = {engine: sum(map(line.count, "█░")) for engine in PLANNERS for line in drawn if line.startswith(f"{engine} ") and "█" in line}
+    lengths = {engine: sum(map(line.count, "█░")) for engine in ENGINES for line in drawn if line.startswith(f"{engine} ") and "█" in line}
     longest = max(makespans, key=makespans.__getitem__)
     assert lengths[longest] == 60
     for engine, length in lengths.items():

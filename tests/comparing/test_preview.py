@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.comparing.preview import Preview
-from streamscope.engines import PLANNERS, graph_dual
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError
 from streamscope.workloads import WORKLOADS
 
-ENGINES = tuple(PLANNERS)
 FEW = 8
 """A small value for a setting, where it can be so small."""
 
@@ -70,7 +71,7 @@ def test_other_streams_are_the_work_of_the_engines_that_use_them():
 
 def test_an_engine_that_is_new_has_the_streams_that_it_takes(monkeypatch):
     function, specs = ss.workload("branches").outline()
-    monkeypatch.setitem(PLANNERS, "new", graph_dual.plan)
+    monkeypatch.setitem(ENGINES.guests(), "new", replace(ENGINES["graph-dual"], name="new"))
     runs = Preview(function.trace(*specs)).comparison(["graph-dual", "new"], streams=4)
     assert runs["new"].metrics.makespan_us == runs["graph-dual"].metrics.makespan_us
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.variable import ArraySpec, Place
@@ -74,7 +74,7 @@ def test_one_block_holds_one_array_after_the_other(device):
             device.buffer_on(block, ArraySpec((513,), np.dtype("float64")))
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_variable_that_does_not_fit_is_named_by_its_operation(device, engine):
     @ss.operator(reads=["x"], writes=["y"], shapes=lambda x: {"y": ((TOO_MANY,), "int8")})
     def huge(x, y):
@@ -88,7 +88,7 @@ def test_a_variable_that_does_not_fit_is_named_by_its_operation(device, engine):
         prepare_traced(too_large.trace(X), engine, device)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_operator_that_asks_for_too_much_is_named_and_the_engine_goes_on(device, engine):
     greedy = [False]
 
@@ -155,7 +155,7 @@ def test_a_second_stream_costs_memory(device):
     assert memory["graph-dual"]["workspaces_bytes"] >= memory["graph"]["workspaces_bytes"]
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_temporaries_of_operators_are_counted(device, engine):
     memory = ready(steps, engine, device).memory
     assert X.nbytes <= memory["temporaries_bytes"] <= 2 * X.nbytes

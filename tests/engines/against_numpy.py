@@ -9,7 +9,7 @@ import numpy as np
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared
 from streamscope.program.reference import run_reference
 
@@ -21,7 +21,7 @@ def check_function(function: Callable[..., Any], inputs: Sequence[Any], engine: 
     program = ss.program(function, fuse=fuse).trace(*inputs)
     random = np.random.default_rng(late)
     device = SimulatedDevice(delays=lambda launch, stream: (float(random.choice([0, 0, 1e5])), float(random.uniform(1, 20))))
-    prepared = Prepared(PLANNERS[engine](program, lambda launch: 1e5, 2), device)
+    prepared = Prepared(ENGINES[engine].plan(program, lambda launch: 1e5, 2), device)
     for _ in range(RUNS):
         prepared.load(inputs)
         prepared.run()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.ops import add, multiply
@@ -14,7 +14,7 @@ from streamscope.ops.host import host_function, to_device
 from streamscope.program.reference import run_reference
 from streamscope.tracing import program
 
-pytestmark = pytest.mark.parametrize("engine", PLANNERS)
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
 X = np.arange(1.0, 5.0)
 
 

@@ -14,7 +14,8 @@ from tests.engines.test_captured_edges import captured, closure, order_of
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS, graph_dual
+from streamscope.engine_entry import ENGINES
+from streamscope.engines import graph_dual
 from streamscope.engines.issuing import edges_of
 from streamscope.engines.plan import MOST_STREAMS, Issue, Replay, own_branches
 from streamscope.engines.prepared import Prepared, planned
@@ -82,7 +83,7 @@ def everything_before(edges):
 @given(orders())
 def test_the_graph_engine_keeps_the_capture_whatever_memory_asks_for(drawn):
     capture, true = drawn
-    plan = PLANNERS["graph"](program_of(capture, true), lambda launch: 1.0)
+    plan = ENGINES["graph"].plan(program_of(capture, true), lambda launch: 1.0)
     assert replay_of(plan).edges == capture
     assert order_of(replay_of(plan).steps) == closure(capture)
 
@@ -120,7 +121,7 @@ def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(draw
 @given(orders())
 def test_the_edges_of_steps_are_the_fewest_that_order_the_same(drawn):
     capture, _ = drawn
-    steps = replay_of(PLANNERS["graph"](captured(capture), lambda launch: 1.0)).steps
+    steps = replay_of(ENGINES["graph"].plan(captured(capture), lambda launch: 1.0)).steps
     edges = edges_of(steps, len(capture))
     assert closure(edges) == closure(capture)
     for earlier in edges:

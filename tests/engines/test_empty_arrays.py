@@ -9,7 +9,7 @@ import streamscope as ss
 from streamscope.analysis import kernel_count, missing_records
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.graphs import SimulatedGraph
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Replay
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
@@ -40,7 +40,7 @@ def nothing(none):
 
 
 @pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("function", "inputs", "kernels"), [(mixed, (X, NONE), 2), (nothing, (NONE,), 0)], ids=["mixed", "nothing"])
 def test_every_engine_and_recorder(function, inputs, kernels, engine, device):
     opened = SimulatedDevice() if device == "simulated" else ss.open_device("cuda")
@@ -84,7 +84,7 @@ def test_no_graph_without_nodes_is_made_or_launched(function, inputs, engine):
 
 @pytest.mark.parametrize("engine", ["async", "dual", "graph", "graph-dual"])
 def test_the_host_waits_for_nothing_before_its_functions_on_empty_arrays(engine):
-    plan = PLANNERS[engine](empty_steps_between.trace(X, NONE), SimulatedDevice().estimate_ns)
+    plan = ENGINES[engine].plan(empty_steps_between.trace(X, NONE), SimulatedDevice().estimate_ns)
     waits = [index for index, step in enumerate(plan.steps) if isinstance(step, HostWait)]
     calls = [index for index, step in enumerate(plan.steps) if isinstance(step, CallHost)]
     assert [index + 1 for index in waits] == calls[2:]  # The last call alone is on what a kernel makes.
@@ -132,7 +132,7 @@ def test_cupti_counts_as_many():
     from streamscope.recording.cupti import CuptiRecorder
 
     device = ss.open_device("cuda")
-    for engine in PLANNERS:
+    for engine in ENGINES:
         prepared = prepare_traced(mixed.trace(X, NONE), engine, device)
         for _ in range(3):
             prepared.load((X, NONE))

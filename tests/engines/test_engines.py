@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS, engine_names
+from streamscope.engine_entry import ENGINES
+from streamscope.engines import engine_names
 from streamscope.engines.plan import Issue, Replay, Synchronize
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError, ProgramError
@@ -42,7 +43,7 @@ def run_twice(prepared: Prepared, inputs) -> list[np.ndarray]:
     return prepared.outputs()
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_workload_equals_its_reference_under_every_engine(workload, engine):
     function, inputs = WORKLOADS[workload].build(**SMALL[workload])
@@ -79,7 +80,7 @@ def random_programs(draw):
 
 
 @settings(max_examples=40)
-@given(random_programs(), st.sampled_from(list(PLANNERS)), st.randoms(use_true_random=False))
+@given(random_programs(), st.sampled_from(list(ENGINES)), st.randoms(use_true_random=False))
 def test_random_programs_equal_serial_execution_whatever_the_schedule(made, engine, random):
     traced, inputs = made
     delays = {launch.operation: random.choice([0.0, 0.0, 1e4, 1e5]) for launch in traced.launches()}
@@ -169,7 +170,7 @@ def test_segments_are_captured_around_host_functions():
         y = to_device(halve(to_host(x)))
         return add(y, y)
 
-    plan = PLANNERS["graph"](mixed.trace(np.ones(4, np.float32)), SimulatedDevice().estimate_ns)
+    plan = ENGINES["graph"].plan(mixed.trace(np.ones(4, np.float32)), SimulatedDevice().estimate_ns)
     kinds = [type(step).__name__ for step in plan.steps]
     assert kinds == ["Replay", "RecordEvent", "HostWait", "CallHost", "Replay"]
     first = next(step for step in plan.steps if isinstance(step, Replay))
@@ -187,7 +188,7 @@ def test_an_operator_that_cannot_be_captured_runs_between_graphs():
 
     inputs = (np.arange(4, dtype=np.float32),)
     traced = mixed.trace(*inputs)
-    plan = PLANNERS["graph"](traced, SimulatedDevice().estimate_ns)
+    plan = ENGINES["graph"].plan(traced, SimulatedDevice().estimate_ns)
     assert [type(step).__name__ for step in plan.steps] == ["Replay", "Issue", "Replay"]
     np.testing.assert_array_equal(run_twice(Prepared(plan, SimulatedDevice()), inputs)[0], inputs[0] + 1)
 
@@ -220,9 +221,7 @@ def test_inputs_that_do_not_fit_are_refused():
         prepared.load([inputs[0].astype(np.float64), *inputs[1:]])
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"), [(None, tuple(PLANNERS)), ("graph, async,graph", ("graph", "async")), (["sync"], ("sync",))]
-)
+@pytest.mark.parametrize(("names", "expected"), [(None, tuple(ENGINES)), ("graph, async,graph", ("graph", "async")), (["sync"], ("sync",))])
 def test_engine_names(names, expected):
     assert engine_names(names) == expected
 
@@ -240,7 +239,7 @@ def test_the_scope_of_a_convolutions_backward_uses_the_auxiliary_stream():
 
     image = np.ones((1, 4, 4, 2), np.float16)
     traced = backward.trace(image, np.ones((2, 3, 3, 2), np.float16), image)
-    plan = PLANNERS["dual"](traced, SimulatedDevice().estimate_ns)
+    plan = ENGINES["dual"].plan(traced, SimulatedDevice().estimate_ns)
     lanes = {step.launch.name: plan.lanes[step.lane] for step in plan.steps if isinstance(step, Issue)}
     assert lanes == {"convolution_weight_gradient": "aux", "convolution_data_gradient": "main"}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.engines.conftest import RUNS
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.reference import run_reference
@@ -31,7 +31,7 @@ def run(prepared, inputs, times=3):
     return prepared.outputs()
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_workload_equals_its_reference(device, workload, engine):
     function, inputs = WORKLOADS[workload].build()
@@ -44,7 +44,7 @@ def test_every_workload_equals_its_reference(device, workload, engine):
         np.testing.assert_allclose(one.astype(np.float64), other.astype(np.float64), atol=2e-2 * scale, rtol=0)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_runs_in_a_row_without_synchronization(device, stateful, engine):
     prepared = prepare_traced(stateful.program, engine, device)
     for one, other in zip(run(prepared, stateful.inputs, RUNS), stateful.expected(), strict=True):
@@ -61,7 +61,7 @@ def double_and_square(x, doubled, squared):
     cupy.add(x, x, out=doubled)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_operator_of_the_users_own_with_an_auxiliary_scope(device, engine):
     @ss.program
     def scoped(x):
@@ -138,7 +138,7 @@ def test_pytorch_through_an_external_stream(device):
 
     inputs = [np.linspace(-2, 2, 1000, dtype=np.float32)]
     traced = mixed.trace(*inputs)
-    for engine in PLANNERS:
+    for engine in ENGINES:
         np.testing.assert_allclose(run(prepare_traced(traced, engine, device), inputs)[0], run_reference(traced, inputs)[0], atol=1e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Synchronize
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
@@ -30,7 +30,7 @@ def device(request):
     return SimulatedDevice() if request.param == "simulated" else ss.open_device("cuda")
 
 
-@pytest.fixture(params=PLANNERS)
+@pytest.fixture(params=ENGINES)
 def engine(request):
     return request.param
 

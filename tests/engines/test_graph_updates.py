@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
@@ -40,7 +40,7 @@ def prepared_and_run(function, engine, inputs, runs=3):
     return prepared
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("runs", [0, 1, 3])
 def test_bound_memory_is_read_in_place(engine, runs):
     prepared = prepared_and_run(mixed, engine, (X, Y, X), runs)
@@ -120,7 +120,7 @@ def test_what_does_not_fit_changes_nothing(inputs, error, words):
     assert prepared.graph_counts == GraphCounts(instantiated=2)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_other_shapes_of_the_same_function(engine):
     prepared = prepared_and_run(mixed, engine, (X, Y, X))
     streams = dict(prepared.streams)

@@ -13,7 +13,7 @@ from tests.engines.graphs.dot_language import read_dot
 
 import streamscope as ss
 from streamscope.devices.graph_node import NodeKind
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.binding import captured
 from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.plan import Issue
@@ -129,7 +129,7 @@ def test_auxiliary_streams_inside_a_capture_are_parallel_branches(device):
 # Updates
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_hundred_arrays_are_one_instantiation_and_a_hundred_updates(cupy, device, engine):
     prepared = ran(chain, engine, device, [X, Y])
     for number in range(100):
@@ -336,7 +336,7 @@ def test_a_capture_that_is_broken_is_told_at_once(cupy, device):
 # Threads
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_each_thread_its_own(device, engine):
     traced = chain.trace(X, Y)
 
@@ -354,7 +354,7 @@ def test_each_thread_its_own(device, engine):
     in_threads(work)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_one_shared_by_all(device, engine):
     prepared = prepare_traced(chain.trace(X, Y), engine, device)
 

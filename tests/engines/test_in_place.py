@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tests.engines.against_numpy import check_function
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import ProgramError
 from streamscope.program.sharing import check_memory
 
@@ -77,7 +77,7 @@ def fits(function, inputs):
     return True
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=25)
 @given(steps=st.lists(STEP, min_size=3, max_size=10), fuse=st.booleans(), late=st.integers(0, 2**32 - 1))
 def test_random_programs_that_write_in_place(engine, steps, fuse, late):

@@ -21,7 +21,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.graphs import SimulatedGraph
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
 from streamscope.recording import calibration, passes
@@ -150,14 +150,14 @@ def _default_handler():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("scenario", "stride"), [(comparison, 5), (recording, 17)])
 def test_an_interrupt_at_any_call_of_the_device(scenario, engine, stride):
     undisturbed = Countdown()
     with counted(undisturbed):
         scenario(engine, SimulatedDevice())
     device = SimulatedDevice()
-    for at in range(1 + list(PLANNERS).index(engine) % stride, undisturbed.count + 1, 1 if EVERY else stride):
+    for at in range(1 + list(ENGINES).index(engine) % stride, undisturbed.count + 1, 1 if EVERY else stride):
         bystander = Bystander(device)
         with counted(Countdown(at)), pytest.raises(KeyboardInterrupt):
             noticing(scenario, engine, device)
@@ -167,7 +167,7 @@ def test_an_interrupt_at_any_call_of_the_device(scenario, engine, stride):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("scenario", [comparison, recording])
 def test_an_interrupt_at_any_call_of_a_gpu(scenario, engine):
     device = ss.open_device("cuda")
@@ -176,7 +176,7 @@ def test_an_interrupt_at_any_call_of_a_gpu(scenario, engine):
     with counted(undisturbed, cuda_calls()):
         scenario(engine, device)
     stride = 1 if EVERY else max(1, undisturbed.count // 30)
-    for at in range(1 + list(PLANNERS).index(engine), undisturbed.count + 1, stride):
+    for at in range(1 + list(ENGINES).index(engine), undisturbed.count + 1, stride):
         bystander = Bystander(device)
         with counted(Countdown(at), cuda_calls()), pytest.raises(KeyboardInterrupt):
             noticing(scenario, engine, device)
@@ -184,7 +184,7 @@ def test_an_interrupt_at_any_call_of_a_gpu(scenario, engine):
         check(device, engine)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("scenario", [comparison, recording])
 def test_an_interrupt_between_any_two_lines(scenario, engine):
     undisturbed = Lines()

@@ -10,7 +10,7 @@ from tests.engines.captured_programs import captured
 import streamscope as ss
 from streamscope.auditing.happens_before import Visit, Walk
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
@@ -49,10 +49,10 @@ def passes(plan):
     return True
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @given(program=programs(), streams=st.integers(2, 5), data=st.data())
 def test_each_plan_passes_and_without_a_wait_passes_only_where_that_is_right(engine, program, streams, data):
-    plan = PLANNERS[engine](program, lambda launch: 1000.0, streams=streams)
+    plan = ENGINES[engine].plan(program, lambda launch: 1000.0, streams=streams)
     check_orders(plan)
     assert is_right(plan)
     if plan.waits:

@@ -16,14 +16,14 @@ from streamscope.auditing.captures import capture_breaks
 from streamscope.auditing.waits import races
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.slow
 
-CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
+CONFIGURATIONS = [*((name, 2) for name in ENGINES), ("dual", 4), ("graph-dual", 4)]
 MOST_WAITS = 25 if THOROUGH else 8
 """How many waits of a plan are tried, of hundreds."""
 LARGE = CONFIGURATIONS[:-1] if THOROUGH else [("dual", 4), ("graph-dual", 2)]
@@ -97,7 +97,7 @@ def test_hundreds_of_operations(name, streams, seed):
 @pytest.mark.parametrize(("name", "streams"), [("async", 2), ("graph", 2), ("dual", 4), ("graph-dual", 4)])
 def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
     def calls(operations: int) -> int:
-        return calls_of(PLANNERS[name], random_program(2, operations).program, lambda launch: 1e5, streams)
+        return calls_of(ENGINES[name], random_program(2, operations).program, lambda launch: 1e5, streams)
 
     assert calls(1000) < 6 * calls(250)
 
@@ -118,7 +118,7 @@ def test_all_operations_are_gone_through_as_often_in_a_program_of_many_segments(
     def walks(operations: int) -> int:
         program = random_program(2, operations).program
         monkeypatch.setattr(Walked, "walks", 0)
-        PLANNERS[name](replace(program, operations=Walked(program.operations)), lambda launch: 1e5, streams)
+        ENGINES[name].plan(replace(program, operations=Walked(program.operations)), lambda launch: 1e5, streams)
         return Walked.walks
 
     assert 0 < walks(250) == walks(1000)
@@ -129,7 +129,7 @@ def test_a_wait_taken_away_is_caught(name, streams):
     """The audit finds it, and the results are wrong in a schedule in which what was not waited for is late; every time."""
     made = random_program(5, 300)
     expected = states(made, 3)[-1]
-    plan = PLANNERS[name](made.program, lambda launch: 1e5, streams)
+    plan = ENGINES[name].plan(made.program, lambda launch: 1e5, streams)
     assert audited(plan) == (False, [])
     assert right(plan, made, expected)
     for index in random.Random(0).sample(range(plan.waits), min(MOST_WAITS, plan.waits)):

@@ -10,7 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.recording.calibration import held
@@ -35,7 +35,7 @@ class Noting(SimulatedDevice):
         raise DeviceError("another thread captures")
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_who_lets_a_prepared_program_go_waits_for_its_streams(engine):
     device = Noting()
     prepared = prepare_traced(step.trace(X), engine, device)
@@ -58,7 +58,7 @@ def test_the_streams_are_those_of_the_last_trace():
     assert streams in [set(each) for each in device.finished]
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_that_breaks_off_waits_for_its_own_streams_only(engine):
     """`Noting.synchronize` fails as the whole device's does on CUDA while another thread captures."""
     device = Noting()

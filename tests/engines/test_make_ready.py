@@ -10,7 +10,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import CompilationError
 from streamscope.interrupts import Alive
@@ -51,7 +51,7 @@ class Noting(SimulatedDevice):
         return super().bind(launch, reads, writes, stream)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_device_is_told_of_a_program_before_its_launches_are_bound(engine):
     device, traced, other = Noting(), step.trace(X), step.trace(X[:4])
     prepared = prepare_traced(traced, engine, device)
@@ -123,7 +123,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_others_loaded(unopened):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_on_a_gpu_no_kernel_is_compiled_by_itself(empty_cache, monkeypatch, engine):
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_kernel", lambda *_: pytest.fail("compiled by itself"))
     log, device, traced = compilations(), CudaDevice(), step.trace(X)

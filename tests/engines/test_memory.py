@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import OutOfMemoryError
 from streamscope.ops import add, relu
@@ -36,7 +36,7 @@ def copied(x):
     return add(x, x)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_variables_of_a_program_are_counted(engine):
     memory = prepare_traced(step.trace(X), engine, SimulatedDevice()).memory
     assert memory == {"variables_bytes": 3 * 2048, "device_bytes": 3 * 2048, "host_bytes": 0}

@@ -9,14 +9,14 @@ import pytest
 from tests.engines.conftest import PROGRAMS, RUNS, Stateful
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Plan
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import Launch
 from streamscope.tracing import program
 
 LATE_NS = 1e6
-PLANS = {engine: (engine, 2) for engine in PLANNERS} | {"dual on three": ("dual", 3), "graph-dual on three": ("graph-dual", 3)}
+PLANS = {engine: (engine, 2) for engine in ENGINES} | {"dual on three": ("dual", 3), "graph-dual on three": ("graph-dual", 3)}
 Delays = Callable[[Launch, str], tuple[float, float]]
 
 
@@ -44,7 +44,7 @@ def right(plan: Plan, stateful: Stateful, delays: Delays | None) -> bool:
 def planned(stateful: Stateful, name: str) -> Plan:
     """Return a plan for kernels that are long enough for every stream to pay."""
     engine, streams = PLANS[name]
-    return PLANNERS[engine](stateful.program, lambda launch: 1e5, streams)
+    return ENGINES[engine].plan(stateful.program, lambda launch: 1e5, streams)
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -17,7 +17,7 @@ from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, Issue, Plan
 from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
@@ -88,7 +88,7 @@ def random_programs(draw):
 
 @given(random_programs(), st.sampled_from(STREAMED), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_random_programs_equal_serial_execution_on_any_number_of_streams(made, engine, streams, random):
-    plan = PLANNERS[engine](made.program, made.estimate, streams)
+    plan = ENGINES[engine].plan(made.program, made.estimate, streams)
     assert plan.streams <= streams
     delays = {launch.operation: random.choice([0.0, 0.0, 1e4, 1e5]) for launch in made.program.launches()}
     prepared = Prepared(plan, SimulatedDevice(delays=lambda launch, stream: (delays[launch.operation], 1.0)))
@@ -131,7 +131,7 @@ def test_dependencies_are_the_reduction_of_all_conflicts(made):
 def test_a_chain_stays_on_its_stream(made, engine, streams):
     before = reduced_by_brute_force(made.program.operations)
     followers = [earlier for later in before for earlier in later]
-    lane = lane_names(PLANNERS[engine](made.program, made.estimate, streams))
+    lane = lane_names(ENGINES[engine].plan(made.program, made.estimate, streams))
     for position, earlier in enumerate(before):
         if len(earlier) == 1 and followers.count(earlier[0]) == 1:
             assert lane[position] == lane[earlier[0]]
@@ -141,7 +141,7 @@ def test_a_chain_stays_on_its_stream(made, engine, streams):
 @pytest.mark.parametrize("engine", STREAMED)
 def test_each_of_more_branches_than_streams_stays_on_one(engine, streams):
     made, _ = traced("branches", branches=5, length=6, size=64)
-    lane = lane_names(PLANNERS[engine](made, long, streams))
+    lane = lane_names(ENGINES[engine].plan(made, long, streams))
     branches = [[lane[5 * step + branch] for step in range(6)] for branch in range(5)]
     assert all(len(set(branch)) == 1 for branch in branches)
     assert len({branch[0] for branch in branches}) == streams
@@ -149,7 +149,9 @@ def test_each_of_more_branches_than_streams_stays_on_one(engine, streams):
 
 @given(random_programs(), st.sampled_from(STREAMED), st.integers(1, 5))
 def test_what_conflicts_is_issued_in_program_order(made, engine, streams):
-    issued = [step.launch.operation for step in PLANNERS[engine](made.program, made.estimate, streams).flat() if isinstance(step, Issue)]
+    issued = [
+        step.launch.operation for step in ENGINES[engine].plan(made.program, made.estimate, streams).flat() if isinstance(step, Issue)
+    ]
     operations = made.program.operations
     assert sorted(issued) == [operation.id for operation in operations]
     for index, later in enumerate(issued):
@@ -161,7 +163,7 @@ def test_what_conflicts_is_issued_in_program_order(made, engine, streams):
 def test_one_stream_makes_the_plan_of_the_engine_without_auxiliary_streams(name, streamed, plain):
     function, inputs = PROGRAMS[name]
     made = program(function).trace(*inputs)
-    one, other = PLANNERS[streamed](made, long, 1), PLANNERS[plain](made, long)
+    one, other = ENGINES[streamed].plan(made, long, 1), ENGINES[plain].plan(made, long)
     assert (one.lanes, one.steps, one.events, one.scopes) == (other.lanes, other.steps, other.events, other.scopes)
 
 
@@ -170,7 +172,7 @@ def test_a_number_of_streams_that_is_none_is_refused(streams):
     made, inputs = traced("elementwise-chain", length=2, size=8)
     for engine in STREAMED:
         with pytest.raises(EngineError, match="1 to 128"):
-            PLANNERS[engine](made, long, streams)
+            ENGINES[engine].plan(made, long, streams)
     with pytest.raises(EngineError, match="1 to 128"):
         prepare_traced(made, "async", SimulatedDevice(), streams=streams)
     with pytest.raises(EngineError, match="1 to 128"):
@@ -190,26 +192,26 @@ def test_a_number_of_streams_that_is_none_is_refused(streams):
 @pytest.mark.parametrize("engine", STREAMED)
 def test_four_branches_use_up_to_four_streams(engine, streams, names):
     made, _ = traced("branches", branches=4, length=8, size=64)
-    plan = PLANNERS[engine](made, long, streams)
+    plan = ENGINES[engine].plan(made, long, streams)
     assert (plan.lanes, plan.streams) == (names, len(names))
 
 
 def test_two_branches_in_a_graph_need_a_fork_and_a_join():
     made, _ = traced("branches", branches=2, length=5, size=64)
-    assert PLANNERS["graph-dual"](made, long, 2).counts == {"streams": 2, "events": 2, "waits": 2}
+    assert ENGINES["graph-dual"].plan(made, long, 2).counts == {"streams": 2, "events": 2, "waits": 2}
 
 
 @pytest.mark.parametrize("engine", STREAMED)
 def test_independent_operations_are_spread_over_the_streams_that_were_asked_for_whether_it_pays_or_not(engine):
     made, _ = traced("branches", branches=4, length=8, size=64)
-    assert PLANNERS[engine](made, SimulatedDevice().estimate_ns, 4).streams == 4
-    assert PLANNERS[engine](made, SimulatedDevice().estimate_ns, 2).streams == 2
+    assert ENGINES[engine].plan(made, SimulatedDevice().estimate_ns, 4).streams == 4
+    assert ENGINES[engine].plan(made, SimulatedDevice().estimate_ns, 2).streams == 2
 
 
 @pytest.mark.parametrize("engine", STREAMED)
 def test_where_nobody_asks_for_streams_two_are_used_and_of_captured_code_as_many_as_are_fastest(engine):
     made, _ = traced("branches", branches=4, length=8, size=64)
-    assert PLANNERS[engine](made, long).steps == PLANNERS[engine](made, long, 2).steps
+    assert ENGINES[engine].plan(made, long).steps == ENGINES[engine].plan(made, long, 2).steps
     code, device = load_captured(RECORDED / "mixture_of_experts.captured.json").program, SimulatedDevice()
 
     def streams_and_ns(streams):
@@ -226,7 +228,7 @@ def test_where_nobody_asks_for_streams_two_are_used_and_of_captured_code_as_many
     assert found[2][0].streams == 2 or found[2][0].order == "fewest edges"  # Its branches are on no streams.
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("workload", "lanes"), [("elementwise-chain", ["main"]), ("pipeline", ["main", "copy in", "copy out"])])
 def test_a_lane_that_carries_nothing_makes_no_stream(engine, workload, lanes, monkeypatch):
     made, _ = traced(workload, size=64, **({"chunks": 1} if workload == "pipeline" else {}))
@@ -250,7 +252,7 @@ def test_auxiliary_scopes_are_on_an_auxiliary_stream_always(engine, streams):
     image = np.ones((1, 4, 4, 2), np.float16)
     made = two.trace(image, np.ones((2, 3, 3, 2), np.float16), image)
     for estimate in (SimulatedDevice().estimate_ns, long):
-        plan = PLANNERS[engine](made, estimate, streams)
+        plan = ENGINES[engine].plan(made, estimate, streams)
         for step in plan.flat():
             if isinstance(step, Issue):
                 assert plan.lanes[step.lane].startswith("aux") == step.launch.auxiliary
@@ -259,7 +261,7 @@ def test_auxiliary_scopes_are_on_an_auxiliary_stream_always(engine, streams):
 @pytest.mark.parametrize("engine", STREAMED)
 def test_host_functions_stay_in_program_order(engine):
     function, inputs = PROGRAMS["chunks"]
-    plan = PLANNERS[engine](program(function).trace(*inputs), long, 3)
+    plan = ENGINES[engine].plan(program(function).trace(*inputs), long, 3)
     calls = [step.call.operation for step in plan.steps if isinstance(step, CallHost)]
     assert calls == sorted(calls)
     assert len(calls) == 2
@@ -294,7 +296,7 @@ def test_issue_by_rank_lets_a_second_branch_begin_at_once():
         return x, y
 
     made = branch_after_branch.trace(np.ones(4, np.float32), np.ones(4, np.float32))
-    plan = PLANNERS["dual"](made, lambda launch: 1e4, 2)
+    plan = ENGINES["dual"].plan(made, lambda launch: 1e4, 2)
     issued = [step.lane for step in plan.steps if isinstance(step, Issue)]
     assert set(issued[:2]) == {0, 1}
     assert plan.waits == 0
@@ -334,7 +336,7 @@ def simulated_ns(plan: Plan) -> int:
     return device.now_ns() - start
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("workload", "values"),
     [
@@ -350,23 +352,23 @@ def simulated_ns(plan: Plan) -> int:
 def test_the_prediction_agrees_with_the_simulated_device(workload, values, engine):
     made, _ = traced(workload, **values)
     device = SimulatedDevice()
-    plan = PLANNERS[engine](made, device.estimate_ns, 4)
+    plan = ENGINES[engine].plan(made, device.estimate_ns, 4)
     allowed = 0.01 if plan.streams == 1 else 0.12  # Side by side, the simulated device shares the chip more finely.
     assert makespan_ns(plan, device.estimate_ns, device.model) == pytest.approx(simulated_ns(plan), rel=allowed)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["diamond", "in-place", "fan", "braid"])
 def test_the_prediction_is_right_where_kernels_do_not_get_into_each_others_way(name, engine):
     function, inputs = PROGRAMS[name]
-    plan, device = PLANNERS[engine](program(function).trace(*inputs), long, 3), SimulatedDevice()
+    plan, device = ENGINES[engine].plan(program(function).trace(*inputs), long, 3), SimulatedDevice()
     assert makespan_ns(plan, device.estimate_ns, device.model) == pytest.approx(simulated_ns(plan), rel=0.002)
 
 
 def test_more_streams_make_branches_in_a_graph_quicker_on_the_simulated_device():
     made, _ = traced("branches", branches=8, length=16)
     estimate = SimulatedDevice().estimate_ns
-    times = [simulated_ns(PLANNERS["graph-dual"](made, estimate, streams)) for streams in (1, 2, 4, 8)]
+    times = [simulated_ns(ENGINES["graph-dual"].plan(made, estimate, streams)) for streams in (1, 2, 4, 8)]
     assert all(later < 0.85 * earlier for earlier, later in pairwise(times))
 
 
@@ -374,7 +376,7 @@ def test_a_comparison_tells_streams_events_and_waits(tmp_path):
     function, inputs = WORKLOADS["branches"].build(branches=3, length=4, size=64)
     found = compare(function, *inputs, engines="async,graph-dual", streams=3, device="simulated", progress=False)
     told = {engine: [values[key] for key in ("streams", "events", "waits")] for engine, values in found.to_dict()["engines"].items()}
-    plan = PLANNERS["graph-dual"](function.trace(*inputs), SimulatedDevice().estimate_ns, 3)
+    plan = ENGINES["graph-dual"].plan(function.trace(*inputs), SimulatedDevice().estimate_ns, 3)
     assert told == {"async": [1, 0, 0], "graph-dual": [3, plan.events, plan.waits]}
     trace = found["graph-dual"].trace
     kernels = trace.spans.of_kind([SpanKind.KERNEL])

@@ -11,7 +11,7 @@ from tests.engines.conftest import in_threads
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError
 from streamscope.program.reference import run_reference
@@ -26,7 +26,7 @@ def chain(x, y):
     return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), ss.ops.multiply(y, y))
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_one_shared_by_all(engine):
     prepared = prepare_traced(chain.trace(X, X), engine, SimulatedDevice())
 
@@ -77,7 +77,7 @@ def uses(device, engine, number):
 
 
 @pytest.mark.usefixtures("_impatient")
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 class TestOnADeviceThatThreadsShare:
     def test_runs_and_waits_of_one_program(self, engine):
         prepared = prepare_traced(with_a_host_step.trace(X, X), engine, SimulatedDevice())

@@ -9,7 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.workloads import WORKLOADS
 
@@ -21,7 +21,7 @@ def prepared(engine: str, device: SimulatedDevice) -> tuple[Prepared, tuple[np.n
     return made, inputs
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_twin_computes_the_same_in_the_same_memory_with_calls_of_its_own(engine):
     device = SimulatedDevice()
     made, _ = prepared(engine, device)

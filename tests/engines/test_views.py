@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.against_numpy import check_function
 
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 
 SIDE, VARIABLES = 3, 3
 VIEWS = [
@@ -62,7 +62,7 @@ def fits(function, inputs):
     return all(result.shape == (SIDE, SIDE) for result in results)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=25)
 @given(steps=st.lists(STEP, min_size=2, max_size=8), fuse=st.booleans(), late=st.integers(0, 2**32 - 1))
 def test_random_programs_of_views(engine, steps, fuse, late):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope import engine_entry
 from streamscope.trace import SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -352,7 +352,7 @@ def recording(request, repository):
 def test_recording_opens_with_its_verdict_and_numbers(recording):
     stored = json.loads((recording / "comparison.json").read_text(encoding="utf-8"))
     comparison = ss.load_comparison(recording)
-    assert list(comparison) == list(PLANNERS)
+    assert list(comparison) == list(engine_entry.ENGINES)
     assert comparison.verdict == stored["verdict"]
     written = json.loads(json.dumps(comparison.to_dict()))
     assert written == {key: stored[key] for key in written}

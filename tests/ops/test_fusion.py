@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.ops.conftest import has_reference
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import ProgramError
 from streamscope.ops.fusion import MOST_ARRAYS, MOST_STEPS
 from streamscope.program.reference import run_reference
@@ -268,7 +268,7 @@ def test_a_fused_program_means_the_same(function):
 def test_every_engine_runs_it(function):
     expected = after_runs(ss.program(function).trace(*INPUTS), "sync", ss.open_device("simulated"))
     program = fused(function, *INPUTS)
-    for engine in PLANNERS:
+    for engine in ENGINES:
         assert_same_bits(after_runs(program, engine, ss.open_device("simulated")), expected)
 
 
@@ -340,7 +340,7 @@ class TestOnCuda:
             found.append(prepared.outputs())
         return found
 
-    @pytest.mark.parametrize("engine", PLANNERS)
+    @pytest.mark.parametrize("engine", ENGINES)
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     @pytest.mark.parametrize("shape", [(1,), (5, 7), (513, 1025)])
     def test_products_and_sums(self, dtype, shape, engine):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 
 pytestmark = pytest.mark.gpu
 
@@ -66,13 +66,13 @@ def attention(x, wq, wk, wv):
 
 
 @pytest.mark.parametrize("fuse", [False, True])
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_attention_in_every_engine(both, engine, fuse):
     x, w = normal((3, 37, 64), "float32"), normal((3, 64, 64), "float32", seed=1) / 8
     assert_close(*both(attention, x, *w, engine=engine, fuse=fuse))
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_variable_that_is_written_while_views_of_it_are_read(both, engine):
     def program(x, total):
         turned = x.T
@@ -85,7 +85,7 @@ def test_a_variable_that_is_written_while_views_of_it_are_read(both, engine):
         np.testing.assert_allclose(output, reference, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fuse", [False, True])
 def test_parts_are_written_in_place(both, engine, fuse):
     def function(x, wide):

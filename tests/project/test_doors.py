@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from streamscope.analysis import METRICS
+from streamscope.engine_entry import ENGINES
 from streamscope.recording.recorders import RECORDERS
 from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 
-DOORS = {"formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
+DOORS = {"engines": ENGINES, "formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
 
 
 @pytest.mark.parametrize("name", DOORS)

@@ -12,7 +12,7 @@ from tests.recording.test_events import prepared_workload
 from streamscope.analysis import incomplete_replays, summary
 from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue, Replay
 from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.cupti import RecordedRun, steps_of_calls
@@ -94,7 +94,7 @@ def run_of(workload, engine, kernels=2, **more):
     return prepared, records, RecordedRun(prepared, host, records, CLOCK, call_name, THREAD).trace({}, {})
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", ["branches", "conv-backward", "lstm"])
 def test_each_kernel_of_each_launch_is_a_span_under_it_at_its_time(workload, engine):
     prepared, records, trace = run_of(workload, engine, kernels=3)
@@ -126,7 +126,7 @@ def test_nodes_of_two_graphs_of_a_program_have_different_ids():
     assert not summary(trace).at_least
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_launch_computes_is_shared_out_among_its_kernels(engine):
     prepared, _, trace = run_of("conv-backward", engine)
     spans = trace.spans.of_kind(DEVICE_KINDS)
@@ -135,7 +135,7 @@ def test_what_a_launch_computes_is_shared_out_among_its_kernels(engine):
         assert (spans.flops[own].sum(), spans.bytes[own].sum()) == (launch.cost.flops, launch.cost.bytes)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_launch_without_a_record_is_told_and_the_others_stay_where_they_belong(engine):
     prepared, _, trace = run_of("branches", engine, kernels=1, lost={(2, 0)})
     spans = trace.spans.of_kind(DEVICE_KINDS)

@@ -10,13 +10,13 @@ from tests.recording.test_events import device_spans, prepared_workload, truth
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.recording.recorders import recorder_of
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_it_shows_what_an_unrecorded_run_does(workload, engine):
     prepared = prepared_workload(workload, engine)

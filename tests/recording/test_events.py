@@ -10,7 +10,7 @@ import pytest
 from streamscope.devices.gates import SHIELD_NS
 from streamscope.devices.reference import Reference
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import LaunchKind
 from streamscope.recording import events, passes
@@ -68,7 +68,7 @@ def device_spans(trace, basis=None):
     return of_launches(((int(operation), int(part)), int(start), int(end)) for operation, part, start, end in columns)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_launch_has_a_span_as_long_as_it_truly_takes(workload, engine):
     prepared = prepared_workload(workload, engine)
@@ -116,7 +116,7 @@ def test_the_delay_of_earlier_events_in_a_shared_variant_is_taken_off(monkeypatc
     assert max(shifts) - min(shifts) < 300
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_span_of_the_device_has_its_launch_call(engine):
     prepared = prepared_workload("pipeline", engine)
     trace = EventRecorder.on(prepared.device).record(prepared)
@@ -129,7 +129,7 @@ def test_every_span_of_the_device_has_its_launch_call(engine):
 
 
 def test_spans_of_a_stream_or_of_a_branch_do_not_overlap():
-    for engine in PLANNERS:
+    for engine in ENGINES:
         prepared = prepared_workload("branches", engine)
         frame = EventRecorder.on(prepared.device).record(prepared).to_pandas()
         for _, lane in frame[frame.kind == "kernel"].groupby("lane", observed=True):
@@ -147,7 +147,7 @@ def test_a_trace_says_how_its_times_came_to_be_known():
 
 
 def test_the_results_are_still_right_after_recording():
-    for engine in PLANNERS:
+    for engine in ENGINES:
         prepared = prepared_workload("branches", engine)
         before = prepared.outputs()
         EventRecorder.on(prepared.device).record(prepared)

@@ -11,7 +11,7 @@ from tests.recording.test_events import of_launches, prepared_workload
 from streamscope.analysis import busy_error_ns, gpu_busy_ns, overlap_error, overlap_fraction
 from streamscope.devices.reference import Reference
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Replay
 from streamscope.recording import events
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -79,7 +79,7 @@ def seen_in_the_log(prepared):
     return spans, kernel_times([replace(spans, graph_node=np.where(inside, np.arange(len(spans)), -1))] * 3)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", ["branches", "conv-backward", "pipeline"])
 def test_the_event_recorder_shows_launches_as_they_were_seen_beside_neighbours(workload, engine):
     prepared = prepared_workload(workload, engine)

@@ -10,7 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
@@ -43,7 +43,7 @@ def durations_us(trace):
     return found
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_kernel_durations_agree_with_cupti(device, engine):
     pytest.importorskip("cupti")
     from streamscope.recording.cupti import CuptiRecorder
@@ -58,7 +58,7 @@ def test_kernel_durations_agree_with_cupti(device, engine):
     assert np.median(errors) <= 0
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", ["attention", "resnet-block", "pipeline", "lstm"])
 def test_cupti_and_events_see_the_same_kernels_under_the_same_launches(device, engine, workload):
     pytest.importorskip("cupti")
@@ -105,7 +105,7 @@ def test_a_comparison_by_cupti_with_a_ledger(device):
         assert {"events_ns", "cupti_ns", "recorded_ns", "unrecorded_ns"} <= run.trace.info.ledger.keys()
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_launch_is_recorded_and_nothing_runs_before_it_is_called(device, engine):
     function, inputs = WORKLOADS["pipeline"].build()
     prepared = warm(function, inputs, engine, device)

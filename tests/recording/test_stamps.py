@@ -17,7 +17,7 @@ from streamscope.devices.cuda.stamps import Slots
 from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.log import LogRecord
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
@@ -129,7 +129,7 @@ def prepared_workload(name: str, engine: str) -> Prepared:
 
 
 @pytest.mark.usefixtures("stamping")
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("workload", SMALL)
 def test_stamped_kernels_are_where_they_truly_ran(workload, engine):
     prepared = prepared_workload(workload, engine)
@@ -162,7 +162,7 @@ def test_launches_without_stamps_are_placed_near_their_true_times_in_graphs(work
 
 
 @pytest.mark.usefixtures("stamping")
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_spans_of_a_stream_do_not_overlap_and_blocks_lie_within_their_kernels(engine):
     prepared = prepared_workload("cnn", engine)
     trace = StampRecorder(prepared.device, 1).record(prepared)
@@ -184,7 +184,7 @@ def test_spans_of_a_stream_do_not_overlap_and_blocks_lie_within_their_kernels(en
 
 @pytest.mark.usefixtures("stamping")
 def test_the_results_are_still_right_and_the_plain_kernels_run_on_after_recording():
-    for engine in PLANNERS:
+    for engine in ENGINES:
         prepared = prepared_workload("branches", engine)
         before, calls = prepared.outputs(), [bound.call for bound in prepared.bound]
         StampRecorder(prepared.device, 1).record(prepared)
@@ -309,7 +309,7 @@ def test_events_and_marks_tell_the_same_ends_where_stamps_leave_out_less(workloa
 
 
 @pytest.mark.usefixtures("stamping")
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_launch_with_a_kernel_too_large_to_stamp_is_timed_by_events_and_told(engine, monkeypatch):
     monkeypatch.setattr(StampingDevice, "too_large", frozenset({(2, 0)}))
     prepared = prepared_workload("branches", engine)
@@ -322,7 +322,7 @@ def test_a_launch_with_a_kernel_too_large_to_stamp_is_timed_by_events_and_told(e
 
 
 @pytest.mark.usefixtures("stamping")
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_launch_without_stamps_is_told(engine, monkeypatch):
     monkeypatch.setattr(StampingDevice, "silent", frozenset({(2, 0)}))
     prepared = prepared_workload("branches", engine)

@@ -8,7 +8,7 @@ from tests.kernels.test_stamped import every_kind, its_inputs
 
 import streamscope as ss
 from streamscope.devices.cuda.timer import align_timer
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.events import EventRecorder
@@ -70,7 +70,7 @@ def mixed(x, a, b, c, d):
     return (h @ a) @ b + ss.ops.softmax((h @ c) @ d)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_cupti_tells_what_stamps_leave_out_and_leaves(device, engine):
     pytest.importorskip("cupti")
     prepared = warm(side_by_side, np.random.default_rng(0).standard_normal((4, 65_536)).astype("float32"), engine, device)
@@ -80,7 +80,7 @@ def test_cupti_tells_what_stamps_leave_out_and_leaves(device, engine):
     assert not cupti_stayed()
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_stamps_change_no_result_and_blocks_lie_within_their_kernels(device, engine):
     rng = np.random.default_rng(0)
     prepared = warm(mixed, rng.standard_normal((5, 256, 256)).astype("float32"), engine, device)
@@ -175,7 +175,7 @@ def test_stamps_agree_with_cupti_on_the_same_run(device, blocks, engine):
         assert overlap(*own) <= overlap(*theirs) + 0.02
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("recorder", [EventRecorder, StampRecorder])
 def test_every_kernel_of_a_library_call_is_a_span_as_cupti_has_them(device, engine, recorder):
     rng = np.random.default_rng(0)

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from streamscope.comparing.preview import Preview
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import ProgramError
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets.exploring.controls import STREAMS
-from streamscope_widgets.exploring.explorer import ENGINES
+from streamscope_widgets.exploring.explorer import compared_at_first
 from streamscope_widgets.exploring.subjects import FLOATS, ReadyProgram
 from streamscope_widgets.exploring.words import OF_STREAMS, answer, runs_in_a_row
 
@@ -24,7 +24,7 @@ def positions(subject):
     columns = [draw.sample(knob.values, len(knob.values)) for knob in subject.knobs]
     for row in range(max(map(len, columns))):
         values = {knob.name: column[row % len(column)] for knob, column in zip(subject.knobs, columns, strict=True)}
-        engines = ENGINES if draw.random() < 0.3 else tuple(draw.sample(tuple(PLANNERS), draw.randint(1, 4)))
+        engines = compared_at_first() if draw.random() < 0.3 else tuple(draw.sample(tuple(ENGINES), draw.randint(1, 4)))
         yield values, (None, *FLOATS)[row % 4], engines, ALLOWED[row % len(ALLOWED)]
 
 

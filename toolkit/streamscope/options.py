@@ -51,7 +51,7 @@ ENGINES = Option(
 REPEATS = Option(
     "--repeats",
     30,
-    "Timed runs of each engine, at most 200,000; a simulated device repeats itself exactly and needs 3.",
+    "Timed runs of each engine, at most 200,000; a simulated device repeats itself exactly and is run once.",
     "N",
     least=1,
     most=200_000,
@@ -59,7 +59,7 @@ REPEATS = Option(
 STREAMS = Option(
     "--streams",
     None,
-    "Compute streams that dual and graph-dual may use, 1 to 128; by default 2, and up to 12 of captured code.",
+    "Compute streams of the engines that take several, 1 to 128; by default 2, and up to 12 of captured code.",
     "N",
     least=1,
     most=128,

@@ -13,8 +13,12 @@ import numpy as np
 
 from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import (
+    BOTH,
+    CAPTURED,
     LONGEST_US,
+    PLAIN,
     SHORTEST_US,
+    STREAMS,
     DeviceCosts,
     Regions,
     branch_regions,
@@ -48,10 +52,10 @@ LEVELS = (1.5, 2.0, 3.0, 4.0, 6.0)
 BANDS = (1.5, 2.0, 3.0)
 """Speed-ups from which an engine's region is drawn a shade darker."""
 SHADES = {
-    "async": ("#e6e9ee",) * 4,
-    "dual": ("#fbe3b3", "#f6cf80", "#eeb94b", "#e0a32a"),
-    "graph": ("#d6e4fb", "#b3cdf6", "#8ab1ee", "#6396e4"),
-    "graph-dual": ("#d3efe4", "#a9dfca", "#7ccbac", "#50b68d"),
+    PLAIN: ("#e6e9ee",) * 4,
+    STREAMS: ("#fbe3b3", "#f6cf80", "#eeb94b", "#e0a32a"),
+    CAPTURED: ("#d6e4fb", "#b3cdf6", "#8ab1ee", "#6396e4"),
+    BOTH: ("#d3efe4", "#a9dfca", "#7ccbac", "#50b68d"),
 }
 LENGTH_TITLE = "kernel length, µs"
 LENGTH_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -74,11 +78,11 @@ def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
     if forecast is None or not forecast.kernels:
         alone = second_stream_pays(costs, BRANCH, in_graph=False)
         return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
-    engine = min(forecast.predicted_ns, key=lambda name: forecast.predicted_ns[name] * (1.02 if name.endswith("dual") else 1.0))
+    engine = min(forecast.predicted_ns, key=lambda name: forecast.predicted_ns[name] * (1.02 if name in (STREAMS, BOTH) else 1.0))
     what = f"{forecast.program}, {forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
-    if engine == "async":
+    if engine == PLAIN:
         return f"{what}: neither a graph nor a second stream pays"
-    return f"{what}: {engine} should be {forecast.speedup(engine):.1f}× as fast as async"
+    return f"{what}: {engine} should be {forecast.speedup(engine):.1f}× as fast as {PLAIN}"
 
 
 def _simulated(costs: DeviceCosts) -> str:
@@ -113,7 +117,7 @@ def _cells(regions: Regions) -> Cells:
     return Cells(
         x=np.log10(regions.lengths_us),
         y=np.log10(regions.counts),
-        colour=regions.winner * len(SHADES["async"]) + np.digitize(regions.speedup, BANDS),
+        colour=regions.winner * len(SHADES[PLAIN]) + np.digitize(regions.speedup, BANDS),
         colours=tuple(colour for engine in regions.engines for colour in SHADES[engine]),
     )
 
@@ -121,13 +125,13 @@ def _cells(regions: Regions) -> Cells:
 def _chain_spot(forecast: Forecast | None) -> Spot | None:
     if forecast is None or not forecast.kernels:
         return None
-    return _spot(forecast, forecast.kernels, "graph", MOST_KERNELS)
+    return _spot(forecast, forecast.kernels, CAPTURED, MOST_KERNELS)
 
 
 def _branch_spot(forecast: Forecast | None) -> Spot | None:
     if forecast is None or not forecast.per_branch:
         return None
-    return _spot(forecast, forecast.per_branch, "graph-dual", MOST_BRANCH)
+    return _spot(forecast, forecast.per_branch, BOTH, MOST_BRANCH)
 
 
 def _spot(forecast: Forecast, count: float, engine: str, most: int) -> Spot:

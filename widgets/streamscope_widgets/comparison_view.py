@@ -285,7 +285,7 @@ def _operations(comparison: Comparison) -> Html:
     columns = [Column("operation"), *map(Column, said), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}, in the order of the program. " if total > MOST_OPERATIONS else ""
     hindered = table.engines and (slowdown[_shown(table)] >= HINDERED_FROM).any()
-    beside = f"In brackets: how much longer than under {_reference(table)}, which is what its neighbours cost it." if hindered else ""
+    beside = f"In brackets: how much longer than under {table.reference}, which is what its neighbours cost it." if hindered else ""
     listed = _folded(
         f"Each operation under every engine ({total:,})",
         fill('<p class="notes">{}</p>', shown + beside),
@@ -310,10 +310,6 @@ def _shown(table: OperationTable) -> list[int]:
         return list(range(len(table.operation)))
     longest_ns = np.nanmax(table.duration_ns, axis=1)
     return sorted(np.argsort(-longest_ns, kind="stable")[:MOST_OPERATIONS].tolist())
-
-
-def _reference(table: OperationTable) -> str:
-    return "sync" if "sync" in table.engines else table.engines[0] if table.engines else "none"
 
 
 def _operation_row(

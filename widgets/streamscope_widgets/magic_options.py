@@ -96,12 +96,12 @@ def completions(event: SimpleNamespace) -> list[str]:
 
 
 def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
+    from streamscope import engine_entry
     from streamscope.comparing.compare import AUTO  # only where somebody presses the tab key: it loads much
-    from streamscope.engines import PLANNERS
     from streamscope.workloads import WORKLOADS
 
     if flag == ENGINES.flag:
-        return [*PLANNERS] if "," in typed else [*PLANNERS, AUTO]
+        return [*engine_entry.ENGINES] if "," in typed else [*engine_entry.ENGINES, AUTO]
     if flag == SET.flag and WORKLOAD.flag in words[:-1]:
         chosen = WORKLOADS.get(words[words.index(WORKLOAD.flag) + 1])
         return [f"{name}=" for name in chosen.settings] if chosen is not None else []

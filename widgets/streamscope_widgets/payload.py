@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis import Activity, Ranking, span_ns
+from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
@@ -34,7 +35,6 @@ from streamscope_widgets.rows import host_lanes, places_of
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 REPORT_BUNDLE = BUNDLE.with_name("report.js")
 
-BASELINE = "async"
 STRETCHED = 0.02
 """A drawn run that differs from the makespan by more than this share says so."""
 LONGEST_LABEL = 48
@@ -354,7 +354,7 @@ def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     repeated = len(known) == len(groups)
     lengths = known if repeated else [float(span_ns(group.trace.spans)) for group in groups]
     told = [repeated or group.trace.info.device.exact for group in groups]
-    base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
+    base = next((index for index, group in enumerate(groups) if group.label == DEFAULT_ENGINE), 0)
     program = groups[base].trace.info.program if groups else ""
     worked_out = [
         ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.measuring.case import Case
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
@@ -45,7 +45,7 @@ def test_the_reference_holds_a_few_arrays():
     assert peak_arrays(lambda: run_reference(traced, [X])) < 8
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_holds_a_few_arrays(engine):
     prepared = ss.prepare(chain, X, engine=engine, device="simulated", progress=False)
 
@@ -98,7 +98,7 @@ def woven(chance, length):
     return ss.program(function)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), length=st.integers(1, 25), runs=st.integers(1, 4))
 def test_nothing_is_let_go_that_somebody_still_reads(engine, seed, length, runs):
@@ -113,7 +113,7 @@ def test_nothing_is_let_go_that_somebody_still_reads(engine, seed, length, runs)
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("at", [0, 3, 7])
 def test_a_run_that_broke_off_does_no_harm_to_the_next(engine, at):
     class StopError(Exception):

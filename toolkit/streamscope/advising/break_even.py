@@ -18,7 +18,7 @@ from streamscope.arrays import FloatArray
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import model_of
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES, GRAPH, STREAM, engine_with
 from streamscope.engines.plan import Plan
 from streamscope.measuring.simulation import simulated_ns, without_data
 from streamscope.ops import add
@@ -36,7 +36,7 @@ MANY = 1000
 """Kernels of a chain that is as good as endless."""
 SHORTEST_NS, LONGEST_NS = 100.0, 1e6
 """Kernel lengths among which break-even points are looked for."""
-BRANCHED = ("async", "dual", "graph", "graph-dual")
+BRANCHED = PLAIN, STREAMS, CAPTURED, BOTH = (engine_with(), engine_with(STREAM), engine_with(GRAPH), engine_with(STREAM, GRAPH))
 """Engines that compete for branches."""
 SHORTEST_US, LONGEST_US = 0.5, 100.0
 LENGTHS = 72
@@ -129,12 +129,12 @@ def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float 
 
 def graph_speedup(costs: DeviceCosts, count: int, length_ns: float) -> float:
     """Return how many times as fast a chain runs in a graph as under async; capture is not counted."""
-    return float(chain_ns(costs, "async", count, length_ns) / chain_ns(costs, "graph", count, length_ns))
+    return float(chain_ns(costs, PLAIN, count, length_ns) / chain_ns(costs, CAPTURED, count, length_ns))
 
 
 def launch_bound_below_ns(costs: DeviceCosts) -> float:
     """Return below which length kernels wait for the host under async, in ns; 0 where none does."""
-    lengths_ns, _ = _corners(costs, ("chain", "async", MORE))
+    lengths_ns, _ = _corners(costs, ("chain", PLAIN, MORE))
     return float(lengths_ns[-2]) if len(lengths_ns) > 2 else 0.0
 
 
@@ -158,13 +158,13 @@ def replays_to_pay(costs: DeviceCosts, nodes: float, saved_ns: float) -> float:
 
 def second_stream_pays(costs: DeviceCosts, kernels: int, *, in_graph: bool) -> BreakEven:
     """Return for which kernel lengths a second stream gains `WORTH`, for two branches of so many kernels each, that meet in one more."""
-    one, two = ("graph", "graph-dual") if in_graph else ("async", "dual")
+    one, two = (CAPTURED, BOTH) if in_graph else (PLAIN, STREAMS)
     return _range(lambda length_ns: float(branched_ns(costs, one, kernels, length_ns) / branched_ns(costs, two, kernels, length_ns)))
 
 
 def chain_regions(costs: DeviceCosts) -> Regions:
     """Return where a graph beats launches one by one, for kernels that each depend on the one before."""
-    return _regions(("async", "graph"), CHAINS, LENGTHS, partial(chain_ns, costs), ())
+    return _regions((PLAIN, CAPTURED), CHAINS, LENGTHS, partial(chain_ns, costs), ())
 
 
 def branch_regions(costs: DeviceCosts) -> Regions:
@@ -223,7 +223,7 @@ def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, Inp
 def _plan(shape: str, engine: str, kernels: int) -> Plan:
     """Return an engine's plan of a small program; it depends on the program's shape, not on the length of its kernels."""
     function, inputs = chain(kernels, 1) if shape == "chain" else forked(1, kernels, 1)
-    return without_data(PLANNERS[engine](function.trace(*inputs), lambda launch: 1e4, streams=2))
+    return without_data(ENGINES[engine].plan(function.trace(*inputs), lambda launch: 1e4, streams=2))
 
 
 def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | FloatArray) -> FloatArray:

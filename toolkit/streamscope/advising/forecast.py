@@ -6,16 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.advising.break_even import BRANCHED, DeviceCosts, replays_to_pay
+from streamscope.advising.break_even import BOTH, BRANCHED, CAPTURED, PLAIN, STREAMS, DeviceCosts, replays_to_pay
 from streamscope.analysis.traits import streams_words
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES, WAITING, engine_with
 from streamscope.engines.plan import Plan
 from streamscope.measuring.case import Case
 from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import what_if
 from streamscope.progress import Steps
 from streamscope.trace.spans import SpanKind
+
+SOURCE = engine_with(WAITING)
+"""Engine that is recorded, from whose trace the others are predicted: nothing overlaps under it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Forecast:
 
     def speedup(self, engine: str) -> float:
         """Return the makespan under async over that under an engine."""
-        return self.predicted_ns["async"] / self.predicted_ns[engine]
+        return self.predicted_ns[PLAIN] / self.predicted_ns[engine]
 
 
 def forecast_steps(case: Case, device: Device) -> int:
@@ -48,22 +51,22 @@ def forecast_steps(case: Case, device: Device) -> int:
 def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Forecast:
     """Record a program once under sync, where nothing overlaps, and predict it under the engines that compete."""
     parts = case.parts(device)
-    steps.begin("preparing sync", case.checking_parts(device))
-    checked = case.prepare("sync", device, None)
-    steps.begin("recording sync", parts)
-    ((_, trace),) = recorded_traces(case, device, {"sync": checked})
+    steps.begin(f"preparing {SOURCE}", case.checking_parts(device))
+    checked = case.prepare(SOURCE, device, None)
+    steps.begin(f"recording {SOURCE}", parts)
+    ((_, trace),) = recorded_traces(case, device, {SOURCE: checked})
     kernels_ns = trace.spans.of_kind([SpanKind.KERNEL]).duration_ns
     predictions = {engine: what_if(trace, engine=engine) for engine in BRANCHED} if len(kernels_ns) else {}
     predicted_ns = {engine: found.predicted_ns for engine, found in predictions.items()}
-    plans = {engine: PLANNERS[engine](case.program, device.estimate_ns, streams=None) for engine in ("dual", "graph-dual")}
+    plans = {engine: ENGINES[engine].plan(case.program, device.estimate_ns, streams=None) for engine in (STREAMS, BOTH)}
     return Forecast(
         program=case.program.name,
         kernels=len(kernels_ns),
         kernel_ns=float(np.median(kernels_ns)) if len(kernels_ns) else 0.0,
-        per_branch=_per_branch(plans["dual"], len(kernels_ns)),
+        per_branch=_per_branch(plans[STREAMS], len(kernels_ns)),
         predicted_ns=predicted_ns,
-        capture_replays=replays_to_pay(costs, len(kernels_ns), predicted_ns["async"] - predicted_ns["graph"]) if predictions else np.inf,
-        streams=streams_words(plans["graph-dual"].counts),
+        capture_replays=replays_to_pay(costs, len(kernels_ns), predicted_ns[PLAIN] - predicted_ns[CAPTURED]) if predictions else np.inf,
+        streams=streams_words(plans[BOTH].counts),
     )
 
 

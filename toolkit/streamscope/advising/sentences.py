@@ -5,6 +5,10 @@ from __future__ import annotations
 from math import isfinite
 
 from streamscope.advising.break_even import (
+    BOTH,
+    CAPTURED,
+    PLAIN,
+    STREAMS,
     WORTH,
     BreakEven,
     DeviceCosts,
@@ -17,7 +21,7 @@ from streamscope.advising.break_even import (
 )
 from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
-from streamscope.analysis.traits import STREAM
+from streamscope.engine_entry import STREAM
 from streamscope.words import aligned, time_text, wrapped
 
 ALIKE = 0.05
@@ -53,7 +57,7 @@ def device_sentences(costs: DeviceCosts) -> str:
     bound_ns = launch_bound_below_ns(costs)
     name, short_ns = costs.device.name, min(1000.0, max(bound_ns / 2, 100.0))
     fewest = fewest_kernels(costs, short_ns)
-    spared_ns = float(chain_ns(costs, "async", 100, short_ns) - chain_ns(costs, "graph", 100, short_ns))
+    spared_ns = float(chain_ns(costs, PLAIN, 100, short_ns) - chain_ns(costs, CAPTURED, 100, short_ns))
     host = (
         f"On the {name} kernels shorter than {time_text(bound_ns)} wait for the host when they are launched one by one."
         if bound_ns
@@ -90,22 +94,22 @@ def basis(costs: DeviceCosts) -> str:
 def forecast_rows(forecast: Forecast) -> list[tuple[str, ...]]:
     """Return each engine with its predicted time and speed-up, under `FORECAST_HEADS`."""
     return [
-        (engine, time_text(ns), "–" if engine == "async" else f"{forecast.speedup(engine):.2f}×")
+        (engine, time_text(ns), "–" if engine == PLAIN else f"{forecast.speedup(engine):.2f}×")
         for engine, ns in forecast.predicted_ns.items()
     ]
 
 
 def _graph_clause(forecast: Forecast) -> str:
-    speedup = forecast.speedup("graph")
-    said = f"a graph should {_run(speedup)} async"
+    speedup = forecast.speedup(CAPTURED)
+    said = f"a graph should {_run(speedup)} {PLAIN}"
     if not isfinite(forecast.capture_replays) or speedup < 1 + ALIKE:
         return said
     return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
 
 
 def _second_stream(forecast: Forecast) -> str:
-    one_by_one = f"should {_run(forecast.speedup('dual'))} async when they are launched one by one"
-    in_a_graph = f"{_run(forecast.speedup('graph-dual') / forecast.speedup('graph'))} one stream in a graph"
+    one_by_one = f"should {_run(forecast.speedup(STREAMS))} {PLAIN} when they are launched one by one"
+    in_a_graph = f"{_run(forecast.speedup(BOTH) / forecast.speedup(CAPTURED))} one stream in a graph"
     if forecast.streams == STREAM:
         return f"{one_by_one}, and {in_a_graph}"
     return f"{one_by_one}; {forecast.streams} should {in_a_graph}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamscope.arrays import FloatArray, IntArray
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import TraceError
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 from streamscope.trace.trace import Trace
@@ -40,6 +41,11 @@ class OperationTable:
     engines: tuple[str, ...]
     duration_ns: FloatArray
 
+    @property
+    def reference(self) -> str:
+        """Engine that durations are compared with: one under which nothing runs beside anything, else the first; empty without engines."""
+        return next((name for name in self.engines if name in ENGINES and ENGINES[name].waits), next(iter(self.engines), ""))
+
     def slowdown(self, reference: str | None = None) -> FloatArray:
         """Duration of each kernel or copy relative to the same one under a reference engine: the cost of its neighbours.
 
@@ -70,7 +76,7 @@ class OperationTable:
         array([[1., 1.],
                [1., 1.]])
         """
-        name = reference or ("sync" if "sync" in self.engines else self.engines[0] if self.engines else "")
+        name = reference or self.reference
         if name not in self.engines:
             raise TraceError(f"engine {name!r} is not in this table", hint=f"it has {', '.join(self.engines) or 'no engines'}")
         base_ns = self.duration_ns[:, [self.engines.index(name)]]

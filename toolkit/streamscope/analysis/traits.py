@@ -5,33 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamscope.analysis.metrics import EngineMetrics
+from streamscope.engine_entry import ENGINES, GRAPH, STREAM, WAITING, traits_of
 from streamscope.words import counted
 
-WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
-TRAITS: Mapping[str, frozenset[str]] = {
-    "async": frozenset(),
-    "dual": frozenset({STREAM}),
-    "sync": frozenset({WAITING}),
-    "graph": frozenset({GRAPH}),
-    "graph-dual": frozenset({STREAM, GRAPH}),
-}
-"""Traits that engines add to ``async``, each in words.
+_NEAREST = (STREAM, WAITING, GRAPH)
 
-The first that was run is the reference: its metrics classify the program. An engine is compared with the last that was run and to which it
-adds a single thing, or else with the reference. One that is not listed is told by its name.
-"""
+
+def _distance(engine: str) -> tuple[int, list[int]]:
+    """Sort key of engines: the number of traits that one has beside the plain engine, then which they are."""
+    traits = traits_of(engine) or frozenset()
+    return len(traits), sorted(_NEAREST.index(one) if one in _NEAREST else len(_NEAREST) for one in traits)
 
 
 def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
-    """Return the reference engine: async, or the closest to it among those that ran."""
-    return next((engine for engine in TRAITS if engine in metrics), next(iter(metrics)))
+    """Return the engine that the others are compared with: the plain one, or the nearest to it among those that ran.
+
+    Its metrics classify the program. Engines without an entry count only where there are no others.
+    """
+    known = [engine for engine in metrics if engine in ENGINES]
+    return min(known, key=_distance) if known else next(iter(metrics))
 
 
 def base_of(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> str:
-    """Return the engine that one is compared with."""
-    ours = TRAITS.get(engine, frozenset())
-    near = [other for other, theirs in TRAITS.items() if other in metrics and theirs < ours and len(ours - theirs) == 1]
-    return near[-1] if near else reference
+    """Return the engine that one is compared with: the last to which it adds a single trait, or else the reference."""
+    ours = traits_of(engine) or frozenset()
+    near = [other for other in metrics if (theirs := traits_of(other)) is not None and theirs < ours and len(ours - theirs) == 1]
+    return max(near, key=_distance) if near else reference
 
 
 def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = None) -> str:
@@ -39,10 +38,13 @@ def what_differs(engine: str, base: str, streams: Mapping[str, str] | None = Non
 
     Where an engine put kernels on more than two streams, their number is told: ``"4 streams inside a graph"``.
     """
-    if engine not in TRAITS or base not in TRAITS:
+    ours, theirs = traits_of(engine), traits_of(base)
+    if ours is None or theirs is None:
         return engine
-    (ours, more), (theirs, others) = ((TRAITS[one], (streams or {}).get(one, STREAM)) for one in (engine, base))
+    more, others = ((streams or {}).get(one, STREAM) for one in (engine, base))
     added = ours - theirs | ({STREAM} if STREAM in ours & theirs and more != others else frozenset())
+    if ours == theirs and not added:
+        return engine
     if added == {STREAM}:
         words = f"{more} inside a graph" if GRAPH in ours else f"{more} alone" if not theirs else more
     else:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking, compare_times
-from streamscope.analysis.traits import GRAPH, TRAITS, base_of, reference_engine, what_differs
+from streamscope.analysis.traits import base_of, reference_engine, what_differs
+from streamscope.engine_entry import GRAPH, traits_of
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import capitalised, counted, format_mib, listed, percent, time_text
@@ -126,8 +127,8 @@ class Verdict:
     shares : Shares
         Where the reference's makespan goes.
     changes : tuple of Change
-        Change of each other engine against the reference; ``graph-dual`` against ``graph`` or, if that did not run, against ``dual``,
-        which differ from it in one thing.
+        Change of each other engine against the reference; of one with several traits, such as ``graph-dual``, against an engine that
+        differs from it in one.
     best : tuple of str
         The fastest engine, with those that cannot be told apart from it.
     gain : Change
@@ -255,7 +256,7 @@ class Verdict:
             if change.ranking is Ranking.UNKNOWN:
                 unknown.append(what)
                 continue
-            whom = "it" if change.base == self.reference else "the graph" if TRAITS.get(change.base) == frozenset({GRAPH}) else change.base
+            whom = "it" if change.base == self.reference else "the graph" if traits_of(change.base) == frozenset({GRAPH}) else change.base
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
             clauses.append(f"{what} {'make' if what[0].isdigit() else 'makes'} {whom} {words}")
         if unknown:

@@ -23,7 +23,8 @@ from streamscope.auditing.waits import issue_findings, race_findings, redundancy
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS, engine_names
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH, engine_with
+from streamscope.engines import engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.foreign import ForeignProgram
@@ -330,8 +331,9 @@ def _plan(
         return program
     audited = traced("ss.audit", program, inputs, attributes)
     if plan is None:
-        (name,) = engine_names([("graph" if audited.captured else "async") if engine is None else engine])
-        return PLANNERS[name](audited, estimate, streams=streams)
+        (name,) = engine_names([(engine_with(GRAPH) if audited.captured else DEFAULT_ENGINE) if engine is None else engine])
+        planned: Plan = ENGINES[name].plan(audited, estimate, streams=streams)
+        return planned
     if not isinstance(plan, Plan):
         raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.devices.protocol import Device
+from streamscope.engines.planners import ASYNC, DUAL, GRAPH_ENGINE, SYNC
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.measuring.case import run_ns
 from streamscope.ops.activations import relu
@@ -120,14 +121,14 @@ def _in_turns(device: Device, prepared: Mapping[tuple[str, int], Prepared], roun
 
 def _programs() -> dict[tuple[str, int], tuple[Program, str]]:
     """Return the programs, each with the engine that runs it."""
-    made = {("kernels", count): (_kernels(count), "async") for count in (1, FEW, MANY)}
-    made |= {("synchronous", count): (_kernels(count), "sync") for count in (FEW, MANY)}
-    made |= {("graph", count): (_kernels(count), "graph") for count in COUNTS}
-    made |= {("crossings", count): (_crossings(count), "dual") for count in (FEW, MANY)}
+    made = {("kernels", count): (_kernels(count), ASYNC.name) for count in (1, FEW, MANY)}
+    made |= {("synchronous", count): (_kernels(count), SYNC.name) for count in (FEW, MANY)}
+    made |= {("graph", count): (_kernels(count), GRAPH_ENGINE.name) for count in COUNTS}
+    made |= {("crossings", count): (_crossings(count), DUAL.name) for count in (FEW, MANY)}
     square, image, filter_ = _half(128, 128), _half(1, 16, 16, 32), _half(32, 3, 3, 32)
     for count in (FEW, MANY):
-        made["products", count] = _repeated(count, matmul, square, square), "async"
-        made["convolutions", count] = _repeated(count, lambda x, w: convolution(x, w, padding=1), image, filter_), "async"
+        made["products", count] = _repeated(count, matmul, square, square), ASYNC.name
+        made["convolutions", count] = _repeated(count, lambda x, w: convolution(x, w, padding=1), image, filter_), ASYNC.name
     return made
 
 

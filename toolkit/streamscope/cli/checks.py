@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.errors import CompilationError, StreamscopeError
 from streamscope.results import widgets
 from streamscope.words import binary_size
@@ -272,7 +273,7 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
     from streamscope.tracing import program
 
     traced = program(function).trace(*inputs)
-    prepared = prepare_traced(traced, "async", device)
+    prepared = prepare_traced(traced, DEFAULT_ENGINE, device)
     for _ in range(2):
         prepared.load(inputs)
         prepared.run()

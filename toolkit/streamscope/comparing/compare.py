@@ -16,10 +16,11 @@ from streamscope.calling import verb
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
+from streamscope.engine_entry import simplest_first
 from streamscope.engines import engine_names, listed_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
-from streamscope.measuring.best import MOST_ROUNDS, Selection, simplest_first
+from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case, Checked
 from streamscope.measuring.choice import Choice
 from streamscope.measuring.recordings import Recorded, recorded_traces

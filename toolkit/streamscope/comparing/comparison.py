@@ -20,6 +20,7 @@ from streamscope.analysis.traits import reference_engine, streams_words
 from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
 from streamscope.measuring.choice import Choice
@@ -171,7 +172,7 @@ class Comparison(Mapping[str, Run], Result):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            engine = next(reversed(vars(self).get("_runs", {})), "graph")
+            engine = next(reversed(vars(self).get("_runs", {})), DEFAULT_ENGINE)
             raise _missing(self, name, f"runs[{engine!r}]", ((Run, ""), (Trace, ".trace")))
 
     def __contains__(self, engine: object) -> bool:
@@ -185,11 +186,12 @@ class Comparison(Mapping[str, Run], Result):
 
     @cached_property
     def metrics(self) -> EngineTable:
-        """Metrics of each engine by its name; the net gain of overlap rests on the *sync* engine, where it ran."""
+        """Metrics of each engine by its name; the net overlap rests on an engine without any, where one ran."""
         found = EngineTable({engine: run.metrics for engine, run in self._runs.items()})
-        if "sync" in found:
+        source = next((engine for engine in found if engine in ENGINES and ENGINES[engine].waits), None)
+        if source is not None:
             for engine, metrics in found.items():
-                net_ns = net_overlap_ns(self._runs[engine].trace, self._runs["sync"].trace)
+                net_ns = net_overlap_ns(self._runs[engine].trace, self._runs[source].trace)
                 found[engine] = metrics if net_ns is None else replace(metrics, net_overlap_us=net_ns / 1000)
         return found
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import takes_streams
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared, planned
 from streamscope.measuring.simulation import without_data
@@ -37,7 +37,7 @@ class Preview:
         ``streams``: compute streams that engines may use that take several, as ``dual`` does; see `most_streams`.
         """
         allowed = checked_streams(streams)
-        runs = [self._run(engine, allowed if takes_streams(engine) else 1) for engine in engines]
+        runs = [self._run(engine, allowed if ENGINES[engine].takes_streams else 1) for engine in engines]
         return Comparison(self.program.name, runs[0].trace.info.device, runs)
 
     def _run(self, engine: str, streams: int | None) -> Run:

@@ -13,6 +13,7 @@ from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.protocol import Stream
+from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.engines.binding import settled
 from streamscope.engines.prepared import prepare_traced
 from streamscope.engines.pushed.engine import Engine
@@ -67,13 +68,13 @@ def _prepared(device: Any) -> Callable[[], None]:
         return x
 
     inputs = [np.zeros(SIZE, np.float32) for _ in range(2)]  # What is written shares memory with no other input.
-    prepared = prepare_traced(additions.trace(*inputs), "async", device)
+    prepared = prepare_traced(additions.trace(*inputs), DEFAULT_ENGINE, device)
     prepared.load(inputs)
     return prepared.run
 
 
 def _pushed(device: Any) -> Callable[[], None]:
-    engine = Engine("async", device=device)
+    engine = Engine(DEFAULT_ENGINE, device=device)
     x, y = (engine.variable(np.zeros(SIZE, np.float32)) for _ in range(2))
 
     def push_all() -> None:

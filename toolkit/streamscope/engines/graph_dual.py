@@ -8,6 +8,7 @@ from math import inf
 
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engine_entry import GRAPH, STREAM, EngineEntry
 from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import FEWEST_EDGES, OWN_ORDER, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
 from streamscope.engines.prediction import makespan_ns, reference_model
@@ -38,7 +39,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 
     def make(operations: Sequence[Operation], stream_of: StreamOf, edges: Edges | None = None) -> Plan:
         scopes = streams != 1 and may_open_scopes(program)
-        return captured_plan("graph-dual", program, operations, stream_of, scopes=scopes, edges=edges)
+        return captured_plan(GRAPH_DUAL.name, program, operations, stream_of, scopes=scopes, edges=edges)
 
     if program.certificate is None and program.raw is None:
         return best_plan(program, estimate, streams, in_a_graph, make)
@@ -120,3 +121,8 @@ def _edges(plan: Plan) -> Edges:
     edges = _replay(plan).edges
     assert edges is not None
     return edges
+
+
+GRAPH_DUAL = EngineEntry(
+    name="graph-dual", line="a CUDA graph of several compute streams", plan=plan, traits=frozenset({STREAM, GRAPH}), rank=4
+)

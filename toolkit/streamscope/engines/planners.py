@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamscope.engine_entry import GRAPH, STREAM, WAITING, EngineEntry
 from streamscope.engines.issuing import captured_plan, repeating_steps
 from streamscope.engines.plan import (
     MAIN,
@@ -31,7 +32,7 @@ def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -
             steps.append(CallHost(operation.work))
         for launch in operation.launches:
             steps += [Issue(launch, 0), Synchronize(0)]
-    return Plan("sync", program, (MAIN,), tuple(steps), 0)
+    return Plan(SYNC.name, program, (MAIN,), tuple(steps), 0)
 
 
 def asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
@@ -39,7 +40,7 @@ def asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) 
 
     Streams wait for each other by events, and the host only before its own functions.
     """
-    return _issued("async", program, program.operations, main_stream)
+    return _issued(ASYNC.name, program, program.operations, main_stream)
 
 
 def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Plan:
@@ -49,7 +50,7 @@ def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     """
 
     def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
-        return _issued("dual", program, operations, stream_of, scopes=streams != 1 and may_open_scopes(program))
+        return _issued(DUAL.name, program, operations, stream_of, scopes=streams != 1 and may_open_scopes(program))
 
     return best_plan(program, estimate, streams, on_streams, make)
 
@@ -57,11 +58,18 @@ def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 def graph(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Capture each segment with one compute stream; copies are branches of their own. Captured code keeps the order that it has."""
     if not program.captured:
-        return captured_plan("graph", program, program.operations, main_stream)
-    return captured_plan("graph", program, program.operations, own_branches(program.operations, program.captured), edges=program.captured)
+        return captured_plan(GRAPH_ENGINE.name, program, program.operations, main_stream)
+    branches = own_branches(program.operations, program.captured)
+    return captured_plan(GRAPH_ENGINE.name, program, program.operations, branches, edges=program.captured)
 
 
 def _issued(engine: str, program: Program, operations: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
     lanes = lanes_in_use(operations, stream_of)
     steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))
     return Plan(engine, program, lanes.names, tuple(steps), events, scopes=scopes)
+
+
+SYNC = EngineEntry(name="sync", line="wait after every operation; nothing overlaps", plan=synchronous, traits=frozenset({WAITING}), rank=0)
+ASYNC = EngineEntry(name="async", line="one compute stream; copies on streams of their own", plan=asynchronous, rank=1)
+DUAL = EngineEntry(name="dual", line="several compute streams", plan=dual, traits=frozenset({STREAM}), rank=2)
+GRAPH_ENGINE = EngineEntry(name="graph", line="a CUDA graph of one compute stream", plan=graph, traits=frozenset({GRAPH}), rank=3)

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamscope.calling import traced, verb
 from streamscope.devices.protocol import Device
+from streamscope.engine_entry import DEFAULT_ENGINE
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.foreign import ForeignFunction
 from streamscope.program.operation import Program
@@ -19,7 +20,7 @@ def prepare(
     program: Callable[..., Any] | ForeignFunction | Program,
     /,
     *inputs: Any,
-    engine: str = "async",
+    engine: str = DEFAULT_ENGINE,
     device: str | Device = "auto",
     streams: int | None = None,
     progress: bool | Progress = True,
@@ -34,7 +35,8 @@ def prepare(
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays, or an `ArraySpec` each, which loads nothing. Captured code takes none. A traced
         program takes its inputs or none.
-    engine : {"sync", "async", "dual", "graph", "graph-dual"}
+    engine : str
+        Its name: ``"sync"``, ``"async"``, ``"dual"``, ``"graph"``, ``"graph-dual"``, or one that a package added.
     {device}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.

@@ -16,7 +16,8 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
-from streamscope.engines import PLANNERS, engine_names
+from streamscope.engine_entry import ENGINES
+from streamscope.engines import engine_names
 from streamscope.engines.binding import NO_STEP, Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
@@ -396,7 +397,7 @@ def prepare_traced(
 
 def planned(program: Program, engine: str, device: Device, streams: int | None) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
-    plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
+    plan = ENGINES[engine].plan(program, device.estimate_ns, streams=streams)
     return fastest(plan, device) if plan.others else plan
 
 

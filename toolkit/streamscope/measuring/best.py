@@ -14,7 +14,8 @@ from streamscope.arguments import memory_bytes
 from streamscope.calling import verb
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS, engine_names
+from streamscope.engine_entry import ENGINES, GRAPH, STREAM, engine_with, simplest_first
+from streamscope.engines import engine_names
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.measuring.case import Case, Checked
@@ -198,16 +199,16 @@ class Selection:
         return why if twin in self.admitted else ""
 
 
-def simplest_first(engines: Iterable[str]) -> tuple[str, ...]:
-    """Return engines in the order in which they are preferred where they are equally fast: that of `PLANNERS`."""
-    return tuple(sorted(engines, key=tuple(PLANNERS).index))
-
-
 def _twin(plan: Plan) -> tuple[str, str]:
-    """Return the simpler engine that would do the same with the program, and why; empty where there is none."""
-    if plan.engine in ("graph", "graph-dual") and not any(isinstance(step, Replay) for step in plan.steps):
-        return "async", "nothing in the program can be captured, so it is async"
-    if plan.engine in ("dual", "graph-dual") and plan.streams < 2 and not plan.scopes:
-        simpler = "async" if plan.engine == "dual" else "graph"
-        return simpler, f"it uses one stream here, so it is {simpler}"
-    return "", ""
+    """Return the simpler engine that would do the same with the program, and why; empty where there is none.
+
+    Without a graph, the further streams of captures are none either, so the plain engine stands in for all that capture.
+    """
+    traits = ENGINES[plan.engine].traits
+    if GRAPH in traits and not any(isinstance(step, Replay) for step in plan.steps):
+        simpler, why = engine_with(*traits - {GRAPH, STREAM}), "nothing in the program can be captured"
+    elif STREAM in traits and plan.streams < 2 and not plan.scopes:
+        simpler, why = engine_with(*traits - {STREAM}), "it uses one stream here"
+    else:
+        return "", ""
+    return simpler, f"{why}, so it is {simpler}"

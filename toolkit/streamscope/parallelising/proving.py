@@ -18,6 +18,7 @@ from streamscope.capturing.arrays import allowed, copy_of, fetched, fill, restor
 from streamscope.capturing.function import CapturedFunction
 from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
 from streamscope.capturing.state import Copies, Moves
+from streamscope.engine_entry import GRAPH, engine_with
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
@@ -210,7 +211,7 @@ class _Trial:
         self.captured = captured
         self.runs = 0
         self._random = np.random.default_rng(seed)
-        self._sequential = sequential or prepare_traced(captured.program, "graph", prepared.device)
+        self._sequential = sequential or prepare_traced(captured.program, engine_with(GRAPH), prepared.device)
         self._chosen = prepared
         self._disturbed = Disturbed(captured.program, prepared.device, self._random)
         self._neighbours = Neighbours(prepared.device)

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamscope.analysis.idle import stream_gaps
 from streamscope.devices.cost_model import CostModel
+from streamscope.engine_entry import GRAPH, traits_of
 from streamscope.predicting.tasks import Place, Task
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.origins import Trait
@@ -116,7 +117,7 @@ def _share_of_longer(tasks: Sequence[Task], model: CostModel) -> float:
 
 def _simulated_gap_ns(trace: Trace, model: CostModel) -> float:
     """Return by how much nodes of a simulated graph of captured code are further apart than the model's: as far as in its replay."""
-    if trace.info.engine != "graph" or not len(trace.origins.captured):
+    if traits_of(trace.info.engine) != frozenset({GRAPH}) or not len(trace.origins.captured):
         return 0.0
     gaps = stream_gaps(trace.spans, launch_ns=0)  # Whole, whatever they were spent on.
     return max(0.0, float(np.median(gaps.end_ns - gaps.start_ns)) - model.graph_node_gap_ns) if len(gaps.end_ns) else 0.0

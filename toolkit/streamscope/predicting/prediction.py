@@ -14,14 +14,15 @@ from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
 from streamscope.arguments import shown
 from streamscope.devices.measured_models import model_of
-from streamscope.engines import PLANNERS, engine_names, takes_streams
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH, STREAM, WAITING, engine_with
+from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
 from streamscope.measuring.case import uncollected
 from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.simulating import simulated
-from streamscope.predicting.supposition import IN_GRAPHS, Supposition, is_factor
+from streamscope.predicting.supposition import Supposition, is_factor
 from streamscope.predicting.tasks import tasks_of_program
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
@@ -33,8 +34,6 @@ CHANGED = "changed: "
 """Begin of a note on a change."""
 MOST_LAUNCHES = 1_000_000
 """Kernels, copies and sets of a trace that is predicted: each costs Python some µs."""
-_MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
-"""For each engine on one stream, the one on several."""
 
 STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
 AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
@@ -330,8 +329,8 @@ def what_if(
 
 
 def own_engine(trace: Trace) -> str:
-    """Return the engine that a trace is of: code that is not ours is issued as it was, which "async" means for it."""
-    return trace.info.engine if trace.info.engine in PLANNERS and not is_foreign(trace) else "async"
+    """Return the engine that a trace is of: code that is not ours is issued as it was, which the plain engine means for it."""
+    return trace.info.engine if trace.info.engine in ENGINES and not is_foreign(trace) else DEFAULT_ENGINE
 
 
 def supposition_of(
@@ -345,17 +344,17 @@ def supposition_of(
             hint="record one step, or a few, and predict that trace",
         )
     foreign = is_foreign(trace)
-    wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in PLANNERS else "async"), streams)
-    _check_streams(trace, allowed if takes_streams(wanted) else 1)
+    wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in ENGINES else DEFAULT_ENGINE), streams)
+    _check_streams(trace, allowed if ENGINES[wanted].takes_streams else 1)
     model = model_of(str(trace.info.device.details.get("cost_model_of", trace.info.device.name.removeprefix("simulated "))))
     if foreign:
         check_foreign(trace)
-        tasks = (issued_tasks if wanted == "async" else tasks_of_foreign)(trace, waits=waits)
+        tasks = (issued_tasks if wanted == DEFAULT_ENGINE else tasks_of_foreign)(trace, waits=waits)
     else:
-        tasks = tasks_of_program(trace, as_captured=wanted == "graph")
+        tasks = tasks_of_program(trace, as_captured=ENGINES[wanted].traits == {GRAPH})
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
-    notes = notes_of_foreign(trace, tasks, in_graphs=wanted in IN_GRAPHS) if foreign else ()
+    notes = notes_of_foreign(trace, tasks, in_graphs=ENGINES[wanted].captures) if foreign else ()
     return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=notes, measured_ns=measured_ns, waits=waits)
 
 
@@ -387,7 +386,7 @@ def _simulated(supposed: Supposition) -> Trace:
 def _as_it_ran(supposed: Supposition) -> Supposition:
     """Return the supposition that changes nothing: the trace's own engine, its streams and its tasks."""
     source, engine = supposed.source, own_engine(supposed.source)
-    streams = source.info.plan.get("streams") if takes_streams(engine) else None
+    streams = source.info.plan.get("streams") if ENGINES[engine].takes_streams else None
     return replace(supposition_of(source, engine, streams, waits=supposed.waits), measured_ns=supposed.measured_ns)
 
 
@@ -406,12 +405,13 @@ def makespan_ns(trace: Trace) -> float:
 def _engine(engine: str, streams: int | None) -> tuple[str, int | None]:
     """Return the engine that is meant, and how many streams it may use; None leaves it to the engine."""
     if not isinstance(engine, str):
-        raise EngineError(f"{engine!r} is not the name of an engine", hint=f"choose from {', '.join(PLANNERS)}")
+        raise EngineError(f"{engine!r} is not the name of an engine", hint=f"choose from {', '.join(ENGINES)}")
     (name,) = engine_names([engine])
     allowed = checked_streams(streams)
     if allowed is None:
-        return name, None if takes_streams(name) else 1
-    return (_MORE_STREAMS.get(name, name) if allowed > 1 else name), allowed
+        return name, None if ENGINES[name].takes_streams else 1
+    spread = engine_with(*ENGINES[name].traits - {WAITING} | {STREAM})
+    return (spread or name) if allowed > 1 else name, allowed
 
 
 def _check_streams(trace: Trace, streams: int | None) -> None:

@@ -13,7 +13,7 @@ from streamscope.arrays import IntArray
 from streamscope.devices.prices import Piece, Residency
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
 from streamscope.engines.issuing import repeating_steps
 from streamscope.engines.plan import Plan, lanes_in_use, own_branches
 from streamscope.engines.prepared import Prepared
@@ -130,7 +130,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     those with a factor of 0 are left out.
     """
     program, places = program_of(source.info.program, tasks)
-    issued = engine == "async" and is_foreign(source)
+    issued = engine == DEFAULT_ENGINE and is_foreign(source)
     host = replace(host, model=as_issued(host.model, source.spans), last_wait_ns=last_wait_ns(source)) if issued else host
     kept = is_foreign(source) and not issued and any(task.factor != 1 for task in tasks)
     prices = TakenPrices([replace(task, factor=1.0) for task in tasks] if kept else tasks, places, host, sharing=not issued)
@@ -138,8 +138,8 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     def planned_ns(launch: Launch) -> float:
         return prices.task(launch).planned_ns
 
-    plan = _own_streams(program) if issued else PLANNERS[engine](program, planned_ns, streams=streams)
-    usual_ns = 0.0 if issued else host.model.graph_node_gap_ns if engine == "graph" else host.model.kernel_gap_ns
+    plan = _own_streams(program) if issued else ENGINES[engine].plan(program, planned_ns, streams=streams)
+    usual_ns = 0.0 if issued else host.model.graph_node_gap_ns if ENGINES[engine].traits == {GRAPH} else host.model.kernel_gap_ns
 
     def waits(launch: Launch, _: str) -> tuple[float, float]:
         return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
@@ -160,7 +160,7 @@ def _own_streams(program: Program) -> Plan:
     """Return a plan that issues code that is not ours as it was issued: each branch on a stream of its own."""
     lanes = lanes_in_use(program.operations, own_branches(program.operations, program.captured))
     steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=True)
-    return Plan("async", program, lanes.names, tuple(steps), events)
+    return Plan(DEFAULT_ENGINE, program, lanes.names, tuple(steps), events)
 
 
 def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:

@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import methodcaller
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import TraceError
 from streamscope.predicting.calls import Host, host_of
 from streamscope.predicting.changes import chosen, fused, scaled, without
@@ -22,8 +23,6 @@ from streamscope.words import counted, time_text
 
 LARGEST_FACTOR = 1e6
 """Kernels take up to so many times as long, with all changes: one of a second is one of eleven days then."""
-IN_GRAPHS = ("graph", "graph-dual")
-"""Engines whose kernels need no call of their own."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Supposition:
     @property
     def run(self) -> tuple[Task, ...]:
         """Tasks for the simulation: in a graph of code that is not ours, with those that were left out, whose order the others keep."""
-        return self.whole if self.whole and is_foreign(self.source) and self.engine in IN_GRAPHS else self.tasks
+        return self.whole if self.whole and is_foreign(self.source) and ENGINES[self.engine].captures else self.tasks
 
     def picked(self, *patterns: str) -> list[bool]:
         """Tell of each task whether one of the patterns names it; each names some."""

@@ -13,7 +13,7 @@ from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES, WAITING, engine_with
 from streamscope.engines.plan import checked_streams
 from streamscope.measuring.case import Case, Checked
 from streamscope.measuring.recordings import recorded_traces
@@ -28,7 +28,7 @@ from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction
 from streamscope.words import aligned, format_us
 
-SOURCE = "sync"
+SOURCE = engine_with(WAITING)
 """The engine whose trace is all that predictions see: nothing overlaps in it, so each launch stands for itself."""
 SIMULATED_REPEATS = 1
 SAME_MODEL = "Here the prediction is compared with the model that it was made from, so this proves nothing about a GPU."
@@ -209,11 +209,11 @@ def verify(
     with showing("verifying predictions", progress=progress) as said:
         parts = case.parts(opened)
         moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
-        steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=len(moments)))
+        steps = Steps(said, case.measuring_steps(opened, len(ENGINES), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
         with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
             checked: dict[str, Checked] = {}
-            for engine in PLANNERS:
+            for engine in ENGINES:
                 steps.begin(f"preparing {engine}", case.checking_parts(opened))
                 checked[engine] = case.prepare(engine, opened, allowed)
 
@@ -228,7 +228,7 @@ def verify(
         usual_ns = float(np.median(makespans[SOURCE][1]))
     source = usual_of(sources, usual_ns)
     predicted = {
-        engine: what_if(source, engine=engine, streams=_streams(engine, allowed), measured_us=usual_ns / 1e3) for engine in PLANNERS
+        engine: what_if(source, engine=engine, streams=_streams(engine, allowed), measured_us=usual_ns / 1e3) for engine in ENGINES
     }
     found = {engine: Verified(engine, prediction, *makespans[engine][::-1]) for engine, prediction in predicted.items()}
     return Verification(case.program.name, opened.info, source, found)
@@ -249,7 +249,7 @@ def usual_of(traces: Sequence[Trace], usual_ns: float) -> Trace:
 
 
 def _streams(engine: str, allowed: int | None) -> int | None:
-    return allowed if engine.endswith("dual") else None
+    return allowed if ENGINES[engine].takes_streams else None
 
 
 def _timed(case: Case, checked: Mapping[str, Checked], repeats: int, before: Callable[[int], None]) -> dict[str, npt.NDArray[np.float64]]:

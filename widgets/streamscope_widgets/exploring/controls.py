@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as w
 
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.kernels.library.libraries import has_driver
 from streamscope.options import RECORDER
 from streamscope_widgets.exploring.runs import Asked
@@ -60,7 +60,9 @@ class Controls:
         )
         self.recorder = w.Dropdown(description="recorded by", options=list(RECORDER.choices), value=recorder, tooltip=RECORDER.help)
         self.recorder.layout.display = None if gpu or opened else "none"  # A simulated device keeps a log of its own.
-        self.engines = {name: w.ToggleButton(name in engines, description=name, tooltip="") for name in PLANNERS}  # None is read as "null"
+        self.engines = {
+            name: w.ToggleButton(name in engines, description=name, tooltip=ENGINES[name].line) for name in ENGINES
+        }  # None is read as "null"
         self.knobs = w.VBox().add_class("ss-x-knobs")
         self.kernel_length = w.Label().add_class("ss-x-told")
         chips = w.VBox([w.Label("engines"), w.Box(list(self.engines.values())).add_class("ss-x-chips")])

@@ -20,7 +20,7 @@ from streamscope.analysis.verdict import difference
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.preview import Preview
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prediction import reference_model
 from streamscope.errors import EngineError, StreamscopeError
 from streamscope.files import written_anew
@@ -43,10 +43,13 @@ FORECAST, NOTHING = 0, -1
 """Choices beside runs, which count from 1."""
 FIRST = "branches"
 """Default subject: chains that a second stream can run side by side."""
-ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
-"""Compared at first: under ``sync``, which is a click away, a program takes so long that the others would look short."""
 LONGEST_NAME = 180
 """Bytes of a program's name in the name of a file, which has 255 with all that is added."""
+
+
+def compared_at_first() -> tuple[str, ...]:
+    """Return all engines but those that wait after every operation: they take so long that the others would look short."""
+    return tuple(engine for engine, entry in ENGINES.items() if not entry.waits)
 
 
 class _Frame(anywidget.AnyWidget):
@@ -337,7 +340,9 @@ def explorer(
         return [*first, *(subject for subject in found if subject not in first)]
 
     made = Explorer(
-        partial(Controls, offered(), engines=engines or ENGINES, device=device, streams=streams, repeats=repeats, recorder=recorder)
+        partial(
+            Controls, offered(), engines=engines or compared_at_first(), device=device, streams=streams, repeats=repeats, recorder=recorder
+        )
     )
     if shell is not None:
         _follow_cells(shell, made, offered)

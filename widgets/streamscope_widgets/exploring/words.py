@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.overlap import concurrency
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, Ranking
-from streamscope.analysis.traits import STREAM, streams_words
+from streamscope.analysis.traits import streams_words
 from streamscope.analysis.verdict import GPU_BOUND_FROM, WORTH_SAYING, Change, change, shares_of
 from streamscope.comparing.comparison import Comparison, Run
+from streamscope.engine_entry import GRAPH, STREAM, engine_with
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.operation import Program
 from streamscope.trace.spans import SpanKind
 from streamscope.words import capitalised, listed, percent
 
-OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
+PLAIN, CAPTURED = engine_with(), engine_with(GRAPH)
+OF_STREAMS = ((engine_with(STREAM), PLAIN), (engine_with(GRAPH, STREAM), CAPTURED))
 """Engines that differ in their second stream alone: launched one by one, and inside a graph."""
-ALIKE_ON_ONE_STREAM = (("async", "dual"), ("graph", "graph-dual"))
+ALIKE_ON_ONE_STREAM = tuple((base, engine) for engine, base in OF_STREAMS)
 FEW = f"{capitalised(Ranking.UNKNOWN.value)}: run {FEWEST_FOR_INTERVAL} or more."
 
 
@@ -101,8 +103,8 @@ def _gain(found: Change) -> str:
 
 
 def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics]) -> Change | None:
-    """Compare graph with async; None where one of them did not run."""
-    return change(metrics["graph"], metrics["async"], "graph", "async") if {"async", "graph"} <= metrics.keys() else None
+    """Compare a graph with the plain engine; None where one of them did not run."""
+    return change(metrics[CAPTURED], metrics[PLAIN], CAPTURED, PLAIN) if {PLAIN, CAPTURED} <= metrics.keys() else None
 
 
 def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many: bool = False) -> str:
@@ -113,8 +115,8 @@ def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many
     """
     if not any(more.values()):
         return f"No: it uses one {'of them' if many else 'stream'}."
-    alone = next((one for one in changes if one.base == "async"), None)
-    inside = next((one for one in changes if one.base == "graph"), None)
+    alone = next((one for one in changes if one.base == PLAIN), None)
+    inside = next((one for one in changes if one.base == CAPTURED), None)
     if alone is None or inside is None:
         only = alone or inside
         assert only is not None

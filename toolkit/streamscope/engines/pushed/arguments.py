@@ -6,23 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from streamscope.engines import PLANNERS
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.variable import Place
 from streamscope.words import a_kind
 
 ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
-DEFAULT_ENGINE = "async"
 
 
 def chosen_engine(name: object) -> str:
-    """Return the name of an engine: the argument, else the environment variable's, else ``"async"``."""
+    """Return the name of an engine: the argument, else the environment variable's, else the default."""
     variable = os.environ.get(ENGINE_VARIABLE, "")
     chosen = name if name is not None else variable.strip() or DEFAULT_ENGINE
-    if not isinstance(chosen, str) or chosen not in PLANNERS:
+    if not isinstance(chosen, str) or chosen not in ENGINES:
         origin = "" if name is not None else f" in the environment variable {ENGINE_VARIABLE}"
-        raise EngineError(f"unknown engine {chosen!r}{origin}", hint=f"choose from {', '.join(PLANNERS)}")
+        raise EngineError(f"unknown engine {chosen!r}{origin}", hint=f"choose from {', '.join(ENGINES)}")
     return chosen
 
 

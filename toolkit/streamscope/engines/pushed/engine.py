@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from streamscope.arrays import Array
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines import takes_streams
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import USUAL_STREAMS, checked_streams
 from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, checked_workers, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
@@ -106,9 +106,9 @@ class Engine:
         asked = checked_streams(streams)
         checked_workers(workers, priority_workers)
         self._device = open_device(device)
-        synchronous = self._name == "sync"
+        synchronous = ENGINES[self._name].waits
         pools = () if synchronous else two_pools(workers, priority_workers, self._device.use)
-        issuer = Issuer(self._device, synchronous=synchronous, streams=(asked or USUAL_STREAMS) if takes_streams(self._name) else 1)
+        issuer = Issuer(self._device, synchronous=synchronous, streams=(asked or USUAL_STREAMS) if ENGINES[self._name].takes_streams else 1)
         self._issuer = issuer
         self._scheduler = Scheduler(issuer, pools)
         self._catalogue = Catalogue(issuer)
