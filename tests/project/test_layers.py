@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ VIOLATIONS = {
 }
 
 
+LARGEST_CIRCLE = 7
+"""Modules that import each other, at most, imports for types included."""
 BY_NAME = {"__init__.py", "public_names.py", "doors.py", "results/views.py", "results/widgets.py"}
 """Modules that may import by a name in a string: the tables of public names and of doors are theirs."""
 
@@ -78,3 +81,9 @@ def test_no_module_is_imported_by_a_name_in_a_string_which_no_contract_sees(repo
     found = {name for name, path in paths.items() if list(hidden_imports(path))}
     assert found <= BY_NAME
     assert {"public_names.py", "results/views.py"} <= found  # It would see one.
+
+
+def test_modules_that_import_each_other_are_few(repository):
+    structure = runpy.run_path(str(repository / "scripts" / "structure.py"))
+    _, typed = structure["imports_of"](structure["modules_of"](repository))
+    assert structure["largest_circle"](typed) <= LARGEST_CIRCLE

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -56,9 +56,10 @@ class CaptureFacts:
 _STORED: Kinds = {"captured": TEXT, "bound": TEXT, "certificate": TEXT, "memory": TEXT, "evidence": TEXTS}
 
 
-class ForeignProgram(ABC):
+class ForeignProgram:
     """A program of other code's launches, read from a file or live in this process."""
 
+    # No ABC: an engine asks for this class in each run, and with ABCMeta `isinstance` takes three times as long.
     name: str
 
     @abstractmethod
