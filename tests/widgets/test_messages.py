@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope_widgets import messages, tile_questions
 from streamscope_widgets.payload import as_groups, encode
+from streamscope_widgets.tiles import Tiles
 from streamscope_widgets.timeline import TimelineWidget
 
 
@@ -42,12 +44,24 @@ def test_the_browser_keeps_the_traits_alike(browser_half):
     assert set(browser_half["TRAITS"]) == ours
 
 
-def test_a_header_has_the_fields_that_the_browser_reads(browser_half):
+@pytest.fixture(scope="module")
+def groups():
     function, inputs = ss.workload("branches").build()
-    runs = ss.compare(function, *inputs, device="simulated", engines=("sync", "graph"), progress=False)
-    header = encode(as_groups(runs.groups()), paths=True).header
-    assert header.keys() == browser_half["HEADER"].keys()
-    for group in header["groups"]:
-        assert group.keys() <= browser_half["GROUP"].keys()
-        assert group.keys() >= {name for name, always in browser_half["GROUP"].items() if always}
-        assert group["columns"].keys() == {name for name, always in browser_half["COLUMNS"].items() if always}
+    return as_groups(ss.compare(function, *inputs, device="simulated", engines=("sync", "graph"), progress=False).groups())
+
+
+def test_a_header_has_the_fields_that_the_browser_reads(browser_half, groups):
+    always = {name for name, there in browser_half["GROUP"].items() if there}
+    for payload in (encode(groups, paths=True), Tiles(groups).overview()):
+        assert payload.header.keys() == browser_half["HEADER"].keys()
+        for group in payload.header["groups"]:
+            assert always <= group.keys() <= browser_half["GROUP"].keys()
+            assert group["columns"].keys() >= {name for name, there in browser_half["COLUMNS"].items() if there}
+
+
+def test_a_tile_has_columns_that_the_browser_reads(browser_half, groups):
+    found = np.ones(len(groups[0].trace.spans), bool)
+    part, none = Tiles(groups).tile([[0, 10, 0], None], [found, found], paths=True).header["groups"]
+    assert none is None
+    assert part.keys() <= browser_half["GROUP"].keys()
+    assert part["columns"].keys() == browser_half["COLUMNS"].keys()

@@ -58,7 +58,8 @@ export function readLink(hash) {
     /** @type {unknown} */
     const state = JSON.parse(decodeURIComponent(hash.slice(MARK.length)));
     if (!isObject(state)) return null;
-    return Object.fromEntries(Object.entries(SHAPES).filter(([part, fits]) => Object.hasOwn(state, part) && fits(state[part])).map(([part]) => [part, state[part]]));
+    const fitting = Object.entries(SHAPES).filter(([part, fits]) => Object.hasOwn(state, part) && fits(state[part]));
+    return Object.fromEntries(fitting.map(([part]) => [part, state[part]]));
   } catch {
     return null;
   }
