@@ -36,6 +36,7 @@ OTHER_SOURCES = {
 OF_MODULES = {
     "__init__": ("tests/test_public_names.py", "tests/docs/test_names.py"),
     "__main__": ("tests/cli/test_process.py",),
+    "arrays": ("tests/trace/test_spans.py",),
     "frames": ("tests/widgets/test_errors_in_a_notebook.py",),
     "forks": ("tests/engines/pushed/test_forks.py",),
     "interrupts": ("tests/test_finalisers.py", "tests/engines/pushed/test_interrupts.py", "tests/engines/test_interrupts.py"),
