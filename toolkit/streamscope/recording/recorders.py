@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
@@ -56,15 +55,6 @@ def checked_recorder(name: object) -> str:
     near = get_close_matches(name, RECORDERS, n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(RECORDERS)}"
     raise RecordingError(f"recorder={shown(name)} is unknown", hint=hint)
-
-
-def cupti_stayed() -> bool:
-    """Tell whether CUPTI stayed in this process after a recording."""
-    if "cupti" not in sys.modules:  # Nothing of this process has loaded it.
-        return False
-    from streamscope.recording.subscription import is_attached
-
-    return is_attached()
 
 
 def recorder_of(device: Device, name: str = "auto") -> Recorder:

@@ -24,6 +24,7 @@ from streamscope.errors import RecordingError
 from streamscope.interrupts import Again, CalledByC, deferred
 from streamscope.kernels.library.libraries import driver_version, has_driver
 from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
+from streamscope.recording.staying import STAYS
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 CALLS = ("RUNTIME", "DRIVER")
@@ -317,6 +318,9 @@ def too_new(cupti: str, driver: tuple[int, int], python: tuple[int, int] = sys.v
 def is_attached() -> bool:
     """Tell whether CUPTI stayed in this process after a recording, so that launches are dearer."""
     return subscription.cache_info().currsize > 0 and subscription().attached
+
+
+STAYS.append(is_attached)
 
 
 def _loaded_library(cupti: Any) -> ctypes.CDLL:
