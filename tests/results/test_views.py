@@ -45,7 +45,7 @@ def guests(monkeypatch):
     def made(**places):
         points = [EntryPoint(name, f"{__name__}:{place}", "streamscope.views") for name, place in places.items()]
         monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-        monkeypatch.setattr(doors, "entry_points", lambda group: points)
+        monkeypatch.setattr(doors, "entry_points", lambda group: points if group == "streamscope.views" else [])
         monkeypatch.setattr(views, "VIEWS", Door("view", OWN, views.VIEWS.needs))
 
     return made

@@ -96,8 +96,10 @@ def _is_large(path: Path) -> bool:
 def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], str], *, skip: bool) -> Trace:
     """Find the format of an ordinary file, and read it."""
     with told(path, hint=hint):
-        raw = _WatchedFile(path, progress)
-    with io.BufferedReader(raw, _BUFFER_BYTES) as file:
+        opened_file = io.FileIO(path)
+    with opened_file:
+        raw = _WatchedFile(opened_file, path, progress)
+        file = io.BufferedReader(raw, _BUFFER_BYTES)
         with told(path, hint=hint, passing=raw.stopped):
             start, is_compressed = _start_of(file)
             found = _format_of(start, None if is_compressed else path) or _json_format(path, start)
@@ -186,28 +188,36 @@ def program_of(path: Path, suffixes: tuple[str, ...]) -> str:
     return printable(name or path.name)[:200]
 
 
-class _WatchedFile(io.FileIO):
-    """A file that says how far it has been read."""
+class _WatchedFile(io.RawIOBase):
+    """A file that says how far it has been read. To close it, as `io.TextIOWrapper` does, leaves the file open for whoever opened it."""
 
-    def __init__(self, path: Path, progress: Progress) -> None:
-        super().__init__(path)
-        self._what, self._size, self._progress = f"reading {path.name}", path.stat().st_size, progress
+    def __init__(self, file: io.FileIO, path: Path, progress: Progress) -> None:
+        self._file, self._progress = file, progress
+        self._what, self._size = f"reading {path.name}", path.stat().st_size
+        self.name = path
         self.stopped: list[BaseException] = []
         """What the caller's progress raised: it is passed on, and is no damage."""
+        self.fileno, self.tell, self.seek = file.fileno, file.tell, file.seek  # type: ignore[method-assign]
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        count = super().readinto(buffer)
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        count = self._file.readinto(buffer)
         self._tell()
         return count
 
     def readall(self) -> bytes:
-        data = super().readall()
+        data = self._file.readall()
         self._tell()
         return data
 
     def _tell(self) -> None:
         try:
-            self._progress(self._what, self.tell(), self._size)
+            self._progress(self._what, self._file.tell(), self._size)
         except BaseException as error:
             self.stopped.append(error)
             raise
