@@ -14,12 +14,6 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.views import OWN, View
 
-HOT = View(
-    of="comparison",
-    html=lambda runs: f"<p>{len(runs)} engines</p>",
-    markdown=lambda runs: f"## {len(runs)} engines\n",
-    pictures={"hot": lambda runs: "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>"},
-)
 BROKEN = View(of="comparison", html=lambda runs: 1 / 0)
 
 
@@ -44,22 +38,10 @@ def guests(monkeypatch):
 
     def made(**places):
         points = [EntryPoint(name, f"{__name__}:{place}", "streamscope.views") for name, place in places.items()]
-        monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
         monkeypatch.setattr(doors, "entry_points", lambda group: points if group == "streamscope.views" else [])
         monkeypatch.setattr(views, "VIEWS", Door("view", OWN, views.VIEWS.needs))
 
     return made
-
-
-@pytest.mark.usefixtures("bundle")
-def test_a_guest_stands_below_ours_in_notebook_report_markdown_and_among_pictures(guests, tmp_path):
-    guests(hot="HOT")
-    runs = comparison()
-    assert runs._repr_html_().endswith("<p>2 engines</p>")
-    assert "<p>2 engines</p>" in runs.report(tmp_path / "r.html").read_text(encoding="utf-8")
-    assert runs.to_markdown().endswith("## 2 engines\n")
-    assert runs.picture(tmp_path / "p.svg", of="hot").read_text(encoding="utf-8").startswith("<svg")
-    assert "2 engines" not in runs["sync"].trace.to_markdown()
 
 
 def test_a_guest_that_fails_is_named_and_ours_is_there(guests):
