@@ -20,6 +20,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import MemoryWarning, ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.measuring.elimination import in_turns
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused
 from streamscope.program.foreign import CaptureFacts, ForeignFunction, ForeignProgram
@@ -239,7 +240,7 @@ class Case:
 
     def round_ns(self, checked: Mapping[str, Checked], random: np.random.Generator) -> dict[str, int]:
         """Let engines run once each, in random order; return each one's makespan, in ns."""
-        return {name: self.makespan_ns(checked[name]) for name in map(str, random.permutation(list(checked)))}
+        return in_turns(checked, lambda name: self.makespan_ns(checked[name]), random)
 
     def _outputs(self, prepared: Prepared) -> list[Array]:
         """Return the results of the last run; captured code is run once more, on results that are overwritten first."""

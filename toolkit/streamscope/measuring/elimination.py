@@ -10,15 +10,25 @@ simplest engine that is still in. The second rule compares with the simplest onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import comb
+from typing import TypeVar
+
+import numpy as np
+
+Time = TypeVar("Time")
 
 MARGIN = 0.01
 """Engines closer than this share of the makespan are not worth a distinction; it is that of `analysis.statistics.SAME_WITHIN`."""
 ERROR_RATE = 0.05
 """Probability that any engine of a comparison is dropped wrongly, however many rounds it takes."""
+
+
+def in_turns(names: Iterable[str], time: Callable[[str], Time], random: np.random.Generator) -> dict[str, Time]:
+    """Time each of several engines once, in random order, and return the times by name."""
+    return {name: time(name) for name in map(str, random.permutation(list(names)))}
 
 
 class Out(Enum):

@@ -12,9 +12,6 @@ from streamscope.engines.prepared import Prepared
 from streamscope.measuring.case import run_ns
 from streamscope.program.launch import Launch
 
-Durations = Mapping[tuple[int, int], float]
-"""How long each launch runs alone, in ns, by operation and part."""
-
 LEAST_NS = 0.01
 """Nothing is simulated as shorter than this."""
 

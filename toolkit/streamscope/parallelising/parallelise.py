@@ -26,6 +26,7 @@ from streamscope.frames import users_lines_shown
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
+from streamscope.measuring.elimination import in_turns
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, Launch
 from streamscope.parallelising.device_arrays import out_of_memory
@@ -244,7 +245,7 @@ def _timed(selection: Selection, steps: Steps) -> Choice:
             break
         steps.begin("timing")
         names = timers if number < LEAST_ROUNDS else elimination.remaining
-        elimination.add({name: timers[name].replay_ns() for name in map(str, random.permutation(list(names)))})
+        elimination.add(in_turns(names, lambda name: timers[name].replay_ns(), random))
     return selection.choice(elimination)
 
 

@@ -16,6 +16,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES, WAITING, engine_with
 from streamscope.engines.plan import checked_streams
 from streamscope.measuring.case import Case, Checked
+from streamscope.measuring.elimination import in_turns
 from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.program.foreign import ForeignProgram
@@ -254,10 +255,8 @@ def _streams(engine: str, allowed: int | None) -> int | None:
 
 def _timed(case: Case, checked: Mapping[str, Checked], repeats: int, before: Callable[[int], None]) -> dict[str, npt.NDArray[np.float64]]:
     """Let the engines take turns of two runs; return the makespans of the first runs and of the second ones, in ns."""
-    random = np.random.default_rng(0)
-    found: dict[str, list[tuple[float, ...]]] = {engine: [] for engine in checked}
+    random, turns = np.random.default_rng(0), []
     for turn in range(repeats):
         before(turn)
-        for engine in map(str, random.permutation(list(checked))):
-            found[engine].append(tuple(float(case.makespan_ns(checked[engine])) for _ in range(2)))
-    return {engine: np.asarray(times).T for engine, times in found.items()}
+        turns.append(in_turns(checked, lambda engine: [float(case.makespan_ns(checked[engine])) for _ in range(2)], random))
+    return {engine: np.array([each[engine] for each in turns]).T for engine in checked}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -105,37 +103,10 @@ def _whole(digits: str, suffix: str) -> np.generic:
 
 
 def _floating(digits: str, suffix: str) -> np.generic:
-    """Return the number nearest to a literal, rounded once; beyond its range NVRTC refuses all but ``long double``."""
-    is_hex = digits[:2] in ("0x", "0X")
-    kind = np.float32 if suffix == "f" else np.float64
+    """Return the number nearest to a text; NVRTC refuses what is out of range, which is infinite or zero here."""
     try:
-        near = float.fromhex(digits) if is_hex else float(digits)
+        value = float.fromhex(digits) if digits[:2] in ("0x", "0X") else float(digits)
     except OverflowError:
-        near = math.inf
-    exact = (_exact_hex(digits) if is_hex else Fraction(Decimal(digits))) if near and math.isfinite(near) else Fraction(0)
+        value = math.inf
     with np.errstate(over="ignore", under="ignore"):
-        value = kind(_rounded_to_odd(near, exact)) if suffix == "f" else kind(near)
-    # In hexadecimal, NVRTC also refuses what is so small that bits are lost.
-    lost = is_hex and 0 < value < np.finfo(kind).tiny and Fraction(float(value)) != exact
-    if suffix != "l" and (lost or not np.isfinite(value) or (value == 0 and not _is_zero(digits))):
-        raise LiteralError(f"{digits} is out of the range of {'float' if suffix == 'f' else 'double'}")
-    return value
-
-
-def _is_zero(digits: str) -> bool:
-    mantissa = re.match(r"(?:0[xX]([^pP]+)|([^eE]+))", digits)
-    return mantissa is not None and not (mantissa[1] or mantissa[2]).strip("0.")
-
-
-def _exact_hex(digits: str) -> Fraction:
-    mantissa, exponent = re.split("[pP]", digits[2:])
-    whole, _, part = mantissa.partition(".")
-    return int(whole + part, 16) * Fraction(2) ** (int(exponent) - 4 * len(part))
-
-
-def _rounded_to_odd(near: float, exact: Fraction) -> float:
-    """Return a double that rounds to the float nearest to an exact number: where that is none, its neighbour whose last bit is set."""
-    if not near or not math.isfinite(near) or Fraction(near) == exact:
-        return near
-    below = near if Fraction(near) < exact else math.nextafter(near, -math.inf)
-    return below if np.float64(below).view(np.uint64) & np.uint64(1) else math.nextafter(below, math.inf)
+        return (np.float32 if suffix == "f" else np.float64)(value)
