@@ -32,7 +32,5 @@ def test_the_oldest_goes_first():
     assert [number in kept for number in range(5)] == [False, False, False, True, True]
 
 
-def test_the_extra_memory_is_never_negative():
-    assert MemoryHeld(2**20, ((0, 2**20), (2**21, 2**22))).extra_mib == 2.0
-    assert MemoryHeld(2**20, ((0, 2**19),)).extra_mib == 0.0
+def test_the_memory_of_a_capture_is_told_beside_that_of_a_plain_call():
     assert str(MemoryHeld(2**20, ((0, 2**20), (2**21, 2**22)))) == "3.0 MiB held, where a plain call has at most 1.0 MiB in use"

@@ -30,11 +30,6 @@ class MemoryHeld:
     def __repr__(self) -> str:
         return f"{binary_size(self.held_bytes)} held, where a plain call has at most {binary_size(self.plain_bytes)} in use"
 
-    @property
-    def extra_mib(self) -> float:
-        """MiB that the capture holds beyond the peak of a plain call."""
-        return max(0, self.held_bytes - self.plain_bytes) / 2**20
-
 
 class Kept:
     """Pieces of memory that are kept until they are too many; then those go first that were allocated first and nobody else uses.
