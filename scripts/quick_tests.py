@@ -37,6 +37,7 @@ OF_MODULES = {
     "__init__": ("tests/test_public_names.py", "tests/docs/test_names.py"),
     "__main__": ("tests/cli/test_process.py",),
     "arrays": ("tests/trace/test_spans.py",),
+    "engine_entry": ("tests/engines/test_engines.py",),
     "frames": ("tests/widgets/test_errors_in_a_notebook.py",),
     "forks": ("tests/engines/pushed/test_forks.py",),
     "interrupts": ("tests/test_finalisers.py", "tests/engines/pushed/test_interrupts.py", "tests/engines/test_interrupts.py"),

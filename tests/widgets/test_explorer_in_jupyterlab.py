@@ -114,7 +114,8 @@ def test_runs_are_kept_and_compared(page):
     page.locator(RUN).click()
     page.wait_for_function(f"({SOURCE}).startsWith('Run 2')", timeout=30_000)
     page.locator(".ss-x-below select").nth(1).select_option(index=1)
-    page.wait_for_function(f"({ANSWER}).startsWith('Run 1 has copies off instead of on.')")
+    # On a busy machine, the first run may begin before the last press has arrived: it then differs in size, too.
+    page.wait_for_function(f"({ANSWER}).startsWith('Run 1 has copies off instead of on')")
     page.wait_for_function(f"{TIMELINE}.model.groups.length === 8")
     assert labels(page)[:2] == ["async · run 2", "async · run 1"]
 
