@@ -75,7 +75,7 @@ def test_words_for_a_program():
 
 def test_more_than_two_streams_are_told_by_their_number():
     advice = advice_on(BRANCHES)
-    said = program_words(advice.costs, replace(advice.forecast, streams="4 streams"))
+    said = program_words(replace(advice.forecast, streams="4 streams"))
     assert "A second stream should slow them to 0." in said
     assert "one by one; 4 streams should run them" in said
     assert "one stream in a graph" in said

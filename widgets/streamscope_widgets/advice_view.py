@@ -189,7 +189,7 @@ COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE
 def advice_html(advice: Advice) -> Html:
     """Return an advice as HTML: the verdict, the picture, and the program's times."""
     costs, forecast = advice.costs, advice.forecast
-    own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
+    own, general = ("" if forecast is None else program_words(forecast)), device_sentences(costs)
     first, second = (own, general) if own else (general, "")
     return block(
         above(device_words(costs.device)),

@@ -35,11 +35,11 @@ FORECAST_HEADS = ("engine", "predicted", "against async")
 def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Answer: for the program first, if there is one, then for the device in general."""
     simulated = "Simulated times, not measured. " if costs.device.simulated else ""
-    own = "" if forecast is None else f"{program_words(costs, forecast)} "
+    own = "" if forecast is None else f"{program_words(forecast)} "
     return f"{simulated}{own}{device_sentences(costs)}"
 
 
-def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
+def program_words(forecast: Forecast) -> str:
     """Say how a graph and a second stream should change a program."""
     if not forecast.kernels:
         return f"{forecast.program} launches no kernels."
