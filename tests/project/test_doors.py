@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from streamscope.analysis import METRICS
+from streamscope.device_entry import DEVICES
 from streamscope.engine_entry import ENGINES
 from streamscope.recording.recorders import RECORDERS
 from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 
-DOORS = {"engines": ENGINES, "formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
+DOORS = {"devices": DEVICES, "engines": ENGINES, "formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
 
 
 @pytest.mark.parametrize("name", DOORS)

@@ -6,8 +6,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from streamscope.arguments import shown
+from streamscope.device_entry import AUTO, DEVICES
+from streamscope.doors import Door
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,10 @@ class Option:
     default: str | int | None
     help: str
     metavar: str
-    choices: tuple[str, ...] = ()
-    """Choices; empty for anything."""
+    first: tuple[str, ...] = ()
+    """Choices beside the entries of a door."""
+    door: Door[Any] | None = None
+    """Registry whose names are choices, too; without either, anything is."""
     least: int | None = None
     most: int | None = None
     """Its smallest and its largest value, if it is a whole number."""
@@ -27,6 +32,16 @@ class Option:
     """It stands without a value."""
     many: bool = False
     """It may be repeated."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Choices, with those that other packages add; empty for anything."""
+        return (*self.first, *(self.door or ()))
+
+    @property
+    def own_choices(self) -> tuple[str, ...]:
+        """Choices of ours, for a help that loads no other package."""
+        return (*self.first, *(self.door.own if self.door is not None else ()))
 
     @property
     def name(self) -> str:
@@ -43,7 +58,7 @@ class Option:
 
 
 DEVICE = Option(
-    "--device", "auto", "Where to run; auto is CUDA where there is a GPU, else simulated.", "DEVICE", choices=("auto", "cuda", "simulated")
+    "--device", "auto", "Where to run; auto is CUDA where there is a GPU, else simulated.", "DEVICE", first=(AUTO,), door=DEVICES
 )
 ENGINES = Option(
     "--engines", None, "Engines to compare, separated by commas; all by default; auto compares all and chooses one.", "NAME,NAME…"
@@ -71,7 +86,7 @@ RECORDER = Option(
     "auto",
     "What records the run that is shown; auto is CUDA events, checked by CUPTI; a simulated device has its own log.",
     "RECORDER",
-    choices=("auto", "events", "stamps", "cupti"),
+    first=("auto", "events", "stamps", "cupti"),
 )
 LEDGER = Option("--ledger", False, "Measure what each recorder costs, too.", "", switch=True)
 NAME = Option("--name", None, "What the comparison is called; by default as the program is.", "NAME")

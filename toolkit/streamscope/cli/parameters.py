@@ -26,21 +26,21 @@ def shared(option: options.Option) -> Any:
         return typer.Option(option.flag, help=option.help, show_default=False)
     return typer.Option(
         option.flag,
-        metavar="|".join(option.choices) or option.metavar,
+        metavar="|".join(option.own_choices) or option.metavar,
         help=option.help,
         min=option.least,
         max=option.most,
-        callback=one_of(option.choices) if option.choices else None,
+        callback=one_of(lambda: option.choices) if option.own_choices else None,
         show_default=option.default is not None,
     )
 
 
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a check that an option has one of a few values."""
+def one_of(choices: Callable[[], Sequence[str]]) -> Callable[[str], str]:
+    """Return a check that an option has one of a few values; ``choices`` are asked for when there is a value."""
 
     def check(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        if value not in choices():
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices())}")
         return value
 
     return check

@@ -27,7 +27,7 @@ Damaged = Annotated[
     typer.Option(
         "--damaged",
         metavar="refuse|skip",
-        callback=one_of(("refuse", "skip")),
+        callback=one_of(lambda: ("refuse", "skip")),
         help="What to do with Kineto JSON that is damaged: skip reads what is whole, and counts the rest.",
     ),
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from streamscope.arguments import shown
+from streamscope.device_entry import AUTO, DEVICES
 from streamscope.errors import DeviceError, NoDeviceError
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
@@ -14,13 +16,16 @@ if TYPE_CHECKING:
     from streamscope.program.operation import Program
 
 
+SIMULATED = "simulated"
+
+
 def open_device(choice: str | Device = "auto") -> Device:
     """Open a device to run on.
 
     Parameters
     ----------
     choice : {"auto", "cuda", "simulated"} or Device
-        ``"auto"`` is CUDA where there is a GPU, else simulated. A device is returned as it is.
+        ``"auto"`` is CUDA where there is a GPU, else simulated. Other packages may add names. A device is returned as it is.
 
     Returns
     -------
@@ -45,18 +50,13 @@ def open_device(choice: str | Device = "auto") -> Device:
     check_device(choice)
     if not isinstance(choice, str):
         return choice
-    if choice != "simulated":
-        from streamscope.devices.cuda import CudaDevice
-
-        try:
-            # Its methods take its own streams and buffers only, which the protocol cannot say.
-            return cast("Device", CudaDevice())
-        except NoDeviceError:
-            if choice == "cuda":
-                raise
-    from streamscope.devices.simulated import SimulatedDevice
-
-    return SimulatedDevice()
+    if choice != AUTO:
+        return cast("Device", DEVICES[choice].open())
+    for entry in DEVICES.values():
+        if entry.automatic:
+            with suppress(NoDeviceError):
+                return cast("Device", entry.open())
+    return open_device(SIMULATED)
 
 
 def device_for(program: Program, choice: str | Device = "auto") -> Device:
@@ -65,7 +65,7 @@ def device_for(program: Program, choice: str | Device = "auto") -> Device:
         return open_device(choice)
     from streamscope.devices.simulated import SimulatedDevice
 
-    if isinstance(choice, str) and choice in ("auto", "simulated"):
+    if isinstance(choice, str) and choice in (AUTO, SIMULATED):
         return SimulatedDevice(measured_on=program.measured_on)
     opened = open_device(choice)
     if not opened.info.simulated:
@@ -77,8 +77,14 @@ def device_for(program: Program, choice: str | Device = "auto") -> Device:
 def check_device(choice: object) -> None:
     """Check that `open_device` would know a user's choice, without opening it."""
     if isinstance(choice, str):
-        if choice not in ("auto", "cuda", "simulated"):
-            raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
+        if choice != AUTO and choice not in DEVICES:
+            raise DeviceError(f"unknown device {choice!r}", hint=f"choose {_names()}")
     # A class that is not called yet has a property of that name.
     elif not isinstance(getattr(choice, "info", None), DeviceInfo):
-        raise DeviceError(f"{shown(choice)} is not a device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")
+        raise DeviceError(f"{shown(choice)} is not a device", hint=f"choose {_names()}, or pass what ss.open_device returned")
+
+
+def _names() -> str:
+    """Return the choices in words: ``"auto, cuda or simulated"``."""
+    *names, last = AUTO, *DEVICES
+    return f"{', '.join(names)} or {last}"

@@ -18,8 +18,8 @@ from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import MemoryWarning, ProgramError
+from streamscope.host_memory import free_bytes
 from streamscope.interrupts import deferred, let_through
-from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.measuring.elimination import in_turns
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused

@@ -11,8 +11,11 @@
     core.py              the discrete-event core: actions in order of time, the host's clock, faults
 """
 
+from streamscope.device_entry import DeviceEntry
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Delays
 from streamscope.devices.simulated.device import SimulatedDevice
 
-__all__ = ["Delays", "DeviceLog", "LogRecord", "SimulatedDevice"]
+__all__ = ["SIMULATED", "Delays", "DeviceLog", "LogRecord", "SimulatedDevice"]
+
+SIMULATED = DeviceEntry(name="simulated", line="a discrete-event model of a GPU; computes with NumPy", open=SimulatedDevice)

@@ -18,7 +18,7 @@ from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError
-from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.host_memory import free_bytes
 from streamscope.program.foreign import ForeignFunction, ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction

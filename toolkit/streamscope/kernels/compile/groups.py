@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
-from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.host_memory import free_bytes
 from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, WRAPPING, KernelSource
 from streamscope.kernels.stamped import STAMPS
 

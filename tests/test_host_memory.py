@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.host_memory import free_bytes
 
 SYSTEM = {"proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n"}
 V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
