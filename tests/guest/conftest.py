@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from streamscope.analysis import METRICS
+from streamscope.device_entry import DEVICES
+from streamscope.engine_entry import ENGINES
 from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 
-DOORS = (FORMATS, METRICS, VIEWS)
+DOORS = (DEVICES, ENGINES, FORMATS, METRICS, VIEWS)
 FOLDER = Path(__file__).parent
 
 

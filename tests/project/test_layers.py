@@ -15,6 +15,8 @@ pytest.importorskip("importlinter")
 # Contract -> an import that breaks it: where it stands, and what it says.
 VIOLATIONS = {
     "an import goes down only": ("toolkit/streamscope/analysis/intruder.py", "import streamscope.devices"),
+    "engines and analysis know no CUDA": ("toolkit/streamscope/measuring/intruder.py", "import streamscope.kernels.source"),
+    "a device is opened by its entry": ("toolkit/streamscope/devices/__init__.py", "import streamscope.devices.cuda"),
     "the library needs no widgets": ("toolkit/streamscope/engines/intruder.py", "import streamscope_widgets"),
 }
 
