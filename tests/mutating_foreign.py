@@ -41,7 +41,12 @@ def own(path: Path) -> None:
     run.trace.to_kineto(path.with_suffix(".json")).rename(path)
 
 
-MAKERS = {"kineto": kineto, "own": own, "nsys": nsight, "rocpd": rocpd}
+def xplane(path: Path) -> None:
+    """Write a file as JAX's profiler does."""
+    path.write_bytes((Path(__file__).parent / "data" / "xplane" / "kernels.xplane.pb").read_bytes())
+
+
+MAKERS = {"kineto": kineto, "own": own, "nsys": nsight, "rocpd": rocpd, "xplane": xplane}
 
 
 def mutated_text(random: Random, data: bytes) -> bytes:
@@ -90,7 +95,7 @@ def damage(kind: str, random: Random, path: Path) -> None:
     """Damage one file."""
     if kind in ("kineto", "own"):
         path.write_bytes(mutated_text(random, path.read_bytes()))
-    elif random.random() < 0.5:
+    elif kind == "xplane" or random.random() < 0.5:
         path.write_bytes(mutated_bytes(random, path.read_bytes()))
     else:
         mutate_tables(random, path)

@@ -17,7 +17,7 @@ from tests.mutating import MOST_BYTES
 pytestmark = pytest.mark.slow
 
 COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "200")) // 8
-KINDS = dict.fromkeys(("kineto", "own", "nsys", "rocpd"), COUNT)
+KINDS = dict.fromkeys(("kineto", "own", "nsys", "rocpd", "xplane"), COUNT)
 
 
 @pytest.mark.timeout(300 + 4 * COUNT)

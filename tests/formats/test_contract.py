@@ -22,6 +22,10 @@ SAMPLES = {
 """What writes a file of a format that has no writer, or that others write as well."""
 
 
+READ = [name for name, entry in FORMATS.items() if entry.read]
+WRITTEN = [name for name in READ if FORMATS[name].write]
+
+
 @pytest.fixture(params=list(FORMATS))
 def entry(request):
     return FORMATS[request.param]
@@ -46,9 +50,8 @@ def test_it_takes_no_file_of_something_else_for_its_own(entry):
         assert not (entry.sniff and entry.sniff(start, None)), start
 
 
+@pytest.mark.parametrize("entry", READ, indirect=True)
 def test_it_knows_and_reads_its_own_files(entry, tmp_path):
-    if not entry.read:
-        pytest.skip("it is only written")
     path = tmp_path / f"t{entry.suffixes[0]}"
     SAMPLES.get(entry.name, lambda path: entry.write(trace(), path))(path)
     assert entry.sniff(path.read_bytes()[:4096], path)
@@ -61,18 +64,16 @@ def test_it_knows_and_reads_its_own_files(entry, tmp_path):
         assert (found.info.recorder, found.info.stretched) == (entry.recorder, entry.stretches)
 
 
+@pytest.mark.parametrize("entry", WRITTEN, indirect=True)
 def test_it_keeps_that_times_are_simulated(entry, tmp_path):
-    if not (entry.write and entry.read):
-        pytest.skip("it is not written, or not read")
     for suffix in entry.suffixes:
         found = ss.read(entry.write(trace(), tmp_path / f"t{suffix}"))
         assert found.info.device.simulated
         assert (found.info.engine, found.info.program) == ("async", "step")
 
 
+@pytest.mark.parametrize("entry", READ, indirect=True)
 def test_it_refuses_what_it_cannot_read_with_an_exception_and_nothing_else(entry, tmp_path):
-    if not entry.read:
-        pytest.skip("it is only written")
     (tmp_path / "t").write_bytes(b"")
     with pytest.raises((StreamscopeError, ValueError, LookupError, TypeError, OSError)):
         entry.read(io.BufferedReader(io.BytesIO(b"")), ReadOptions(tmp_path / "t", "t"))

@@ -7,14 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.project.test_doors import DOORS
 
-from streamscope.analysis import METRICS
-from streamscope.device_entry import DEVICES
-from streamscope.engine_entry import ENGINES
-from streamscope.results.views import VIEWS
-from streamscope.trace import FORMATS
-
-DOORS = (DEVICES, ENGINES, FORMATS, METRICS, VIEWS)
 FOLDER = Path(__file__).parent
 
 
@@ -28,7 +22,7 @@ def guest(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(metadata.parent)
     monkeypatch.syspath_prepend(FOLDER / "package")
     importlib.invalidate_caches()
-    for door in DOORS:
+    for door in DOORS.values():
         monkeypatch.setattr(door, "_guests", None)
     before = set(sys.modules)
     yield FOLDER / "package" / "steplog"

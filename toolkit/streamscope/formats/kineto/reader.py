@@ -71,13 +71,15 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     ``skip``: leave out events that are damaged, and count them; else they are an error.
     """
     reader = EventsReader(file, skip=skip)
-    found = _Collected()
+    found: _Collected | None = None
     own, wrong = None, 0
-    for number, events in enumerate(reader.pieces()):
-        if number == 0 and reader.beside.streamscope is not None:
-            own = _own_info(reader.beside.streamscope)
+    for events in reader.pieces():
+        if found is None:
+            found = _Collected()
+            own = None if reader.beside.streamscope is None else _own_info(reader.beside.streamscope)
         wrong += _add(found, events, skip=skip)
         del events  # Before the next ones are made.
+    assert found is not None  # There is a last piece always.
     if own is None and reader.beside.streamscope is not None:
         raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
     notes = reader.notes()
