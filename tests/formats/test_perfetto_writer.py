@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -188,3 +189,11 @@ def test_another_ending_is_refused(tmp_path):
     with pytest.raises(OutputError, match=r"its name ends with '.json'") as raised:
         trace_of(["host", "main", "aux"], small).to_perfetto(tmp_path / "t.json")
     assert raised.value.hint == "use .pftrace or .perfetto-trace"
+
+
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "perfetto.protos", None)
+    with pytest.raises(OutputError, match=r"cannot write .*t\.pftrace: .*perfetto") as raised:
+        trace_of(["host", "main", "aux"], small).to_perfetto(tmp_path / "t.pftrace")
+    assert raised.value.hint == 'pip install "streamscope[perfetto]"'
+    assert list(tmp_path.iterdir()) == []

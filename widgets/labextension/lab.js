@@ -150,9 +150,10 @@
     const { icon } = modules;
     addType("streamscope-trace", "Streamscope trace", [".parquet"], { icon });
     addType("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz"], { icon });
+    addType("streamscope-xplane", "XPlane trace", [".xplane.pb"], { icon });
     addType("streamscope-comparison", "Streamscope comparison", [], { icon, pattern: "^comparison\\.json$" });
     addType("streamscope-captured", "Captured code", [".captured.json"], { icon });
-    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-comparison", "streamscope-captured"];
+    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-xplane", "streamscope-comparison", "streamscope-captured"];
     // These may be anybody's. They are traces where somebody says so: "Open With".
     addType("streamscope-packed", "JSON, compressed", [".json.gz"]);
     addType("streamscope-database", "SQLite database", [".sqlite", ".db"]);
