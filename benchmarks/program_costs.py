@@ -1,4 +1,4 @@
-"""What a program costs the host in two trees of this repository, side by side: trace, plan, prepare, compare, and kernels from disk.
+"""Host costs of a program in two trees of this repository, side by side: import, trace, plan, prepare, run, push, compare, cached kernels.
 
 A process for each tree measures in turns with the other, in processor time, since other work on the machine makes wall clocks useless.
 It gives the least time of each case, and the median ratio of neighbouring turns. The device is simulated; kernels are compiled by NVRTC.
@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -25,9 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-TURNS = 15
-ROUNDS = {100: 12, 1000: 3}
-"""For programs of so many operations: how often each case is measured in a turn."""
+TURNS = {100: 15, 1000: 15, 10_000: 3}
+ROUNDS = {100: 12, 1000: 3, 10_000: 1}
+"""For programs of so many operations: turns, and how often each case is measured in a turn."""
 ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 KERNELS = 128
 CODE = 'extern "C" __global__ void k%d(float* x) { x[threadIdx.x] = %d; }'
@@ -35,9 +36,13 @@ CODE = 'extern "C" __global__ void k%d(float* x) { x[threadIdx.x] = %d; }'
 
 def cases() -> Iterator[str]:
     """Yield the names of what is measured."""
+    yield "import"
     yield "kernels from disk"
     for size in ROUNDS:
         yield f"trace {size}"
+        yield f"push {size}"
+        for engine in ("async", "graph"):
+            yield f"run {engine} {size}"
         for engine in ENGINES:
             yield f"plan {engine} {size}"
             if "dual" not in engine:
@@ -54,9 +59,9 @@ class Tree:
         import numpy as np
 
         import streamscope as ss
-        from streamscope.engine_entry import ENGINES
 
-        self.ss, self.engines = ss, ENGINES
+        self.ss, self.path = ss, path
+        self.plan = _planner()
         self.inputs = [np.ones((8, 8), np.float32) for _ in range(4)]
         self.prepare = importlib.import_module("streamscope.engines.prepared").prepare_traced
         self.opened = ss.open_device
@@ -84,18 +89,37 @@ class Tree:
         """Return what a case does, and how often it is done in a turn."""
         if case == "kernels from disk":
             return self.from_disk(), 5
+        if case == "import":
+            return partial(subprocess.run, [sys.executable, "-c", "import streamscope"], cwd=f"{self.path}/toolkit", check=True), 3
         what, *engines, number = case.split()
         size = int(number)
         program, rounds = self.program(size), ROUNDS[size]
         if what == "trace":
             return lambda: program.trace(*self.inputs), rounds
+        if what == "push":
+            return partial(self.push, size), rounds
         if what == "compare":
             options: dict[str, Any] = {"device": "simulated", "repeats": 2, "progress": False}
             return lambda: self.ss.compare(program, *self.inputs, **options), 1
         traced, (engine,) = program.trace(*self.inputs), engines
         if what == "plan":
-            return partial(self.engines[engine].plan, traced, self.opened("simulated").estimate_ns, streams=2), rounds
+            return partial(self.plan(engine), traced, self.opened("simulated").estimate_ns, streams=2), rounds
+        if what == "run":
+            prepared = self.prepare(traced, engine, self.opened("simulated"))
+            prepared.load(self.inputs)
+            prepared.run()
+            prepared.run()
+            return prepared.run, rounds
         return lambda: self.prepare(traced, engine, self.opened("simulated")), rounds
+
+    def push(self, size: int) -> None:
+        """Push so many small operations, and wait for them."""
+        ops = self.ss.ops
+        with self.ss.Engine(device="simulated") as engine:
+            x, y = (engine.variable(each) for each in self.inputs[:2])
+            for _ in range(size):
+                engine.push(ops.relu, reads=[x], writes=[y])
+            engine.wait_all()
 
     def from_disk(self) -> Callable[[], object]:
         """Return what takes kernels from the cache on disk; they are compiled here, once."""
@@ -117,11 +141,27 @@ class Tree:
         times_ns = []
         for _ in range(rounds):
             gc.collect()
-            start_ns = time.process_time_ns()
+            start_ns = _processor_ns()
             kept = work()
-            times_ns.append(time.process_time_ns() - start_ns)
+            times_ns.append(_processor_ns() - start_ns)
             del kept
         return min(times_ns) / 1e6
+
+
+def _processor_ns() -> int:
+    """Processor time of this process and of those that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time_ns() + round(1e9 * (children.ru_utime + children.ru_stime))
+
+
+def _planner() -> Callable[[str], Any]:
+    """Return a function from the name of an engine to its planner; trees before the door of engines have a table."""
+    try:
+        entries = importlib.import_module("streamscope.engine_entry").ENGINES
+    except ModuleNotFoundError:
+        planners: Callable[[str], Any] = importlib.import_module("streamscope.engines").PLANNERS.__getitem__
+        return planners
+    return lambda engine: entries[engine].plan
 
 
 def serve(path: str) -> None:
@@ -143,7 +183,8 @@ def asked(process: subprocess.Popen[str], case: str) -> float:
 def compared(case: str, processes: Sequence[subprocess.Popen[str]]) -> dict[str, float]:
     """Return what a case costs in both trees, in turns."""
     times: list[list[float]] = [[], []]
-    for turn in range(TURNS):
+    last = case.rsplit(maxsplit=1)[-1]
+    for turn in range(TURNS[int(last)] if last.isdigit() else 15):
         for which in (0, 1) if turn % 2 else (1, 0):
             times[which].append(asked(processes[which], case))
     base, here = times
