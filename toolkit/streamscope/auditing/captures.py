@@ -1,4 +1,7 @@
-"""Capture rules: every lane forks from the main one and joins it again."""
+"""Capture rules: every lane forks from the main one and joins it again.
+
+This checks plans, so it shares no walk over steps with the code that makes them.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ is done and counts as one item there; inside it, only the capture's own order ho
 
 What is known is a vector clock: for each *strand* (a lane, a lane inside graphs, the host) the position up to which its items are done.
 A graph that cannot be captured is read as what then happens: its steps issued one by one.
+
+This checks plans, so it shares no walk over steps with the code that makes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Waits that a plan lacks, between conflicting work within a run and from one run to the next, and waits that its other orders imply."""
+"""Waits that a plan lacks, between conflicting work within a run and from one run to the next, and waits that its other orders imply.
+
+This checks plans, so it shares no walk over steps with the code that makes them.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,19 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, StreamOf, WaitEvent, lanes_in_use
+from streamscope.engines.plan import (
+    CallHost,
+    HostWait,
+    Issue,
+    Plan,
+    RecordEvent,
+    Replay,
+    Step,
+    StreamOf,
+    WaitEvent,
+    dependencies,
+    lanes_in_use,
+)
 from streamscope.errors import EngineError
 from streamscope.order.clocks import Stamp
 from streamscope.order.graph import without_implied
@@ -125,27 +137,6 @@ def _tokens(program: Program, edges: Edges | None) -> dict[int, frozenset[int]]:
     """Return for each operation the variables that its predecessors write."""
     written = [frozenset(operation.writes) for operation in program.operations]
     return {number: frozenset().union(*(written[one] for one in earlier)) for number, earlier in enumerate(edges or ())}
-
-
-def dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
-    """Return, for each launch, the launches that come right before it: on its lane, and through the events its lane waited for."""
-    last: dict[int, int] = {}
-    recorded: dict[int, int | None] = {}
-    waiting: dict[int, list[int]] = {}
-    before: dict[int, list[int]] = {}
-    for index, step in enumerate(steps):
-        match step:
-            case Issue(_, lane):
-                before[index] = [*waiting.pop(lane, []), *([last[lane]] if lane in last else [])]
-                last[lane] = index
-            case RecordEvent(event, lane):
-                recorded[event] = last.get(lane)
-            case WaitEvent(event, lane):
-                if (earlier := recorded.get(event)) is not None:
-                    waiting.setdefault(lane, []).append(earlier)
-            case _:
-                continue
-    return before
 
 
 def edges_of(steps: Sequence[Step], operations: int) -> Edges:

@@ -1,7 +1,7 @@
 """The orders that a plan of captured code keeps, read from its streams, events and graphs; checked before anything is launched.
 
-Plans are made from what operations read and write. This check takes neither that nor the planner's own bookkeeping: it reads the steps
-as CUDA would, and asks the certificate of the capture, which looks at memory.
+Plans are made from what operations read and write. This check takes neither that nor the planner's own bookkeeping, and shares
+no walk over steps with planners: it reads the steps as CUDA would, and asks the certificate of the capture, which looks at memory.
 """
 
 from __future__ import annotations

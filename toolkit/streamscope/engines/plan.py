@@ -6,7 +6,7 @@ to a device. Because a plan is data, a test can take a step out and show that th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.arguments import whole_number
@@ -95,6 +95,39 @@ class Replay:
 
 
 Step = Issue | RecordEvent | WaitEvent | HostWait | Synchronize | CallHost | Replay
+
+
+def predecessors(steps: Iterable[Step]) -> Iterator[tuple[int, Issue | CallHost, list[int]]]:
+    """Yield each launch and host function with the launches that it comes right after: positions in ``steps``.
+
+    Those are the last one of its lane, and those that its lane, or the host, has waited for through events since. Planners, predictions and
+    recorders read plans by this walk. `kept_orders` and `auditing` check plans, and have walks of their own, so that no fault is shared.
+    """
+    ends: dict[int, list[int]] = {}  # For each lane, the predecessors of its next launch.
+    recorded: dict[int, list[int]] = {}
+    host: list[int] = []
+    for position, step in enumerate(steps):
+        match step:
+            case Issue(_, lane):
+                yield position, step, ends.get(lane, [])
+                ends[lane] = [position]
+            case RecordEvent(event, lane):
+                # With the waits of the lane that no launch has followed: a wait for this event implies them.
+                recorded[event] = ends.get(lane, [])
+            case WaitEvent(event, lane):
+                ends[lane] = [*ends.get(lane, []), *recorded.get(event, [])]
+            case HostWait(event):
+                host += recorded.get(event, [])
+            case CallHost():
+                yield position, step, host
+                host = []
+            case _:  # A graph's own steps are another walk; a synchronisation orders the host alone.
+                continue
+
+
+def dependencies(steps: Iterable[Step]) -> dict[int, list[int]]:
+    """Return the `predecessors` of each launch."""
+    return {position: earlier for position, step, earlier in predecessors(steps) if isinstance(step, Issue)}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,19 @@ from math import inf
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import Branching
-from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import (
+    CallHost,
+    Estimate,
+    HostWait,
+    Issue,
+    Plan,
+    RecordEvent,
+    Replay,
+    Step,
+    Synchronize,
+    WaitEvent,
+    predecessors,
+)
 from streamscope.order.graph import without_implied
 from streamscope.program.launch import Launch, LaunchKind
 
@@ -103,22 +115,15 @@ class _Nodes:
 
     launches: list[Launch] = field(default_factory=list)
     before: list[list[int]] = field(default_factory=list)
-    waiting: dict[int, list[int]] = field(default_factory=dict)
-    recorded: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> _Nodes:
-        nodes = cls()
-        for step in steps:
-            match step:
-                case Issue(launch, lane):
-                    nodes.before.append(nodes.waiting.get(lane, []))
-                    nodes.waiting[lane] = [len(nodes.launches)]
-                    nodes.launches.append(launch)
-                case RecordEvent(event, lane):
-                    nodes.recorded[event] = nodes.waiting.get(lane, [])
-                case WaitEvent(event, lane):
-                    nodes.waiting[lane] = [*nodes.waiting.get(lane, []), *nodes.recorded.get(event, [])]
+        nodes, number = cls(), dict[int, int]()
+        for position, step, earlier in predecessors(steps):
+            if isinstance(step, Issue):
+                number[position] = len(nodes.launches)
+                nodes.before.append([number[one] for one in earlier])
+                nodes.launches.append(step.launch)
         return nodes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -10,7 +10,7 @@ from operator import or_
 import numpy as np
 
 from streamscope.arrays import IntArray
-from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.engines.plan import Estimate, Issue, Plan, Step, predecessors
 from streamscope.engines.prediction import reference_model
 from streamscope.engines.prepared import Prepared
 from streamscope.order.graph import dependencies_of_work
@@ -34,7 +34,7 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
 
 def with_waits(origins: Origins, plan: Plan) -> Origins:
     """Return `origins_of_program` of a plan's program, with the plan's event waits."""
-    waits = sorted(set(_waits(plan.flat())))
+    waits = sorted(set(_waits(list(plan.flat()))))
     complete = len(waits) <= MOST_WAITS
     return replace(origins, waits=np.array(waits if complete else [], np.int64).reshape(-1, 4), complete=complete)
 
@@ -124,27 +124,10 @@ def _arguments(operation: Operation, program: Program) -> str:
     return shortened(f"{reads} → {writes}", 2 * LONGEST_SOURCE)
 
 
-def _waits(steps: Iterable[Step]) -> Iterator[tuple[int, int, int, int]]:
+def _waits(steps: Sequence[Step]) -> Iterator[tuple[int, int, int, int]]:
     """Yield each wait of a launch, or of a host function, for a launch on another lane."""
-    last: dict[int, Place] = {}
-    recorded: dict[int, list[tuple[int, Place]]] = {}
-    waiting: dict[int, list[tuple[int, Place]]] = {}
-    host: list[Place] = []
-    for step in steps:
-        match step:
-            case Issue(launch, lane):
-                place = (launch.operation, launch.part)
-                yield from ((*earlier, *place) for other, earlier in waiting.pop(lane, []) if other != lane)
-                last[lane] = place
-            case RecordEvent(event, lane):
-                # What the lane waits for and has not begun after, what waits for this event waits for, too.
-                recorded[event] = [*waiting.get(lane, []), *([(lane, last[lane])] if lane in last else [])]
-            case WaitEvent(event, lane):
-                waiting.setdefault(lane, []).extend(recorded.get(event, []))
-            case HostWait(event):
-                host += [place for _, place in recorded.get(event, [])]
-            case CallHost(call):
-                yield from ((*earlier, call.operation, 0) for earlier in host)
-                host = []
-            case _:
-                continue
+    for _, step, earlier in predecessors(steps):
+        place = (step.launch.operation, step.launch.part) if isinstance(step, Issue) else (step.call.operation, 0)
+        for other in (steps[position] for position in earlier):
+            if isinstance(other, Issue) and not (isinstance(step, Issue) and other.lane == step.lane):
+                yield other.launch.operation, other.launch.part, *place

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamscope.engines.issuing import dependencies
-from streamscope.engines.plan import Issue, Step
+from streamscope.engines.plan import Issue, Step, dependencies
 from streamscope.recording.pieces import Piece
 from streamscope.trace.spans import Basis
 

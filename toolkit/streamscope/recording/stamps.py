@@ -19,8 +19,7 @@ from streamscope.devices.gates import held
 from streamscope.devices.protocol import Device, Stream
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import Bound, settled
-from streamscope.engines.issuing import dependencies
-from streamscope.engines.plan import Issue, Replay
+from streamscope.engines.plan import Issue, Replay, dependencies
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
