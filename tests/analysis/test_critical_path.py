@@ -263,7 +263,7 @@ def test_a_call_follows_the_one_of_another_thread_that_ended_as_it_began():
 
 
 def test_a_call_follows_its_own_thread_where_that_ended_later_than_another():
-    rows = [(HOST, "forward", "thread 1", 0, 30, -1), (HOST, "data", "thread 2", 5, 20, -1), (HOST, "backward", "thread 1", 32, 40, -1)]
+    rows = [(SYNC, "wait", "thread 1", 0, 30, -1), (HOST, "data", "thread 2", 5, 20, -1), (HOST, "backward", "thread 1", 32, 40, -1)]
     assert told(foreign(*rows)) == [(0, 30, "HOST"), (30, 32, "HOST"), (32, 40, "HOST")]
 
 

@@ -34,6 +34,14 @@ def test_what_comes_after_a_faster_kernel_of_another_stream_begins_earlier_by_as
     assert times(retimed(spans, {2: 0, 3: 1}, [task(factor=0.5), task()]))[2:] == [(10, 15), (22, 30)]
 
 
+def test_a_wait_that_ends_with_a_kernel_ends_with_it():
+    spans = SpanTable.of(
+        ("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 3, 6, 1), ("sync", "wait", "host", 6, 20),
+        ("kernel", "a", "main", 8, 12, 0), ("kernel", "b", "main", 14, 20, 1),
+    )  # fmt: skip
+    assert times(retimed(spans, {3: 0, 4: 1}, [task(), task(0, factor=0.5)])) == [(0, 3), (3, 6), (6, 17), (8, 12), (14, 17)]
+
+
 def test_a_wait_that_ends_with_work_of_no_length_ends_with_it():
     spans = SpanTable.of(
         ("launch", "a", "host", 0, 3, 0), ("launch", "b", "host", 3, 6, 1), ("sync", "wait", "host", 6, 25),
