@@ -13,8 +13,9 @@ from streamscope.analysis.table import device_words
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.engines import prepared as prepared_module
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError, OutOfMemoryError
-from streamscope.measuring.best import Selection
+from streamscope.measuring.best import Selection, _twin
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Standing
 from streamscope.measuring.elimination import MARGIN, Elimination
@@ -100,6 +101,15 @@ def test_engines_that_would_do_the_same_as_a_simpler_one_are_ruled_out():
     assert "so it is async" in choice.reason
     alone = ss.best(chain, X, device="simulated", engines="dual")
     assert alone.engine == "dual"
+
+
+@pytest.mark.parametrize(("function", "twins"), [
+    (chain, {"dual": "async", "graph-dual": "graph"}), (two_chains, {}), (host_only, {"dual": "async", "graph": "async", "graph-dual": "async"}),
+])  # fmt: skip
+def test_the_simpler_engine_that_would_do_the_same(function, twins):
+    traced = function.trace(X)
+    found = {engine: _twin(prepare_traced(traced, engine, SimulatedDevice()).plan)[0] for engine in engine_names(None)}
+    assert {engine: twin for engine, twin in found.items() if twin} == twins
 
 
 def test_a_host_function_alone_makes_the_simplest_engine_the_best():

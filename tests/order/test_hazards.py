@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.order.hazards import HOST, Accesses, HazardTracker, hazards, note
+from streamscope.order.clocks import Stamp
+from streamscope.order.hazards import HOST, Accesses, HazardTracker, hazards, note, unordered
 
 LANES = (0, 1, 2)
 OPERATIONS = st.lists(
@@ -61,6 +62,22 @@ def test_what_the_host_has_waited_for_nobody_waits_for_again():
     tracker.issue(0, [], [1])
     assert places(tracker.issue(HOST, [1], [2])[0]) == [(0, 1)]
     assert tracker.issue(1, [1, 2], [])[0] == []
+
+
+def test_what_the_host_has_waited_for_the_last_lane_knows_too():
+    tracker = HazardTracker(2)
+    tracker.issue(0, [], [1])
+    tracker.issue(HOST, [1], [])
+    tracker.issue(HOST, [], [2])
+    assert tracker.issue(1, [1], [])[0] == []
+
+
+def test_what_a_clock_covers_is_ordered():
+    stamp, accesses, read = Stamp(0, 2, (1, 0)), Accesses(), Accesses()
+    note(0, stamp, (read,), (accesses,))
+    for clock, found in (((1, 0), [stamp]), ((2, 0), []), ((3, 0), [])):
+        assert unordered(1, clock, [accesses], []) == unordered(1, clock, [], [accesses]) == unordered(1, clock, [], [read]) == found
+    assert unordered(0, (1, 0), [accesses], [read]) == []  # A lane is in order by itself.
 
 
 def test_the_start_is_waited_for_once_a_lane():
