@@ -56,6 +56,12 @@ def test_what_it_raises_ends_the_comparison():
     assert [run.engine for run in watching.runs] == ["async", "dual"]
 
 
+def test_a_comparison_keeps_its_settings():
+    function, inputs = ss.workload("branches").build(branches=2, length=2)
+    found = ss.compare(function, *inputs, engines="async", device="simulated", settings={"length": 2}, progress=False)
+    assert (found.program, found.settings) == ("parallel_branches", {"length": 2})
+
+
 @pytest.mark.gpu
 def test_a_gpu_is_measured_in_another_thread_as_well():
     watching = Watching()

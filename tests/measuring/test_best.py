@@ -104,7 +104,8 @@ def test_engines_that_would_do_the_same_as_a_simpler_one_are_ruled_out():
 
 
 @pytest.mark.parametrize(("function", "twins"), [
-    (chain, {"dual": "async", "graph-dual": "graph"}), (two_chains, {}), (host_only, {"dual": "async", "graph": "async", "graph-dual": "async"}),
+    (chain, {"dual": "async", "graph-dual": "graph"}), (two_chains, {}),
+    (host_only, {"dual": "async", "graph": "async", "graph-dual": "async"}),
 ])  # fmt: skip
 def test_the_simpler_engine_that_would_do_the_same(function, twins):
     traced = function.trace(X)
