@@ -119,3 +119,4 @@ def test_noise_hides_no_clear_winner():
 
 def test_ratios_are_paired_by_round():
     assert paired_ratios([2, 4], [1, 2, 3]) == [2, 2]
+    assert paired_ratios([2, 4], [0, 2]) == [2]  # Nothing takes as many times as long as what takes no time.

@@ -11,6 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.analysis.verdict import FUNCTION, NUMPY
 from streamscope.measuring.case import Case
+from streamscope.measuring.plain_call import _equal
 from streamscope.program.variable import SUPPORTED_DTYPES
 
 X = np.arange(1.0, 7.0)
@@ -246,3 +247,15 @@ def test_an_audit_compares_with_the_function_too(function, said, found):
     apart = ss.audit(function, X, device="simulated", progress=False, touches=False)
     assert apart.compared == ""
     assert not apart.of("not what the function does")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], True), ([1.0, np.nan], [np.nan, 1.0], False), ([1, 2], [1, 2], True), ([1, 2], [1, 3], False),
+        ([1, 2], [1.0, 2.0], False), (["a"], ["a"], True),
+    ],
+)  # fmt: skip
+def test_results_are_returned_again_where_each_element_is_the_same_or_no_number_in_both(one, other, equal):
+    assert _equal([np.array(one)], [np.array(other)]) is equal
+    assert not _equal([np.array(one)], [])
