@@ -56,10 +56,11 @@ def test_what_it_raises_ends_the_comparison():
     assert [run.engine for run in watching.runs] == ["async", "dual"]
 
 
-def test_a_comparison_keeps_its_settings():
+def test_a_comparison_keeps_its_settings_and_its_name():
     function, inputs = ss.workload("branches").build(branches=2, length=2)
     found = ss.compare(function, *inputs, engines="async", device="simulated", settings={"length": 2}, progress=False)
     assert (found.program, found.settings) == ("parallel_branches", {"length": 2})
+    assert ss.compare(function, *inputs, engines="async", device="simulated", name="mine", progress=False).program == "mine"
 
 
 @pytest.mark.gpu

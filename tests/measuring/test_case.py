@@ -1,10 +1,22 @@
 """A case for one engine, by hand."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from streamscope.measuring.case import Checked
+import streamscope as ss
+from streamscope.measuring.case import Case, Checked
+
+X = np.ones(8, np.float32)
+
+
+@ss.program
+def chain(x):
+    for _ in range(6):
+        x = ss.ops.relu(x)
+    return x
 
 
 @pytest.mark.parametrize(
@@ -13,3 +25,20 @@ from streamscope.measuring.case import Checked
 )
 def test_results_are_right_up_to_their_tolerance_and_where_nothing_is_expected(error, tolerance, correct):
     assert Checked(None, error, tolerance).correct is correct
+
+
+def test_a_case_that_is_not_checked_has_no_reference():
+    whole_numbers = np.arange(8, dtype=np.int32)  # They are not rounded, so nothing is run again for a tolerance.
+    checked, unchecked = (Case.of(chain, (whole_numbers,), "ss.best", checked=wanted) for wanted in (True, False))
+    assert (checked.plain is None, checked.function is None, checked.reference_steps) == (False, False, 6 + 1)
+    assert (unchecked.plain, unchecked.function, unchecked.reference_steps) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("exact", "repeats_exactly", "steps"),
+    [(True, True, 2 * 6 + 3 + 4), (True, False, 2 * 3 * 6 + 3 * 2 * 6 + 4 * 6), (False, False, 2 + 3 + 4)],
+)
+def test_steps_are_the_launches_that_a_device_computes_or_the_runs_that_it_makes(exact, repeats_exactly, steps):
+    """Two engines are prepared, take three turns, and four runs are recorded; the program has six launches."""
+    device = SimpleNamespace(repeats_exactly=repeats_exactly, info=SimpleNamespace(exact=exact))
+    assert Case.of(chain, (X,), "ss.best").measuring_steps(device, 2, rounds=3, recorded=4) == steps
