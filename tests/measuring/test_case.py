@@ -1,6 +1,7 @@
 """A case for one engine, by hand."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,17 @@ def test_a_case_that_is_not_checked_has_no_reference():
     checked, unchecked = (Case.of(chain, (whole_numbers,), "ss.best", checked=wanted) for wanted in (True, False))
     assert (checked.plain is None, checked.function is None, checked.reference_steps) == (False, False, 6 + 1)
     assert (unchecked.plain, unchecked.function, unchecked.reference_steps) == (None, None, 0)
+
+
+def test_outputs_that_are_not_checked_are_named_where_others_are():
+    @ss.program
+    def two(x):
+        return ss.ops.relu(x), ss.ops.tanh(x)
+
+    case = Case.of(two, (X,), "ss.best")
+    names = [case.program.variables[variable].name for variable in case.program.outputs]
+    assert replace(case, expected=[X, None]).unchecked == (f"outputs[1] ({names[1]})",)
+    assert replace(case, expected=[X, X]).unchecked == replace(case, expected=None).unchecked == ()
 
 
 @pytest.mark.parametrize(
