@@ -216,7 +216,7 @@ def choice_html(choice: Choice) -> Html:
 
 
 def audit_html(audit: Audit) -> Html:
-    """Return an audit as HTML that takes its colours from the page: what was looked at, then the findings, the worst first."""
+    """Return an audit as HTML that takes its colours from the page: the checks made, then the findings, the worst first."""
     more = len(audit.findings) - SHOWN
     return block(
         fill('<p style="margin:0 0 2px 0;font-size:15px">{}</p>', audit.headline),

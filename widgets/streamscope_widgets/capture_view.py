@@ -39,12 +39,12 @@ def capture_html(captured: CapturedProgram) -> Html:
 
 
 def capture_lines(facts: CaptureFacts) -> Html:
-    """Return what a comparison in a notebook says of captured code."""
+    """Return the HTML on captured code for a comparison in a notebook."""
     return small(lines([f"Captured {facts.captured}: {facts.bound}.", *_sentences(facts)]))
 
 
 def capture_section(facts: CaptureFacts) -> Html:
-    """Return what a report says of captured code, as a part of its page."""
+    """Return a report's section on captured code."""
     rows = [("captured", facts.captured), ("to gain", facts.bound), ("certificate", f"{facts.certificate}. {' '.join(facts.evidence)}")]
     rows += [("memory", facts.memory)] if facts.memory else []
     stated = fill('<div class="facts">{}</div>', page_table((Column(), Column()), map(Row, rows)))

@@ -1,4 +1,4 @@
-"""What ``%%streamscope`` does with a cell, or with a workload: see `streamscope_widgets.magics`. Loaded when it is first used."""
+"""Run ``%%streamscope`` on a cell or a workload: see `streamscope_widgets.magics`. Loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PROGRAM_NAME = "cell"
 Subject = tuple[ProgramFunction, Sequence[Any], dict[str, int] | None]
-"""What is compared: the program, its inputs, and the settings that it was made with."""
+"""One comparison's subject: the program, its inputs, and the settings that it was made with."""
 
 
 class CellSyntaxError(ProgramError):
@@ -92,7 +92,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
 
 
 def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | None) -> Subject:
-    """Return what is compared: a workload, or the cell with the arrays that it reads."""
+    """Return the comparison's subject: a workload, or the cell with the arrays that it reads."""
     written = cell is not None and bool(cell.strip())
     if chosen.workload is None:
         if cell is None:
@@ -122,7 +122,7 @@ def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
 
 @contextmanager
 def parsed_cell(shell: InteractiveShell, line: str, cell: str) -> Iterator[tuple[ast.Module, str]]:
-    """Parse a magic's cell under its own file name and line numbers; what is not Python in it is shown as in an ordinary cell."""
+    """Parse a magic's cell under its own file name and line numbers; syntax errors are shown as in an ordinary cell."""
     lines = cell.splitlines(keepends=True)
     empty = "".join(takewhile(str.isspace, lines))  # IPython would take these lines away, and the numbers of the others with them
     source = f"{empty}{shell.transform_cell(cell)}"  # type: ignore[no-untyped-call]

@@ -26,7 +26,7 @@ def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, file
     """Make a function of a parsed cell, compiled once.
 
     Names of NumPy or CuPy arrays that the cell reads before it assigns them become the parameters. All other names are looked up in
-    the namespace when the function runs. What the cell assigns stays inside the function.
+    the namespace when the function runs. Assignments of the cell stay inside the function.
 
     ``namespace``: the user's variables: the function's globals.
     ``name``: name of the function.
@@ -65,7 +65,7 @@ def is_array(value: object) -> bool:
 def names_of(cell: ast.Module) -> tuple[list[str], set[str]]:
     """Return the names that a cell reads before it has certainly stored them, in the order of its text, and those that it stores.
 
-    What is stored inside a branch, a loop or an expression may not be stored after it, so it does not count there. Names that the cell
+    A store inside a branch, a loop or an expression may not happen, so it does not count after it. Names that the cell
     calls ``global`` are neither: they stay the namespace's.
     """
     scopes = [(statement, _Scope.of(statement)) for statement in cell.body]
@@ -96,10 +96,10 @@ class _Scope(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.loaded, self.stored, self.walrus = set[str](), set[str](), set[str]()
-        """What ``:=`` stores. That of a comprehension is a name of the scope around it."""
+        """Targets of ``:=``. In a comprehension they belong to the scope around it."""
         """Here itself."""
         self.loaded_inside, self.stored_inside = set[str](), set[str]()
-        """By the scopes in this one, if they are not their own: what they load, and what they store as ``nonlocal``."""
+        """Names that inner scopes load, and those that they store as ``nonlocal``, where they are not their own."""
         self.shared, self.outer = set[str](), set[str]()
         """Called ``global``, and ``nonlocal``."""
 
@@ -204,7 +204,7 @@ class _Scope(ast.NodeVisitor):
         self._take(inside, (inside.loaded | inside.loaded_inside) - (inside.stored - inside.walrus))
 
     def _take(self, inside: _Scope, loaded: set[str], types: Sequence[Any] = ()) -> None:
-        """Take over what a scope inside has to do with names that are not its own."""
+        """Add an inner scope's loads and stores of names that are not its own."""
         self.loaded_inside |= loaded - inside.shared - {each.name for each in types}
         self.stored_inside |= (inside.stored & inside.outer) | (inside.stored_inside - inside.stored)
 

@@ -1,4 +1,4 @@
-"""What ``%%streamscope record`` does with a cell: run it as an ordinary cell, and record what it does with CUDA."""
+"""Run a cell of ``%%streamscope record`` as an ordinary cell, and record its CUDA work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNNAMED = "cell"
 def run(shell: InteractiveShell, line: str, cell: str | None) -> Any:
     """Run a cell while it is recorded, show the trace, and return the value of the cell's last expression.
 
-    It runs in the user's namespace, compiled before the recording begins. Where it fails, the trace of what ran is shown all the same.
+    It runs in the user's namespace, compiled before the recording begins. If it fails, the trace up to there is shown all the same.
     """
     chosen = parsed_record(line)
     if chosen.help:

@@ -1,4 +1,4 @@
-"""Charts of a comparison: what each shows, as data, and as a Plotly figure.
+"""Charts of a comparison, as data and as Plotly figures.
 
 Each title states the finding, each axis its unit, and each bar carries its value, so that a chart can be read without hovering.
 """
@@ -30,7 +30,7 @@ LETTER = 0.017
 
 
 def _host_functions_us(m: EngineMetrics) -> float:
-    """Return the idle time in which a function of the user's runs: of what the device waits for the host, then of other idle time."""
+    """Return the idle time in which a function of the user's runs: first in the device's waits for the host, then in other idle time."""
     return min(m.host_function_us, m.host_wait_us + m.other_idle_us)
 
 

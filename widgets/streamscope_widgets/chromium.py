@@ -48,7 +48,7 @@ def png_of(svg: str) -> bytes:
 
 
 def _made(page: Path, name: str, command: str, *options: str) -> bytes:
-    """Let Chromium make a file of a page, in a profile of its own, and return what is in it."""
+    """Let Chromium make a file of a page, in a profile of its own, and return its bytes."""
     chromium = _chromium(Path(name).suffix[1:].upper())
     with tempfile.TemporaryDirectory(prefix="streamscope-", ignore_cleanup_errors=True) as folder:
         made = Path(folder, name)

@@ -1,6 +1,6 @@
 """A comparison as static HTML for a notebook, and as a report.
 
-The summary is what a notebook keeps when it is closed, mailed and reopened without us: the verdict first, then the metrics, then a still
+A notebook keeps the summary when it is closed, mailed and reopened without us: the verdict first, then the metrics, then a still
 picture. The report is one HTML file that answers the question first, then shows the timelines, then what all of it rests on.
 """
 
@@ -117,7 +117,7 @@ def summary_html(
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
 
-    ``title``: what was compared, for example the program's name.
+    ``title``: name of the comparison, for example the program's.
     ``device``: if it is simulated, title, verdict and picture say so.
     ``groups``: for the picture; may be empty.
     ``verdict``: with a `Verdict`, its evidence is there too, folded.
@@ -148,7 +148,7 @@ def metrics_html(metrics: EngineMetrics | EngineTable) -> Html:
 
 
 def _upright(found: MetricsTable, engine: str) -> Html:
-    """Return the metrics of one engine, one below the other, with what each means."""
+    """Return the metrics of one engine, one below the other, each with its definition."""
     rows = zip(found.headings, found.cells[engine], (meaning.partition(". ")[0].rstrip(".") for meaning in found.definitions), strict=True)
     return table([Column(found.names[engine], kind="text"), Column(), Column(kind="prose")], map(Row, rows))
 
@@ -159,7 +159,7 @@ def note_lines(found: MetricsTable) -> Html:
 
 
 def columns_of(found: MetricsTable) -> list[Column]:
-    """Return the columns of a table of engines, with what each means."""
+    """Return the columns of a table of engines, each with its definition."""
     return [Column(ENGINE, kind="text"), *map(Column, found.headings, found.definitions)]
 
 
@@ -209,7 +209,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
 
 def _verdict(comparison: Comparison) -> Html:
-    """Put the answer first: what it is bound by and what is fastest; then what each change does."""
+    """Put the answer first: the bound and the fastest engine; then the effect of each change."""
     found = comparison.assessment
     last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
     paragraphs = (
@@ -320,7 +320,7 @@ def _operation_row(
     said: Sequence[str],
     symbols: Mapping[tuple[int, int], str],
 ) -> Row:
-    """Return a row: number and name of the kernel, its whole name where the pointer rests, what called it, and how long it took."""
+    """Return a row: number and name of the kernel, its whole name where the pointer rests, its caller, and its duration."""
     operation, part = int(table.operation[row]), int(table.part[row])
     durations = (_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
     name, symbol = f"{operation}{f'.{part}' if part else ''} {table.name[row]}", symbols.get((operation, part), "")

@@ -1,6 +1,6 @@
-"""Logs of compilations as static HTML: how many kernels came from where, time by stage, who worked when, what each kernel takes.
+"""Logs of compilations as static HTML: origins of kernels, time by stage, the threads' work over time, the cost of each kernel.
 
-Who worked when is a still picture: a row for each thread, a bar for each stage, a colour for each sort of stage.
+The threads' work is a still picture: a row for each thread, a bar for each stage, a colour for each sort of stage.
 """
 
 from __future__ import annotations

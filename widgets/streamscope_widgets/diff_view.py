@@ -1,4 +1,4 @@
-"""What changed from one trace to another: the sentence, what the difference is made of, what changed most, both timelines on one axis."""
+"""Differences of two traces: the answer, its parts, the largest changes, both timelines on one axis."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _row(cells: tuple[str, ...], row: DiffRow, drawn: Html) -> Row:
 
 
 def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:
-    """Draw differences as bars, in both tables on one scale: green for what got shorter, red for what got longer."""
+    """Draw differences as bars, in both tables on one scale: green for shorter, red for longer."""
     return [
         bar(LONGEST_BAR * abs(one) / longest_us, palette.FASTER if one < 0 else palette.SLOWER) if one else Html() for one in differences_us
     ]

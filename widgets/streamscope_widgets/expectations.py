@@ -1,4 +1,4 @@
-"""``%streamscope_assert overlap > 0.3``: what a notebook expects of a comparison, and fails on."""
+"""``%streamscope_assert overlap > 0.3``: conditions on a comparison, which a notebook fails on."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Condition:
     unit: str
     """Empty where none was given."""
     scale: float
-    """What one of the unit is in the metric's own."""
+    """Factor from the condition's unit to the metric's."""
 
     def measured(self, comparison: Comparison) -> tuple[bool, str]:
-        """Tell whether a comparison is so, and say what was measured."""
+        """Check the condition on a comparison, and return the measured value in words."""
         if self.engine and self.engine not in comparison:
             raise UsageError(f"engine {self.engine!r} was not compared{_near(self.engine, [*comparison])}")
         best = comparison.assessment.best
@@ -74,7 +74,7 @@ def conditions(text: str) -> list[Condition]:
 
 
 def check(comparison: Comparison, text: str) -> Iterator[str]:
-    """Yield what was measured for each condition of a line."""
+    """Yield the measured value for each condition of a line."""
     found = [(condition, *condition.measured(comparison)) for condition in conditions(text)]
     simulated = " (simulated)" if comparison.device.simulated else ""
     failed = [f"{said}{simulated}, expected {condition.sign} {_given(condition)}" for condition, holds, said in found if not holds]

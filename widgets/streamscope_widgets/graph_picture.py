@@ -1,4 +1,4 @@
-"""A captured graph as a picture: a box for each node, in rows by level and columns by stream, and arrows for what must come first.
+"""A captured graph as a picture: a box for each node, in rows by level and columns by stream, and arrows for dependencies.
 
 In a notebook it is an image with a data URI, which untrusted notebooks keep (an inline ``<svg>`` they drop), and an image map, which is how
 an image shows a tooltip for each box. It brings a card of its own, in light or dark as the browser prefers.
@@ -80,7 +80,7 @@ def graph_svg(view: GraphView) -> str:
 
 @dataclass(frozen=True)
 class _Picture:
-    """A layout with what is written on it."""
+    """A layout with its labels."""
 
     title: str
     nodes: Sequence[GraphNode]
@@ -172,7 +172,7 @@ class _Picture:
             y += height
 
     def summary(self, box: Box) -> tuple[str, str]:
-        """Return what is written on a folded chain: its module, or its names, the most frequent first; and how many nodes it has."""
+        """Return the label of a folded chain: its module, or its names, the most frequent first; and how many nodes it has."""
         count = counted(len(box.nodes), "node")
         if module := _common([self.nodes[index].module for index in box.nodes]):
             return module, count
@@ -224,7 +224,7 @@ def _sign(value: float) -> int:
 
 
 def _named(node: GraphNode) -> str:
-    """Return what is written on a node: its name, or the module that it belongs to and what it does there, as ``conv1 · relu``."""
+    """Return the label of a node: its name, or the module that it belongs to and what it does there, as ``conv1 · relu``."""
     does = node.operator.split(".")[:2][-1]  # PyTorch's are called "aten.relu.default".
     return f"{node.module} · {does}" if node.module else node.name
 

@@ -1,4 +1,4 @@
-"""What recording cost, by recorder, and what each number of a comparison rests on."""
+"""Cost of recording, by recorder, and the source of each number of a comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamscope_widgets.payload import stamped_words
 from streamscope_widgets.show.html import Column, Row
 
 RECORDERS = {"events": "events", "stamps": "stamps", "cupti": "CUPTI"}
-"""What stands in a ledger, and how it is written."""
+"""Columns of a ledger, with their formats."""
 TITLE, RESTS = "What recording cost", "What each number rests on"
 MEANINGS = {
     "events": "makespan of a run recorded by CUDA events, against one without recording",
@@ -30,7 +30,7 @@ BY_CUPTI = "end measured, start from the length that CUPTI saw in other runs"
 
 
 def ledger_table(groups: Sequence[TimelineGroup]) -> tuple[list[Column], list[Row]] | None:
-    """Return columns and rows of what recording cost, a row an engine; None where nothing of it was measured."""
+    """Return columns and rows of the cost of recording, a row an engine; None where nothing of it was measured."""
     costs = {group.label or group.trace.info.engine: found for group in groups if (found := _costs(group.trace))}
     if not costs:
         return None

@@ -1,7 +1,7 @@
 """The spans of a long trace at every level of detail: rows of spans that do not overlap, and marks that stand for crowds of short ones.
 
 A *mark* is one span, or neighbours of one row that are shorter than a pixel and start in the same one. No span is in two marks, and none in
-no mark, so what a row's marks say in sum is what its spans do. The timeline draws marks as it draws spans.
+no mark, so a row's marks add up to its spans. The timeline draws marks as it draws spans.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamscope_widgets.rows import SLOTS, places_of
 MOST_PIXELS = 16_384
 """Pixels of the widest stretch that is asked for."""
 MOST_DIRECT = 400_000
-"""So many spans are merged whenever they are asked for; what reaches over more is merged for the whole trace, once."""
+"""Up to so many spans are merged at each request; wider levels are merged for the whole trace, once."""
 
 
 class Mergeable(Protocol):
@@ -200,7 +200,7 @@ def _joined(parts: list[Marks]) -> Marks:
 
 
 KERNELS, COPIES = 12, 4
-"""Bits from which the streams with kernels, and with copies, stand in a number that tells what is done."""
+"""Bits from which the streams with kernels, and with copies, stand in a number that encodes the activity."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ A condition is about the fastest engine, or about the one whose name stands befo
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what parses the magic's line, and says what can stand there."""
+    """Return the parser of the magic's line, with its help."""
     made = MagicArgumentParser("%%streamscope", description=DESCRIPTION, formatter_class=argparse.HelpFormatter)  # type: ignore[no-untyped-call]
     for option in OPTIONS:
         _add(made, option)
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def record_parser() -> argparse.ArgumentParser:
-    """Return what parses the line of ``%%streamscope record``, behind the word ``record``."""
+    """Return the parser of the line of ``%%streamscope record``, behind the word ``record``."""
     made = MagicArgumentParser("%%streamscope record", description=RECORDS, formatter_class=argparse.HelpFormatter)  # type: ignore[no-untyped-call]
     made.add_argument("--name", "-o", metavar="NAME", type=_identifier, help="What the trace is called, and the variable that keeps it.")
     made.add_argument(
@@ -59,12 +59,12 @@ def record_parser() -> argparse.ArgumentParser:
 
 
 def parsed(line: str) -> argparse.Namespace:
-    """Return what a line says."""
+    """Parse a line into options."""
     return _parsed(parser(), line, FLAGS, "%streamscope --help")
 
 
 def parsed_record(line: str) -> argparse.Namespace:
-    """Return what the line of ``%%streamscope record`` says, as `parsed` does."""
+    """Parse the line of ``%%streamscope record``, as `parsed` does."""
     return _parsed(record_parser(), line, RECORD_FLAGS, "%streamscope record --help")
 
 
@@ -84,7 +84,7 @@ def _add_common(made: argparse.ArgumentParser, timeline: str) -> None:
 
 
 def completions(event: SimpleNamespace) -> list[str]:
-    """Return what the word at the cursor may become: an option, or a value of the option before it, where these are known."""
+    """Return completions of the word at the cursor: an option, or a value of the option before it, where these are known."""
     words = event.text_until_cursor.split()[1:]
     typed = "" if event.text_until_cursor[-1:].isspace() else words.pop() if words else ""
     before = words[-1] if words else ""

@@ -7,10 +7,10 @@
     ss.ops.softmax(ss.ops.matmul(h, w2))
 
 The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
-result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails
-stops. ``%%streamscope record`` runs any cell, as it is, and records what it does with CUDA.
+result, and its assignments stay inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails
+stops. ``%%streamscope record`` runs any cell, as it is, and records its CUDA work.
 
-What runs is loaded when a magic is first used, so that ``%load_ext streamscope`` is quick.
+Implementations are loaded when a magic is first used, so that ``%load_ext streamscope`` is quick.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MATCHER = "streamscope"
 Words = Callable[[SimpleNamespace], list[str]]
-"""Takes a line until the cursor and the word there; returns what the word may become."""
+"""Takes a line up to the cursor and the word there; returns completions of the word."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ def run_magic(session: Session, line: str, cell: str | None = None) -> Any:
 
 
 def run_assert(session: Session, line: str) -> None:
-    """Fail unless a comparison is as expected, and say what was measured."""
+    """Fail unless a comparison is as expected, and print the measured values."""
     from IPython.core.error import UsageError
 
     from streamscope.comparing.comparison import Comparison
@@ -103,7 +103,7 @@ def run_assert(session: Session, line: str) -> None:
 
 
 def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
-    """Return what a word of a condition may become: the metrics, and the engines that stand before them."""
+    """Return completions of a word in a condition: the metrics, and the engines that stand before them."""
     from streamscope_widgets import expectations
 
     engine, dot, _ = event.symbol.rpartition(".")
@@ -112,7 +112,7 @@ def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
 
 
 def _matcher(words: Mapping[str, Words]) -> Matcher:
-    """Return what completes our magics' lines, in IPython's terms: Python's names have no place there, so they are left out."""
+    """Return the completer of our magics' lines, in IPython's terms: Python's names have no place there, so they are left out."""
     from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
     @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator]

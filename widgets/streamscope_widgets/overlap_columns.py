@@ -1,6 +1,6 @@
 """Columns of overlap for the live timeline, worked out here, so that every number has one definition.
 
-What the device does at each time, which launch waited for which, the critical path, and where operations come from.
+The device's activity over time, waits between launches, the critical path, and origins of operations.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def predicted_words(prediction: Prediction) -> str:
 
 
 def verification_html(found: Verification) -> Html:
-    """Return what was predicted for each engine, what was measured, and the error, as HTML that needs no script, style sheet or network."""
+    """Return predicted and measured time and the error of each engine, as HTML that needs no script, style sheet or network."""
     worst = found.worst
     columns = (
         Column("engine", "How the operations were issued.", "code"),

@@ -19,7 +19,7 @@ from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.still_timeline import timeline_svg
 
 BUDGET_BYTES = 5_000_000
-"""What a report may weigh; reports of peers that grew to 80 MB are a known complaint."""
+"""Size limit of a report in bytes; reports of peers that grew to 80 MB are a known complaint."""
 
 WORTH_PACKING = 0.9
 """The block is compressed only if that leaves less than this share of it."""
@@ -160,7 +160,7 @@ def still_page(path: Path, *, title: str, body: Html) -> Path:
 def fit(groups: Sequence[TimelineGroup], budget_bytes: int) -> tuple[Payload, bytes]:
     """Encode as many spans as fit into the budget, and return the payload with its block as it goes into the page.
 
-    What is kept is the beginning of every trace, the same share of the spans of each, and never less than one span in a thousand.
+    It keeps the beginning of every trace, the same share of the spans of each, and never less than one span in a thousand.
     """
     counts = [len(group.trace.spans) for group in groups]
     share = 1.0
@@ -193,7 +193,7 @@ def _written(page: Html, path: Path) -> Path:
 
 
 def _script() -> str:
-    """Return the one script that the page's policy lets run: what else gets into the page does nothing."""
+    """Return the one script that the page's policy lets run: any other script in the page does nothing."""
     bundle = bundle_source(REPORT_BUNDLE).replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return f"\n{bundle}\nstreamscopeTimeline.mountPage(document);\n"
 

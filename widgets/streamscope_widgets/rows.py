@@ -12,7 +12,7 @@ from streamscope.arrays import IntArray
 from streamscope.trace.spans import HOST_KINDS, SpanKind, SpanTable
 
 MOST_ROWS = 8
-"""Rows of a lane; what overlaps more spans than that shares the last."""
+"""Largest number of rows of a lane; spans beyond that share the last."""
 SLOTS = MOST_ROWS + 1
 """Slots of a lane: its rows, and the band of graph replays, which enclose kernels. As in ``tracks.js``."""
 SLACK_NS = 200
@@ -45,7 +45,7 @@ class Places:
         return self.slot % SLOTS
 
     def header(self) -> dict[str, Any]:
-        """Return what the browser is told: of each drawn lane its code, its rows, whether it has a band, and its ranges without a row."""
+        """Return the browser's layout of lanes: each one's code, its rows, whether it has a band, and its ranges without a row."""
         count = len(self.lanes) * SLOTS
         filled = np.bincount(self.slot, minlength=count)[:count].reshape(-1, SLOTS) > 0
         rows = MOST_ROWS - np.argmax(filled[:, MOST_ROWS - 1 :: -1], axis=1)

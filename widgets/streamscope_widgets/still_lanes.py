@@ -92,7 +92,7 @@ def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: 
 
 
 def _lane_label(lanes: Sequence[str], code: int) -> str:
-    """Return a lane's name; of the ranges below their thread's lane only what is new."""
+    """Return a lane's name; of the ranges below their thread's lane only the new part."""
     return "ranges" if code and lanes[code] == f"{lanes[code - 1]} ranges" else lanes[code]
 
 

@@ -46,7 +46,7 @@ _NO_SPANS = SpanBuilder([]).build()
 
 
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
-    """Draw the timelines from top to bottom as one SVG document of at most about 100 kB, on a card as light or dark as what is around."""
+    """Draw the timelines from top to bottom as one SVG document of at most about 100 kB, on a card as light or dark as the page."""
     for column in COLUMN_WIDTHS:
         svg = _draw(groups, column)
         if len(svg) <= MOST_BYTES:
@@ -61,7 +61,7 @@ def timeline_image(groups: Sequence[TimelineGroup], finding: str) -> Html:
 
 
 def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
-    """Return what stands before live timelines: the finding and, until they are drawn, the picture and what to do for them."""
+    """Return the HTML before live timelines: the finding and, until they are drawn, the picture and how to get them."""
     return block(lead(finding) if finding else "", still(timeline_image(groups, finding)))
 
 
@@ -94,7 +94,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
 
 
 def _start_ns(group: TimelineGroup) -> float:
-    """Return where a picture begins: with the first call, or what seems to start before it, as clocks are joined by calibration.
+    """Return a picture's start: the first call, or an earlier span, since clocks are joined by calibration.
 
     Ranges that began long before are cut off there.
     """
@@ -108,7 +108,7 @@ def _most(found: Activity) -> int:
 
 
 def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column: float) -> Iterator[LaneBars]:
-    """Yield what stands in the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream."""
+    """Yield the shapes of the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream."""
     left, right = ((times_ns - zero_ns) * scale for times_ns in (found.start_ns, found.end_ns))
     idle = np.flatnonzero(found.occupation != Occupation.RUNNING)
     # Idle time of one cause is one line; what runs meanwhile is drawn over it.
@@ -143,7 +143,7 @@ def _streams_in_columns(found: Activity, left: Array, right: Array, column: floa
 
 
 def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
-    """Return words and colours of what occurs in the lanes "at once"."""
+    """Return the legend of the lanes "at once": words and colours."""
     found = {Occupation(code).name.lower() for one in activities for code in np.flatnonzero(np.bincount(one.occupation)).tolist()}
     found |= {"kernel"} if any((one.kernels == 1).any() for one in activities) else set()
     found |= {"kernels"} if any((one.kernels > 1).any() for one in activities) else set()
@@ -164,7 +164,7 @@ def _bars(lane: LaneBars, top: float, column: float, hairline: float = 0.5) -> l
 
 
 def _by_look(lane: LaneBars, column: float) -> list[tuple[tuple[int, int], list[tuple[float, float, bool]]]]:
-    """Return colour and strength, with left and right edge of what has them, and whether it is wide enough for a bar of its own."""
+    """Return colour and strength, with left and right edge of each stretch, and whether it is wide enough for a bar of its own."""
     wide = lane.right - lane.left >= 1.5 * column
     looks: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):

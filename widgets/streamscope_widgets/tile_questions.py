@@ -1,4 +1,4 @@
-"""What the browser asks of a long trace: searches, where to go, totals of an area. Rows are those of the trace."""
+"""The browser's queries on a long trace: searches, jumps, totals of an area. Rows are those of the trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_MARKS = 500
 
 
 def answer(tiles: Tiles | None, groups: Sequence[TimelineGroup], question: Mapping[str, Any]) -> Payload:
-    """Return what the browser asked for; the header has ``refused`` where it cannot be.
+    """Answer a query of the browser; the header has ``refused`` where it cannot be.
 
     ``tiles``: None where the browser has all spans: it then asks for critical paths alone.
     ``question``: one of `streamscope_widgets.messages.TO_PYTHON` that has an answer there.
@@ -79,7 +79,7 @@ def _tile(tiles: Tiles, question: TileQuestion) -> Payload:
 
 
 def _counts(tiles: Tiles, question: FindQuestion) -> FindAnswer:
-    """Count what a search finds in each group, on the device and on the host, and say where it starts if it is little."""
+    """Count a search's matches in each group, on the device and on the host, and say where it starts if it is little."""
     answers: list[HitCounts] = []
     for part, hits in zip(tiles.parts, hits_of(tiles, question["find"]) or [], strict=True):
         spans, rows = part.group.trace.spans, _listed(part, hits)
@@ -153,7 +153,7 @@ def _first(part: Part, chosen: BoolArray) -> int:
 
 
 def _launch(part: Part, span: int) -> int:
-    """From a call to what it put on the device, the graph before its kernels; and from there back to the call."""
+    """From a call to its work on the device, the graph before its kernels; and from there back to the call."""
     spans = part.group.trace.spans
     if spans.correlation[span] < 0:
         return -1
@@ -210,7 +210,7 @@ def _totals(tiles: Tiles, question: TotalsQuestion) -> TotalsAnswer:
 
 
 def _area(tiles: Tiles, group: int, start: float, end: float, rows: list[list[int]]) -> Sums:
-    """Add up one group's rows, ``[lane, row]``, in a stretch of its own time; spans that reach out of it count with what lies in it."""
+    """Add up one group's rows, ``[lane, row]``, in a stretch of its own time; of spans that reach out of it, the part inside counts."""
     part = tiles.parts[group]
     spans, drawn = part.group.trace.spans, part.rows
     place = {int(lane): number for number, lane in enumerate(drawn.places.lanes)}

@@ -1,7 +1,7 @@
 """Long traces in the timeline, a piece at a time: Python keeps the trace, and the browser draws what it has and asks for the rest.
 
 First comes an overview of the whole run, then, when a view rests, a tile: all rows in a stretch of time, at the level of detail of the
-view. Both are payloads as of short traces, whose spans may be marks (`levels.Marks`). What is not in them is asked for: `tile_questions`.
+view. Both are payloads as of short traces, whose spans may be marks (`levels.Marks`). For the rest there are queries: `tile_questions`.
 """
 
 from __future__ import annotations

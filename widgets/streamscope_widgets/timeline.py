@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SHOWS = ("overlap", "critical path")
-"""What the trait ``shows`` may hold."""
+"""Values of the trait ``shows``."""
 
 
 class TimelineWidget(anywidget.AnyWidget):
@@ -50,7 +50,7 @@ class TimelineWidget(anywidget.AnyWidget):
     groups : sequence of TimelineGroup
         From `streamscope_widgets.payload.as_groups`.
     finding : str
-        What the still picture says: the verdict.
+        Text of the still picture: the verdict.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class TimelineWidget(anywidget.AnyWidget):
     engines : list of str
         Labels of the engines that are shown, from top to bottom.
     shows : list of str
-        What is shown besides the spans: ``"overlap"``, ``"critical path"``.
+        Layers besides the spans: ``"overlap"``, ``"critical path"``.
 
     Raises
     ------
@@ -103,7 +103,7 @@ class TimelineWidget(anywidget.AnyWidget):
 
     @property
     def payload(self) -> Payload:
-        """What the front end draws, encoded once."""
+        """The front end's payload, encoded once."""
         if self._payload is None:
             self._tiles = Tiles(self.groups) if needs_tiles(self.groups) else None
             self._payload = self._tiles.overview() if self._tiles else encode(self.groups)
@@ -210,7 +210,7 @@ def timeline(traces: Traces, finding: str = "") -> TimelineWidget:
     """Return a widget that shows traces of one program on one time axis.
 
     ``traces``: one group each, from top to bottom.
-    ``finding``: what the still picture says that a reopened notebook shows.
+    ``finding``: text of the still picture in a reopened notebook.
     """
     return TimelineWidget(as_groups(traces), finding)
 
@@ -229,14 +229,14 @@ def trace_timeline(trace: Trace, by: str) -> TimelineWidget:
 
 
 def prediction_timeline(prediction: Prediction, by: str) -> TimelineWidget:
-    """Return the trace and what was predicted from it, live on one axis."""
+    """Return a trace and its prediction, live on one axis."""
     if by != "stream":
         return trace_timeline(prediction, by)
     return TimelineWidget(prediction_groups(prediction), predicted_words(prediction))
 
 
 def diff_timeline(found: TraceDiff) -> TimelineWidget:
-    """Return both traces live on one axis: what is selected in one is marked in the other."""
+    """Return both traces live on one axis: a selection in one is marked in the other."""
     return TimelineWidget(diff_groups(found), found.answer)
 
 

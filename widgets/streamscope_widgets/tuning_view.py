@@ -1,4 +1,4 @@
-"""What tuning has found as static HTML: each kernel with the time of its default variant and of the chosen one, and all others folded."""
+"""Results of tuning as static HTML: each kernel with the time of its default variant and of the chosen one, and all others folded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """NumPy arrays that captured functions hand to CuPy, as filters do with their weights: constants of the capture.
 
-CuPy copies them from host memory that it uses again, which no capture allows. So they are put on the device beside the capture, and what is
-captured is a copy from there: the function may write to the array that it gets, and gets it anew in each run.
+CuPy copies them from host memory that it uses again, which no capture allows. So they are put on the device beside the capture, and the
+capture copies from there: the function may write to the array that it gets, and gets it anew in each run.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def node_memories(
     """Return the reads and writes of each node.
 
     Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
-    what any other address in their arguments leads to. Of other kernels, and of those of operators that are not PyTorch's own, their source
+    the memory at any other address in their arguments. Of other kernels, and of those of operators that are not PyTorch's own, their source
     text or prototype says it, or nothing does.
 
     ``operators``: those that launched nodes. A node that two of them claim is not understood.

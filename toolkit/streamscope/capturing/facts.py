@@ -26,7 +26,7 @@ class CaptureOrigin:
 
 
 def origin_words(origin: CaptureOrigin) -> str:
-    """Return where, when and with what code was captured: ``"on an NVIDIA H200, 2026-11-22 20:42 UTC, with torch 2.11"``."""
+    """Place, time and versions of a capture: ``"on an NVIDIA H200, 2026-11-22 20:42 UTC, with torch 2.11"``."""
     day, _, clock = origin.date.partition("T")
     when = f", {day} {clock[:5]} UTC" if clock else f", {day}" if day else ""
     versions = [f"{name} {version}" for name, version in origin.versions.items()]

@@ -1,7 +1,7 @@
 """State that captured code changes from run to run: found by running its nodes, saved, and restored before each check.
 
 A training step changes parameters and the optimiser's state, a dropout its random-number state, and no argument of the function names them.
-But each node's arguments do: every word that is an address leads to a piece of memory. Two runs of the nodes then show what of it changes.
+But each node's arguments do: every word that is an address leads to a piece of memory. Two runs of the nodes then show which bytes change.
 Other inputs may change other rows of an embedding. So known writes of a node count whole, whether these runs changed it or not.
 Memory that only an address in device memory leads to, as in arrays of pointers, is not found.
 """

@@ -18,9 +18,9 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Decompressed(io.RawIOBase):
-    """A file that is decompressed as far as it is asked for. It cannot seek.
+    """A gzip stream, decompressed as it is read. It cannot seek.
 
-    Where its data are damaged or end too early, `readinto` raises, or stops there with ``skip`` and says in ``damage`` what is wrong.
+    Where its data are damaged or end too early, `readinto` raises. With ``skip`` it stops there, and ``damage`` holds the reason.
     """
 
     def __init__(self, file: BinaryIO | io.BufferedIOBase, *, skip: bool = False) -> None:
@@ -53,7 +53,7 @@ class Decompressed(io.RawIOBase):
             data = self._decompress(data)
 
     def _decompress(self, data: bytes) -> bytes:
-        """Add what some data hold; return those that lie behind the end of a member, where another one may begin."""
+        """Decompress a chunk; return the bytes behind the end of its member, where another one may begin."""
         if not self._began and self._members:
             data = data.lstrip(b"\0")  # Some writers fill up a block.
         if not data:

@@ -59,7 +59,7 @@ class Tables:
         return frozenset(row[1] for row in self._rows(f"PRAGMA table_xinfo({_quoted(table)})") if row[6] == 0)
 
     def numbers(self, table: str, columns: Mapping[str, int | None]) -> Columns:
-        """Return columns of whole numbers. Where a value is missing, or the whole column, the mapping says what stands in its place."""
+        """Return columns of whole numbers. The mapping gives each column's default, for missing values and a missing column."""
         there = self.columns(table)
         for name, missing in columns.items():
             if missing is None and name not in there:
@@ -184,5 +184,5 @@ def _whole(values: Sequence[Any], missing: int | None, what: str) -> npt.NDArray
 
 
 def text_of(texts: Mapping[int, str]) -> Callable[[int], str]:
-    """Return what gives the text of an id; one without a text is shown itself."""
+    """Return a lookup from ids to texts; an id without a text becomes ``#id``."""
     return lambda one: texts.get(one, f"#{one}")

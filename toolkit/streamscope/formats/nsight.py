@@ -1,6 +1,6 @@
-"""Reads SQLite exports of Nsight Systems: ``nsys export --type sqlite``, or what ``nsys profile --export sqlite`` writes.
+"""Reads SQLite exports of Nsight Systems: ``nsys export --type sqlite`` or ``nsys profile --export sqlite``.
 
-Versions differ in their columns; those that matter and are there are read. Times are in ns. A call is joined with what it launched by
+Versions differ in their columns; those that matter and are there are read. Times are in ns. A call is joined with its work on the device by
 process and correlation.
 """
 

@@ -1,4 +1,4 @@
-"""What a Parquet file says of itself, checked before Arrow reads it.
+"""Footer and page headers of a Parquet file, checked before Arrow reads it.
 
 Arrow crashes on some damaged footers, and takes as much memory as a page claims to need. So footer and page headers are decoded here, as
 far as that matters. Both are structs of Thrift's compact protocol; a struct is decoded to a dict from the numbers of its fields.

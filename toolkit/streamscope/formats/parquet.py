@@ -73,7 +73,7 @@ def trace_bytes(path: Path) -> bytes:
 
 
 def decoded_trace(path: Path, data: bytes) -> Trace:
-    """Return the trace that the bytes of a file hold; ``path`` is what an error names."""
+    """Decode a trace from the bytes of a file; ``path`` is for errors."""
     with told(path, hint=HINT):
         return _read(data)
 

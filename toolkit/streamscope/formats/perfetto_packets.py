@@ -65,13 +65,13 @@ class _Packets:
         return self.batch.packet.add(trusted_packet_sequence_id=SEQUENCE, **fields)
 
     def flush(self) -> None:
-        """Write what was not written yet. Traces behind each other are one trace."""
+        """Write the batch to the file. Perfetto traces behind each other are one trace."""
         self.file.write(self.batch.SerializeToString())
         self.batch.Clear()
 
     @cached_property
     def shift_ns(self) -> int:
-        """What is added to all times."""
+        """Offset of all times in ns: Perfetto has none below zero."""
         return time_before_zero_ns(self.trace.spans)
 
     @cached_property
@@ -91,7 +91,7 @@ class _Packets:
 
     @cached_property
     def annotations(self) -> dict[int, list[tuple[str, int | str]]]:
-        """What is shown beside spans, by row."""
+        """Debug annotations of spans, by row."""
         spans, found = self.trace.spans, defaultdict[int, list[tuple[str, int | str]]](list)
         for column in ANNOTATIONS:
             values = getattr(spans, column)
@@ -119,7 +119,7 @@ class _Packets:
         return _grouped(device, call)
 
     def write(self) -> None:
-        """Write all packets: what later ones rest on first."""
+        """Write all packets: definitions before their uses."""
         tracks, track = self.tracks
         self._clock()
         self._names(tracks)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 LARGE_FILE_BYTES = 8 << 20
 """A smaller file is read before a bar would be seen."""
 DAMAGED = ("refuse", "skip")
-"""What may be done with a file that is damaged."""
+"""Values of ``damaged``: refuse the file, or skip damaged events."""
 MOST_LOOKED_AT = 200
 """Files of a folder."""
 START_BYTES = 1 << 12
-"""Of a file, or of what gzip compressed: they tell its format."""
+"""Length of a file's start, decompressed, by which its format is recognised."""
 _BUFFER_BYTES = 1 << 20
 """Progress is told as often."""
 
@@ -49,7 +49,7 @@ def read(
     gpu : int, optional
         Which GPU, where the file has several: a trace is of one. By default it is the one with the most work, and a note counts the rest.
     damaged : {"refuse", "skip"}
-        What to do with Kineto JSON that is damaged or ends too early. ``"skip"`` reads the events that are whole, and a note counts the
+        Treatment of Kineto JSON that is damaged or ends too early. ``"skip"`` reads the events that are whole, and a note counts the
         others. Databases and Parquet are whole or refused.
     progress : bool or callable
         Show a progress bar while a file of more than 8 MiB is read, or call ``progress(what, done, whole)`` with bytes of any file. Of a
@@ -58,7 +58,7 @@ def read(
     Returns
     -------
     Trace
-        ``info.notes`` say what was odd, left out, or is unknown. Its zero is the first call of the CUDA or HIP runtime.
+        ``info.notes`` list oddities, skipped events and unknown facts. Its zero is the first call of the CUDA or HIP runtime.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _format_of(start: bytes, path: Path | None) -> Format | None:
 
 
 def _json_format(path: Path, start: bytes) -> Format:
-    """Return Kineto for JSON that no format knows: its reader says what is missing. Refuse all else, and JSON of other tools."""
+    """Return Kineto for JSON that no format knows: its reader names the missing part. Refuse all else, and JSON of other tools."""
     check_start(path, start)
     return FORMATS["kineto"]
 
@@ -160,7 +160,7 @@ def _told_by(trace: Trace, found: Format, notes: list[str]) -> Trace:
 
 
 def _check_is_no_folder(path: Path) -> None:
-    """Say what of a folder can be read: TensorBoard's, for one, holds traces of the profilers of PyTorch and JAX."""
+    """List the readable traces of a folder: TensorBoard's, for one, holds those of PyTorch's and JAX's profilers."""
     if (path / "comparison.json").is_file():
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
     if path.is_dir():
@@ -181,7 +181,7 @@ def is_trace(path: Path) -> bool:
 
 
 def program_of(path: Path, suffixes: tuple[str, ...]) -> str:
-    """Return what a trace is called by default: its file's name without the endings of its format."""
+    """Return a trace's default name: its file's name without the suffixes of its format."""
     name = path.name
     for ending in (".gz", *suffixes, ".pt.trace"):
         name = name.removesuffix(ending)
@@ -196,7 +196,7 @@ class _WatchedFile(io.RawIOBase):
         self._what, self._size = f"reading {path.name}", path.stat().st_size
         self.name = path
         self.stopped: list[BaseException] = []
-        """What the caller's progress raised: it is passed on, and is no damage."""
+        """Exceptions of the caller's progress: they are raised again, and do not make the file damaged."""
         self.fileno, self.tell, self.seek = file.fileno, file.tell, file.seek  # type: ignore[method-assign]
 
     def readable(self) -> bool:

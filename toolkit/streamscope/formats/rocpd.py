@@ -1,7 +1,7 @@
 """Reads rocpd, the SQLite files of rocprofv3: tables whose names end with an id, one set of them for each process.
 
-Schemas to 3 have times and places in the rows themselves, later ones in tables of timestamps and tracks. Times are in ns. A call and what
-it launched have the same ``stack_id``.
+Schemas to 3 have times and places in the rows themselves, later ones in tables of timestamps and tracks. Times are in ns. A call and its
+work on the device have the same ``stack_id``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that people have, and that are not read: what they are, and what to do about it."""
+"""Profiler files that Streamscope does not read: their names, and how to convert each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _COMPARISON = re.compile(_FIRST + rb'"schema"\s*:\s*\d+\s*,\s*"workload"\s*:')
 
 
 def hint_of(path: Path) -> str:
-    """Return what to do with a file that is not read, by its name."""
+    """Return how to convert a file that is not read, by its suffix."""
     return _NAMES.get(path.name) or next(
         (hint for ending, hint in _ENDINGS.items() if path.name.endswith(ending)), f"these can be read: {readable()}"
     )
@@ -68,7 +68,7 @@ def check_start(path: Path, start: bytes) -> None:
     Raises
     ------
     TraceError
-        It says what the file is.
+        It names the file's kind.
     """
     if not start:
         raise TraceError("it is empty")

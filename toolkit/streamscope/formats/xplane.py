@@ -79,7 +79,7 @@ class _Space:
     """When the profiler started, since 1970."""
 
     def add(self, plane: _Plane) -> None:
-        """Add the events of a plane, and what it says of the machine."""
+        """Add the events of a plane, and its facts on the machine."""
         if gpu := _GPU.fullmatch(plane.name):
             self.gpus[int(gpu[1])] = plane.statistics
             self._add_work(plane, int(gpu[1]))
@@ -91,7 +91,7 @@ class _Space:
         self.began_ns = plane.statistics.get("profile_start_time", self.began_ns)
 
     def _add_work(self, plane: _Plane, gpu: int) -> None:
-        """Add what ran on the streams of a GPU. Other lines of its plane show the same work by module or step."""
+        """Add the work on the streams of a GPU. Other lines of its plane show the same work by module or step."""
         for line in plane.lines():
             if not (stream := _STREAM.match(line.name)):
                 continue
@@ -141,7 +141,7 @@ class _Space:
 
 
 class _Plane:
-    """One plane: its name, what it says of itself, and its lines. These stand before the names that they need."""
+    """One plane: its name, its statistics and its lines. Lines stand before the names that they need."""
 
     def __init__(self, data: bytes) -> None:
         self.name, self._lines = "", list[bytes]()
@@ -304,7 +304,7 @@ def _text(value: object) -> str:
 
 
 def _whole(value: object, missing: int) -> int:
-    """Return a whole number of 64 bits with its sign; what is missing or no such number becomes ``missing``."""
+    """Return a whole number of 64 bits with its sign; any other value becomes ``missing``."""
     if type(value) is not int or value >= 2**64:
         return missing
     return value if value < 2**63 else value - 2**64

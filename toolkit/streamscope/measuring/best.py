@@ -61,7 +61,7 @@ def best(
     {progress}
     memory_limit : int or str, optional
         Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The engines are all prepared at
-        the same time, so that they can take turns; what they hold together may be more. Of captured code, `capture` takes the limit.
+        the same time, so that they can take turns; together they may hold more. Of captured code, `capture` takes the limit.
     {attributes}
 
     Raises

@@ -46,8 +46,7 @@ class Checked:
     prepared: Prepared
     max_abs_error: float
     tolerance: float
-    """How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing is
-    expected."""
+    """Error and tolerance of the element with the largest ratio of the two; NaN without a reference."""
     run: LoggedRun | None = None
     """Its only run, on a device that repeats itself exactly."""
 
@@ -65,12 +64,11 @@ class Case:
     inputs: tuple[Array, ...]
     """On the host."""
     expected: Sequence[Array | None] | None
-    """What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where no
-    output has one."""
+    """Reference outputs: NumPy's, or those of a plain call of captured code; None for an output without one, or if no output has one."""
     captured: ForeignFunction | None = None
     """Where the program was captured: it has memory of its own, in which its results are."""
     allowed: Sequence[Array | None] | None = None
-    """How far each element of the outputs may be from what is expected; see `tolerance.py`."""
+    """Tolerance of each element of the outputs; see `tolerance.py`."""
     plain: Program | None = None
     """The program before it was fused, where its results are to be checked; `with_reference` computes expected values from it."""
     facts: Callable[[], CaptureFacts] | None = None
@@ -129,10 +127,10 @@ class Case:
         return "" if self.answer is None else self.answer.why_not
 
     def host_bytes(self, device: Device, engines: int) -> int:
-        """Return about how much of this machine's memory it takes to check the case and to run it under so many engines.
+        """Estimate the host memory, in bytes, for checking the case and running it under so many engines.
 
-        On a GPU, the engines hold only host variables here. What is expected of floating-point outputs is kept, with what was found and
-        what is allowed as float64.
+        On a GPU, the engines hold only host variables here. Of floating-point outputs, reference, result and
+        tolerance are kept as float64.
         """
         sizes = {variable.id: variable.spec.nbytes for variable in self.program.variables}
         inputs, outputs = (sum(sizes[variable] for variable in ids) for ids in (self.program.inputs, self.program.outputs))
@@ -160,9 +158,9 @@ class Case:
         return len(known.operations) + steps_of_tolerance(known) + (self.function is not None)
 
     def with_reference(self, steps: Steps | None = None) -> Case:
-        """Return the case with expected results and their tolerance; ``steps`` is told of each operation.
+        """Return the case with reference outputs and their tolerance; ``steps`` is called for each operation.
 
-        Expected is what the program computes in NumPy or, where the function itself computes something else, that.
+        The reference is the program in NumPy or, where the function itself computes something else, the function.
         """
         if self.plain is None:
             return self
@@ -282,9 +280,9 @@ def largest_error(
 ) -> tuple[float, float]:
     """Return error and tolerance of the element with the largest ratio of the two; NaN without a reference.
 
-    ``outputs``, ``expected``: none is expected of an output that cannot be checked.
-    ``allowed``: for each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where
-        all is as it should be, the most that is allowed anywhere is returned.
+    ``outputs``, ``expected``: None for an output that cannot be checked.
+    ``allowed``: for each output, or each of its elements; by default that of a single operation of ours. Without an
+        error anywhere, the largest tolerance is returned.
     """
     if not expected:  # Nor is there, where captured code returns nothing.
         return float("nan"), float("nan")

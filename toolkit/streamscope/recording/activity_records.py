@@ -72,8 +72,8 @@ class ActivityRecords:
     """CUPTI's records: arrays of int64 with `_COLUMNS`, in the order of its buffers; times in ns on CUPTI's clock.
 
     Every row has a ``code``: of calls, 1 for the runtime and 0 for the driver; of work, a `SpanKind`. A call's ``name`` is the number of
-    the function, and its ``status`` what it returned; other names are addresses of ``texts``. ``graph_node`` is 0 outside graphs; ``event``
-    is the id of one record of an event. Markers are ends of NVTX ranges; overheads are what CUPTI and the driver themselves took.
+    the function, and its ``status`` its return value; other names are addresses of ``texts``. ``graph_node`` is 0 outside graphs; ``event``
+    is the id of one record of an event. Markers are ends of NVTX ranges; overheads are the time that CUPTI and the driver themselves took.
     ``dropped`` counts records that CUPTI says it had no room for.
     """
 

@@ -117,8 +117,8 @@ def align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Cl
     """Align event time with the host's clock.
 
     An event's time lies between the call that records it and the return of a synchronisation after it. Each sample bounds the offset from
-    both sides; the offset is the middle of what all of them allow. It is done afresh for each pass, since the time between two events
-    is a 32-bit float in milliseconds and loses its nanoseconds after a second.
+    both sides; the offset is the middle of the interval that all samples allow. It is done afresh for each pass, since the time between two
+    events is a 32-bit float in milliseconds and loses its nanoseconds after a second.
     """
     device.synchronize()
     stream.record(base)

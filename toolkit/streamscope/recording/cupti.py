@@ -64,8 +64,8 @@ class CuptiRecorder:
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-        Each kernel, copy and set becomes a span. Work outside of graphs is joined with its launch by the call that put it on the device,
-        what is inside by the node. What was launched and has no record is told in a note. ``reload`` fills the inputs before each run.
+        Each kernel, copy and set becomes a span. Work outside of graphs is joined with its launch by the correlation of the call,
+        work inside a graph by the node. A note counts launches without a record. ``reload`` fills the inputs before each run.
         """
         unrecorded_ns, runs = self.runs(prepared, reload)
         makespans = [makespan_ns(run.host) for run in runs]

@@ -49,10 +49,10 @@ class EventRecorder:
 
     When a launch ended is measured in the run, or in replays of its graph. How long it takes is ``seen`` in runs of the program (see
     `CheckedRecorder`), else it is measured alone, behind a gate. Beside others it may then take longer: events cannot tell running from
-    waiting for room on the multiprocessors. Each such duration is uncertain by what the reference kernel is, the same way for all launches
-    of a trace, and by some per cent; the trace says by how much. (Pairs of event-record nodes in graphs were tried for durations: they
-    agreed less well with CUPTI, and on parallel branches hold each other up.) Of each sort of pass, there are so many ``passes``, and the
-    median counts; a device with exact times needs one.
+    waiting for room on the multiprocessors. Each such duration is uncertain by as much as the reference kernel's, the same way for all
+    launches of a trace, and by some per cent; the trace says by how much. (Pairs of event-record nodes in graphs were tried for
+    durations: they agreed less well with CUPTI, and on parallel branches hold each other up.) Of each sort of pass, there are so many
+    ``passes``, and the median counts; a device with exact times needs one.
     """
 
     device: Device

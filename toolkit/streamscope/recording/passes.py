@@ -3,7 +3,7 @@
 *Natural*: as the program runs anyway, with one event behind each launch; tells when things ended.
 *Gated*: the stream is held until a launch is queued, with a pair of events around it; tells how long it takes alone, free of the host.
 *In a graph*: when things ended, by event-record nodes: a single one, behind one launch, in each of many graphs, since an event slows only
-what comes after it.
+the launches after it.
 """
 
 from __future__ import annotations

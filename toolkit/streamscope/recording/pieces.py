@@ -50,8 +50,8 @@ def pieces_of(
     longer than all of them, there are gaps between them, which are taken for equal. Where a launch cannot be taken apart, it is one piece,
     and a note among those of ``prepared`` says so.
 
-    ``whole_ns`` is how long each launch takes alone. ``durations_ns`` measures that of steps, by their index; its second argument is what
-    comes right before some of them.
+    ``whole_ns`` is how long each launch takes alone. ``durations_ns`` measures that of steps, by their index; its second argument holds,
+    for some of them, the call that launches the nodes in front.
     """
     found: dict[int, tuple[Piece, ...]] = {}
     apart: list[Bound] = []

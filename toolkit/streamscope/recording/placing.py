@@ -123,12 +123,13 @@ def between(
     next, so a kernel also waits until the last block has begun of those that began before it was ready. So does a mark: while blocks are
     handed out, a mark behind a kernel does not tell its end, and the kernel takes as long as alone; a mark ahead of a kernel that depends
     on none does not tell its start, and the kernel begins with them. A copy shares its way with few others, so it takes as long as alone.
-    Nothing is shorter than alone, unless what has stamps leaves no more room.
+    Nothing is shorter than alone, unless the stamped launches leave no more room.
 
     ``before`` has for each launch, in order, those that come right before it; ``known`` are starts and ends by stamps; ``begins`` and
     ``ends`` are by marks, of the others that depend on none, and of all others. ``forks`` come first on a branch, or after another branch.
-    Branches begin up to `STAGGER_NS` late, so what comes first and seems to take longer than alone by no more than that began late. So
-    did what seems to take `SLOWEST` times as long. ``filling`` has of each stamped kernel when its first and its last block began.
+    Branches begin up to `STAGGER_NS` late. So the first kernel of a branch that seems to take longer than alone, by no more than that,
+    began late. So did one that seems to take `SLOWEST` times as long. ``filling`` has of each stamped kernel when its first and its last
+    block began.
     """
     times = dict(known)
     latest: dict[int, float] = {}

@@ -120,15 +120,15 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
     """Record the CUDA work of a block of code, whichever library it uses.
 
     Kernels, copies and sets, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX ranges.
-    At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only ask CUDA for something
+    At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only query CUDA
     are left out.
 
     Parameters
     ----------
     name : str
-        What the trace is called.
+        Name of the trace.
     gpu : int, optional
-        Whose work is kept, by CUDA's number; that of the GPU with the most by default. A note says what was left out.
+        Whose work is kept, by CUDA's number; that of the GPU with the most by default. A note counts the work of other GPUs.
 
     Returns
     -------

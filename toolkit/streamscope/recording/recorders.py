@@ -32,7 +32,7 @@ class RecorderKind(Protocol):
     """An entry of the door: most simply the class of a recorder."""
 
     def on(self, device: Device) -> Recorder:
-        """Return a recorder for a device, or raise a RecordingError that says what the device lacks."""
+        """Return a recorder for a device, or raise a RecordingError that names the missing capability."""
 
 
 RECORDERS: Door[RecorderKind] = Door(

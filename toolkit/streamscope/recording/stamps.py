@@ -74,7 +74,7 @@ class StampRecorder:
 
     The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
     stamp and ends a little after its last, half of `around_ns` each. Where CUPTI can be had, it tells how much that is here, when all has
-    run; where it cannot, the reference kernel does, which takes longer on some cards. What has no stamps, kernels of libraries
+    run; where it cannot, the reference kernel does, which takes longer on some cards. Work without stamps, kernels of libraries
     and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own; outside graphs it is as long as it
     takes alone, and in graphs a kernel begins when it could. Of so many ``passes`` of each sort, the median counts.
     """

@@ -102,7 +102,7 @@ class Subscription:
 
     @contextmanager
     def recording(self, kinds: Sequence[str], *, beside_others: bool = True) -> Iterator[list[ActivityRecords]]:
-        """Record what the process does on its GPUs in the block; the list then holds the records, even if the block raises.
+        """Record the process's GPU work in the block; the list then holds the records, even if the block raises.
 
         ``kinds`` are names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``. CUPTI hands out a record once: where another
         profiler has subscribed, this takes its records, or refuses unless ``beside_others``.

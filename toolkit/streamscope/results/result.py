@@ -39,7 +39,7 @@ class Result(Renamed):
     view: ClassVar[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values. Units stand in the names; what is not known, or infinite, is None."""
+        """Return the result as JSON values. Units stand in the names; unknown and infinite values are None."""
         raise NotImplementedError
 
     def to_markdown(self) -> str:

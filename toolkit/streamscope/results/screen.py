@@ -22,7 +22,7 @@ BETWEEN_DRAWINGS_S = 0.1
 def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar where the user is, in a notebook or in a terminal; give the function ``progress(what, step, steps)`` that moves it.
 
-    It is drawn for each new phase, which is what stands before a colon, and else at most every `BETWEEN_DRAWINGS_S`.
+    It is drawn for each new phase, the text before a colon, and else at most every `BETWEEN_DRAWINGS_S`.
     """
     bar: AbstractContextManager[Callable[[str, int, int], None]] = (
         load("show.html:notebook_progress")() if _in_notebook() else _terminal_progress(title)

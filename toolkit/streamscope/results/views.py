@@ -35,7 +35,7 @@ class View:
     markdown : callable or str, optional
         ``markdown(result)``: Markdown. Without it, the text of the result is shown.
     pictures : mapping of str to callable or str
-        ``picture(result)``: an SVG document, by the name that ``picture(path, of=...)`` takes. The first is what ``save("x.svg")`` writes.
+        ``picture(result)``: an SVG document, by the name that ``picture(path, of=...)`` takes. ``save("x.svg")`` writes the first.
     timeline : callable or str, optional
         ``timeline(result, ...)``: live timelines, a notebook widget.
     report : callable or str, optional

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Timeline(Protocol):
     """Live timelines on one time axis, a notebook widget. Its four values follow the reader, and move the view when you set them.
 
-    `streamscope_widgets.timeline.TimelineWidget` documents what each may hold, and is the class that you get.
+    `streamscope_widgets.timeline.TimelineWidget` documents the values of each, and is the class that you get.
     """
 
     selection: dict[str, Any] | None
@@ -24,7 +24,7 @@ class Timeline(Protocol):
     engines: list[str]
     """Labels of the engines that are shown, from top to bottom."""
     shows: list[str]
-    """What is drawn besides the spans."""
+    """Layers drawn besides the spans."""
 
     def observe(self, handler: Callable[[Any], Any], names: str) -> None:
         """Call ``handler`` with each change of the values called ``names``."""
@@ -54,7 +54,7 @@ class Explorer(Protocol):
 
 
 def load(place: str) -> Any:
-    """Return what a module of the widgets has: ``load("payload:bundle_source")``."""
+    """Load a name from a module of the widgets: ``load("payload:bundle_source")``."""
     import streamscope_widgets
 
     module, name = place.split(":")

@@ -51,8 +51,8 @@ class Document:
     def whole(self) -> bytes:
         """Return the first drawing: the length of the header in 4 bytes, 4 empty bytes, the header as JSON, the block of columns.
 
-        The header has ``title``, ``finding``, ``warnings``, ``further`` (what Python has besides), ``header``, ``stamp`` and ``bundle``,
-        which tell versions of both apart, and of a trace ``gpu`` and ``gpus``, the numbers of this GPU and of all in the file.
+        The header has ``title``, ``finding``, ``warnings``, ``further`` (views that Python has besides), ``header``, ``stamp`` and
+        ``bundle``, which tell versions of both apart, and of a trace ``gpu`` and ``gpus``, the numbers of this GPU and of all in the file.
         """
         payload = self.tiles.overview() if self.tiles else encode(self.groups)
         digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Kineto files that are damaged, or not quite JSON: which events are whole, and how to read what other tools write instead of JSON."""
+"""Kineto files that are damaged, or not quite JSON: which events are whole, and how to read other tools' near-JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamscope.words import counted
 
 Text = bytes | bytearray
 Check = Callable[[bytes], str | None]
-"""Says what is wrong with the text of one event; None where it is whole."""
+"""Returns the fault in the text of one event; None where it is whole."""
 
 CUT = "it ends in the middle of an event"
 _NO_EVENT = "an object was expected, for an event"
@@ -31,7 +31,7 @@ _ODD = re.compile(
     rb"|([-+]?(?:nan(?:\(\w*\))?|inf(?:inity)?|1\.#(?:inf|ind|qnan|snan)\d*))(?=\s*[,}\]])",
     re.DOTALL | re.IGNORECASE,
 )
-"""A string as it has to be; in the first group one with control characters, in the second what is no number."""
+"""A string as it has to be; the first group is a string with control characters, the second is inf or nan."""
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -84,7 +84,7 @@ class LeftOut:
         self._count, self._bytes, self._first = Counter[bool](), 0, dict[bool, int]()
 
     def add(self, start: int, end: int, error: str) -> None:
-        """Count what stands between two places in the file."""
+        """Count the damage between two offsets in the file."""
         cut = error == CUT
         self._count[cut] += 1
         self._bytes += 0 if cut else end - start
@@ -94,7 +94,7 @@ class LeftOut:
         return self._count.total()
 
     def notes(self) -> Iterator[str]:
-        """Say it."""
+        """Yield a note for each kind of damage."""
         if damaged := self._count[False]:
             yield f"left out: {counted(damaged, 'damaged event')}, {self._bytes:,} bytes in all, from byte {self._first[False]:,} on"
         if cut := self._count[True]:
@@ -102,14 +102,14 @@ class LeftOut:
 
 
 class EventScanner:
-    """Finds the whole events of a text, whatever is between them."""
+    """Finds the whole events of a text between damaged ones."""
 
     def __init__(self, check: Check) -> None:
         self._checked = check
         self._searched = self._tries = 0
 
     def parts(self, text: Text, *, ended: bool) -> Iterator[Part]:
-        """Yield what stands behind the bracket at the start of a text, up to the one that closes it.
+        """Yield the events of a JSON list, whose opening bracket is the text's first character.
 
         Unless the file has ``ended``, a last event that is not whole is left for later.
         """
@@ -130,7 +130,7 @@ class EventScanner:
             at = end
 
     def _event(self, text: Text, at: int) -> tuple[int, str | None]:
-        """Return the end of an event, and what is wrong with it."""
+        """Return the end of an event, and its fault or None."""
         if text[at : at + 1] != b"{":
             return at, _NO_EVENT
         boundary = BETWEEN.search(text, at)
@@ -154,7 +154,7 @@ class EventScanner:
         return None
 
     def _closed(self, text: Text, at: int) -> int:
-        """Return where the object ends whose brace stands at ``at``; 0 where it does not."""
+        """Return the end of the object that opens at ``at``; 0 if it is never closed."""
         depth = 0
         for found in _BRACES.finditer(text, at):
             depth += {b"{": 1, b"}": -1}.get(found[0], 0)

@@ -27,7 +27,7 @@ MOST_PIECE_BYTES = 1 << 25
 MOST_DECODED_BYTES = 4 * MOST_PIECE_BYTES
 """That a piece may take as Python's objects."""
 _OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 96}
-"""About what each of these characters stands for: a number, half of a text, a list, an event or a dictionary."""
+"""Estimated size of the object that each character begins or ends: a number, half a string, a list, an event or a dictionary."""
 _STRIDE = 1 << 17
 """Bytes that are counted at once: they stay in the processor's cache."""
 MOST_EVENTS = 50_000_000
@@ -49,7 +49,7 @@ class Sizes(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", " ")):
-    """What an event says of itself. Other kinds of events use some of the names for other things, so any value may be there."""
+    """An event's arguments. Other kinds of events use some of the names for other things, so any value may be there."""
 
     correlation: Any = None
     device: Any = None
@@ -80,7 +80,7 @@ class Event(msgspec.Struct, Generic[Time], gc=False):
 
 
 class Beside(msgspec.Struct):
-    """What stands beside the events."""
+    """The file's fields beside ``traceEvents``."""
 
     deviceProperties: Any = None  # noqa: N815 — Kineto's own names
     baseTimeNanoseconds: Any = None  # noqa: N815
@@ -123,7 +123,7 @@ class EventsReader:
         self._endless = self._headless = False
 
     def notes(self) -> list[str]:
-        """Say what was not JSON, and how much was left out; complete once all events were read."""
+        """Return notes on repaired and skipped text; complete once all events were read."""
         said = [f"{what}: {counted(count, 'place')}" for what, count in self._mended.items()]
         said += self._left_out.notes()
         if self._headless:
@@ -186,7 +186,7 @@ class EventsReader:
         self._at += nbytes
 
     def _look_beside(self, text: Text, at: int) -> Counter[str]:
-        """Keep what stands beside the events, and return what was mended; ``at`` is where in the file the text begins."""
+        """Decode the fields before the events, and return the repaired text; ``at`` is the text's offset in the file."""
         _check_decoded_size(text, len(text))
         said = Counter[str]()
         try:
@@ -204,7 +204,7 @@ class EventsReader:
         return said
 
     def _fill(self) -> None:
-        """Read more: as much as there is already, so that what cannot be decoded yet is not tried again and again."""
+        """Double the text that is read: an unfinished event is then decoded anew only a logarithmic number of times."""
         data = self._file.read(max(PIECE_BYTES, len(self._text)))
         self._bytes_read += len(data)
         self._ended = not data
@@ -228,7 +228,7 @@ class EventsReader:
         return events
 
     def _last_events(self, *, in_object: bool) -> list[AnyEvent]:
-        """Decode what is left once the file has ended, and look at what stands behind the events."""
+        """Decode the rest once the file has ended, with the fields behind the events."""
         earlier, self._mended = self._mended, Counter()
         head = b'{"traceEvents":' if in_object else b""
         text = bytearray(head) + self._text
@@ -275,7 +275,7 @@ class EventsReader:
         return self._decoded(whole, len(whole))
 
     def _refusal(self, error: Exception, before: int) -> DamagedError:
-        """Say where in the file the first event is that is damaged, or what else is."""
+        """Return the error for the first damaged event, or for the file as a whole."""
         found = (part for part in self._scanner.parts(self._text, ended=True) if part.error)
         try:
             start, _, wrong = next(found, (-before, 0, None))
@@ -286,7 +286,7 @@ class EventsReader:
         return _damage(wrong, self._at + start)
 
     def _decoded(self, text: bytearray, end: int, shape: Any = None) -> list[AnyEvent]:
-        """Decode events; in JSON that is not quite one, what other tools write instead is read, and times that are texts."""
+        """Decode events, with other tools' near-JSON and times written as strings."""
         _check_decoded_size(text, end)
         try:
             return self._exact(text, end, shape)
@@ -329,7 +329,7 @@ class EventsReader:
 
 
 def _wrong_event(event: bytes) -> str | None:
-    """Say what is wrong with the text of one event; None where it is whole."""
+    """Return the fault in the text of one event; None where it is whole."""
     text, said = mended(event)
     try:
         try:
@@ -364,7 +364,7 @@ def _is_text_time(error: Exception) -> bool:
 
 
 def _check_finite(events: Sequence[AnyEvent]) -> None:
-    """Refuse times that are texts and not numbers: what was inf or nan is one now."""
+    """Refuse times that are strings: a mended inf or nan has become one."""
     for event in events:
         for time in (event.ts, event.dur):
             if isinstance(time, Decimal) and not time.is_finite():

@@ -1,4 +1,4 @@
-"""Which process launched what, where a Kineto file is of several: tools merge the files of all ranks into one.
+"""The launching process of each kernel, in a Kineto file of several processes: tools merge the files of all ranks into one.
 
 Each process counts its launches from 1, so correlations stand twice. An event of the device has the number of the device in the place of a
 process (``pid``). Tools that merge put the rank before or behind that number, of calls and of kernels, or of calls alone. Then times and
@@ -25,7 +25,7 @@ _STYLES = (re.compile(r"(.*\D)\d+"), re.compile(r"\d+(\D.*)"))
 _FEW = 0.01
 """The share of launches that may contradict: clocks of host and device are not quite the same, and profilers lose records."""
 _COVERED = 0.9
-"""How much of what the best process covers another one must cover, to be one that may have launched it."""
+"""Share of the best process's coverage that makes another one a candidate for the launches."""
 _SHARED = 0.1
 """The share of correlations that two GPUs have in common at least if different processes launched their work."""
 _CALLS = HOST_KINDS - {SpanKind.RANGE}
@@ -67,7 +67,7 @@ class _Owner:
 
 
 def by_process(found: Activities, pids: Sequence[str]) -> Processes:
-    """Tell processes apart by what events say of them; ``pids``: texts for the column ``process``."""
+    """Tell processes apart by their events; ``pids``: texts for the column ``process``."""
     calls = found.is_kind(_CALLS) & (found.correlation >= 0)
     hosts = np.unique(found.process[calls]).tolist()
     owners = _owners(found)

@@ -56,7 +56,7 @@ _STREAM_WAIT, _STREAM_SYNC = "Stream Wait Event", "Stream Sync"
 MOST_KEPT = 10_000_000
 """Events of a file that are kept until its end; then the shortest ranges and calls beyond what a trace may have are left out."""
 _QUIET = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
-"""Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
+"""Categories that are skipped without loss: flows, and events that stand in the file a second time."""
 _QUIET_PHASES = frozenset("MstfEe")
 """Names of processes and threads, flows, and ends, whose begins are counted."""
 _BEGUN = "whose begin and end stand apart"
@@ -67,7 +67,7 @@ _OF_THE_HOST = _QUIET | {*_RANGES, "python_function", "cpu_instant_event", "exte
 def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | None = None, *, skip: bool = False) -> Trace:
     """Read a Kineto file, open at its start and not compressed.
 
-    ``program``: what the trace is called.
+    ``program``: name of the trace.
     ``skip``: leave out events that are damaged, and count them; else they are an error.
     """
     reader = EventsReader(file, skip=skip)
@@ -94,7 +94,7 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
 
 
 def _own_info(stored: Any) -> TraceInfo:
-    """Return what a file that Streamscope wrote says of its times: whether they were measured, how, and of which engine and program."""
+    """Return the origin of the times in a file that Streamscope wrote: measured or not, recorder, engine, program."""
     values = named_values(stored)
     device = DeviceInfo(**named_values(values["device"]))
     given = {name: values[name] for name in ("engine", "program", "recorder", "stretched")}
@@ -194,7 +194,7 @@ class _Collected:
         return found
 
     def _add_category(self, category: str, events: list[Any]) -> None:
-        """Keep the events of one category as activities, or count what is not kept."""
+        """Keep the events of one category as activities, or count them as unread."""
         device = _DEVICE.get(category)
         is_call = category.rpartition("_")[2] in _CALLS
         if device is None and not is_call and category not in _RANGES:
@@ -307,7 +307,7 @@ def _of_category(category: str) -> str:
 
 
 def _unread(event: AnyEvent) -> str:
-    """Return in words what an event is that is no span, where something is lost with it."""
+    """Describe an event that is not a span; empty where nothing is lost with it."""
     if event.ph in ("B", "b"):
         return _BEGUN
     if event.ph == "C":
@@ -343,7 +343,7 @@ def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArr
 
 
 def _codes(pids: Sequence[int | str | None], known: dict[str, int]) -> npt.NDArray[np.int64]:
-    """Return the numbers of processes, by what events say of them; there are few, so each is looked up once a piece."""
+    """Return numbers of the processes of events; there are few, so each is looked up once a chunk."""
     code = {pid: known.setdefault("" if pid is None else str(pid), len(known)) for pid in dict.fromkeys(pids)}
     return np.array([code[pid] for pid in pids], np.int64)
 
@@ -357,7 +357,7 @@ def _device_of(pid: int | str | None) -> int | None:
 
 
 def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
-    """Return numbers of threads or streams; what is no such number gets one, from -2 down, and its text is kept in ``places``."""
+    """Return numbers of threads or streams; any other value gets one from -2 down, and its text is kept in ``places``."""
     numbers = np.array(values)
     if numbers.dtype == np.int64 and numbers.ndim == 1 and numbers.min(initial=0) >= -1:
         return numbers

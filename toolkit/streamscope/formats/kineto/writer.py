@@ -48,21 +48,21 @@ CATEGORIES = {
 """Category of each kind of span. A call whose name begins with ``cu``, but not with ``cuda``, is of the driver."""
 
 CALLS = {SpanKind.KERNEL: "cudaLaunchKernel", SpanKind.COPY: "cudaMemcpyAsync", SpanKind.SET: "cudaMemsetAsync"}
-"""What a launch is called, by what it put on the device, where its own name is not that of a call."""
+"""Name of a launch by the kind of work that it launched, where its own name is not that of a CUDA call."""
 GRAPH_CALL = "cudaGraphLaunch"
 PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
 """How names of copies and sets begin: programs tell them from kernels by that."""
 assert set(CATEGORIES) == set(SpanKind)
 
 FLOW, WAIT = "ac2g", "streamscope wait"
-"""Categories of arrows: from a call to what it put on the device; from what was waited for to what waited."""
+"""Categories of flow arrows: from a call to its work on the device; from a span to those that waited for it."""
 
 AT_ONCE = 1 << 16
 """Spans whose text is in memory at one time."""
 QUICK = 6
 """Level of compression."""
 OTHER = -1
-"""What a launch put on the device, where that is unknown."""
+"""Kind of a launch's work on the device, where it is unknown."""
 
 
 def write_events(trace: Trace, path: Path) -> Path:
@@ -101,7 +101,7 @@ def _write(trace: Trace, file: Any) -> None:
 
 
 def _head(trace: Trace) -> dict[str, Any]:
-    """Return what stands beside the events."""
+    """Return the fields of the file beside the events."""
     info = trace.info
     device: dict[str, Any] = {"id": 0, "name": info.device.name}
     if "multiprocessors" in info.device.details:
@@ -198,9 +198,9 @@ def _us(times_ns: IntArray) -> list[str]:
 
 
 def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
-    """Return the different beginnings of events and of their arguments, and which each span has.
+    """Return the distinct beginnings of events and of their arguments, and each span's index among them.
 
-    They follow from a span's kind, name and symbol, and for a launch from the kind of what it put on the device.
+    They follow from a span's kind, name and symbol, and for a launch from the kind of its work on the device.
     """
     call, device = launched_by(spans)
     target = np.full(len(spans), OTHER, np.int64)
@@ -269,7 +269,7 @@ def _launch_arrows(table: _Table) -> Iterator[str]:
 
 
 def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
-    """Yield arrows from the end of what was waited for to the start of what waited."""
+    """Yield arrows from the end of each awaited span to the start of the one that waited."""
     spans = table.spans
     before, after = origins.wait_rows(spans)
     at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
