@@ -25,12 +25,12 @@ from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
 
 P = ParamSpec("P")
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def verb(function: Callable[P, R]) -> Callable[P, R]:
+def verb(function: Callable[P, _R]) -> Callable[P, _R]:
     """Make a verb of ``function(program, /, *inputs, ..., **attributes)``.
 
     Plain functions become programs, keywords are checked, and its documentation gets the parts that verbs share.
@@ -46,7 +46,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     own = tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)
 
     @wraps(function)
-    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
+    def called(*arguments: P.args, **keywords: P.kwargs) -> _R:
         with users_lines_shown():
             program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
             check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-Documented = TypeVar("Documented", bound=Callable[..., Any])
+_Documented = TypeVar("_Documented", bound=Callable[..., Any])
 
 SHARED: Mapping[str, str] = {
     "program": """\
@@ -57,7 +57,7 @@ ProgramError
 _PLACE = re.compile(r"^( *)\{(\w+)\}$", re.MULTILINE)
 
 
-def with_shared_parts(function: Documented) -> Documented:
+def with_shared_parts(function: _Documented) -> _Documented:
     """Fill the docstring of a function with the parts of `SHARED` that it names.
 
     Examples

@@ -19,14 +19,14 @@ from typing import Any, Generic, TypeVar
 
 from streamscope.errors import printable
 
-Entry = TypeVar("Entry")
+_Entry = TypeVar("_Entry")
 
 
 class GuestWarning(UserWarning):
     """A package's entry was left out: it cannot be loaded, takes a name that is used, or lacks an attribute."""
 
 
-class Door(Mapping[str, Entry], Generic[Entry]):
+class Door(Mapping[str, _Entry], Generic[_Entry]):
     """The entries of one kind, by name: our own in the order of their table, then those of other packages by their names.
 
     An own entry is loaded when it is first asked for. Guests are loaded together, when the door is first used.
@@ -43,8 +43,8 @@ class Door(Mapping[str, Entry], Generic[Entry]):
 
     def __init__(self, kind: str, own: Mapping[str, str], needs: tuple[str, ...]) -> None:
         self.kind, self.own, self.needs = kind, own, needs
-        self._loaded: dict[str, Entry] = {}
-        self._guests: dict[str, Entry] | None = None
+        self._loaded: dict[str, _Entry] = {}
+        self._guests: dict[str, _Entry] | None = None
         self._lock = RLock()
 
     @property
@@ -52,7 +52,7 @@ class Door(Mapping[str, Entry], Generic[Entry]):
         """Entry-point group that other packages use."""
         return f"streamscope.{self.kind}s"
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> _Entry:
         if name not in self.own:
             return self.guests()[name]
         with self._lock:
@@ -70,7 +70,7 @@ class Door(Mapping[str, Entry], Generic[Entry]):
     def __contains__(self, name: object) -> bool:
         return name in self.own or name in self.guests()
 
-    def guests(self) -> dict[str, Entry]:
+    def guests(self) -> dict[str, _Entry]:
         """Entries of other packages, by name. The first call loads them, and warns of each that is left out."""
         with self._lock:
             if self._guests is None:

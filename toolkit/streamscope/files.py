@@ -20,11 +20,11 @@ from streamscope.arguments import given_path
 from streamscope.errors import OutputError
 from streamscope.interrupts import deferred
 
-LOCK_TRIES, LOCK_PAUSE_S = 1500, 0.02
+LOCK_TRIES, _LOCK_PAUSE_S = 1500, 0.02
 """A folder is locked while its files get their names, which takes milliseconds: who waits longer waits for somebody else's lock."""
-NOBODYS_S = 24 * 3600
+_NOBODYS_S = 24 * 3600
 """Age from which a temporary file is nobody's any more, where the writer cannot be asked for."""
-UNKNOWN_BOOT = "00000000"
+_UNKNOWN_BOOT = "00000000"
 _UNFINISHED = re.compile(r"\.streamscope\.(?P<boot>[0-9a-f]{8})\.[0-9a-f]{16}\.partial")
 
 
@@ -137,7 +137,7 @@ def clear_unfinished(folder: Path) -> None:
         for entry in entries:
             if found := _UNFINISHED.fullmatch(entry.name):
                 with suppress(OSError):
-                    _clear(Path(entry.path), here=found["boot"] == _boot() != UNKNOWN_BOOT)
+                    _clear(Path(entry.path), here=found["boot"] == _boot() != _UNKNOWN_BOOT)
 
 
 def _clear(path: Path, *, here: bool) -> None:
@@ -145,7 +145,7 @@ def _clear(path: Path, *, here: bool) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status, locked = os.fstat(descriptor), _lock(descriptor)
-        gone = bool(locked and here) or (locked is not False and time.time() - status.st_mtime > NOBODYS_S)
+        gone = bool(locked and here) or (locked is not False and time.time() - status.st_mtime > _NOBODYS_S)
         if gone and status.st_uid == os.geteuid():
             _remove(path)
     finally:
@@ -176,7 +176,7 @@ def _boot() -> str:
     """Return the beginning of a number that this machine has had since it was started, and no other one has."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
-    return UNKNOWN_BOOT
+    return _UNKNOWN_BOOT
 
 
 def user_cache() -> Path:
@@ -349,7 +349,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                time.sleep(LOCK_PAUSE_S)
+                time.sleep(_LOCK_PAUSE_S)
             except OSError:  # Some network file systems lock no folders.
                 break
         else:

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
+_BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
 """Separator between the user's lines and ours."""
-LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba")
+_LIBRARIES = ("numpy", "cupy", "cupyx", "cupy_backends", "torch", "torchvision", "triton", "numba")
 """Whose lines are not the user's either."""
 ALL = "(%tb shows what Streamscope did)"
 
@@ -23,7 +23,7 @@ def is_ours(module: str) -> bool:
 def is_known(module: str) -> bool:
     """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
     top = module.partition(".")[0]
-    return top in (*LIBRARIES, *BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
+    return top in (*_LIBRARIES, *_BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _without_ours(trace: TracebackType | None, *, interrupted: bool) -> Tracebac
         return None
     rest = _without_ours(trace.tb_next, interrupted=interrupted)
     module = str(trace.tb_frame.f_globals.get("__name__", ""))
-    if is_ours(module) or module.partition(".")[0] in BETWEEN or (interrupted and is_known(module)) or _calls_magic(trace):
+    if is_ours(module) or module.partition(".")[0] in _BETWEEN or (interrupted and is_known(module)) or _calls_magic(trace):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 

@@ -5,7 +5,7 @@ Whole numbers and truth values must be equal.
 Our kernels compute each operation as NumPy does, but for the last digits. Perturbed runs measure what the last digits
 change: NumPy runs the program again, and the last digits of each operation's result are perturbed. An output then
 differs by as much as it depends on rounding, element by element, whatever the program is: errors of a chain add up,
-cancellation enlarges them, a mean makes them small. An element may be off by `ALLOWED` times as much, and by as much of
+cancellation enlarges them, a mean makes them small. An element may be off by `_ALLOWED` times as much, and by as much of
 the median of all elements besides, since a single element may stay where it was by chance.
 
 Libraries compute matrix products and convolutions less exactly than their dtype is. Nobody knows what operators and
@@ -31,9 +31,9 @@ from streamscope.program.reference import run_reference
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
 
-ALLOWED = 4
+_ALLOWED = 4
 """How many times the error of perturbed runs is allowed."""
-SAMPLE = 2**20
+_SAMPLE = 2**20
 """The median is taken of so many elements."""
 BEHIND_OTHERS = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
 """For float32 that of TF32, which cuDNN uses. Of the dtypes on the way from the library to the output, the coarsest counts."""
@@ -43,17 +43,17 @@ Half is computed in float32 and rounded once, so only its neighbour can come out
 PERTURBED_ULPS_JOINED = 0.125
 """Further units where n elements are joined, as in a sum, times the root of n: as far as NumPy comes off that adds one
 element after the other, as it does along all axes but the last."""
-PERIOD = 65_521
+_PERIOD = 65_521
 """The perturbation repeats after so many elements, since drawing one takes longer than most operations. A prime, so
 that it does not repeat along an axis."""
-RUNS = ((0, 1), (0, -1), (1, 1), (2, 1))
+_RUNS = ((0, 1), (0, -1), (1, 1), (2, 1))
 """Seeds and signs. The second run goes the other way than the first, so that a value on a step, of floor or of a
 comparison, goes to both sides. In each run, ups and downs cancel in some element or other; in all runs together, in
 next to none."""
-RUNS_OF_MANY = 2
-MANY = 2**24
+_RUNS_OF_MANY = 2
+_MANY = 2**24
 """Above so many elements of results there are fewer runs, since people wait for them."""
-BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
+_BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
 """Launches whose operands are perturbed, too: near their zeros they are off by as much as elsewhere, since their terms are."""
 
 
@@ -67,7 +67,7 @@ def allowed_errors(
     """
     shares, ours = _depending_on_others(program)
     exact = {variable: reference for variable, reference in zip(program.outputs, expected, strict=True) if variable not in shares}
-    found = rounding_spreads(program, ours, inputs, exact, begun)
+    found = _rounding_spreads(program, ours, inputs, exact, begun)
     return [
         _behind_others(reference, shares[variable]) if variable in shares else _of_rounding(reference, found.get(variable))
         for variable, reference in zip(program.outputs, expected, strict=True)
@@ -141,9 +141,9 @@ def _of_rounding(reference: Array, spread: Array | None) -> Array:
     off = np.where(finite, off, 0.0) if spread is None else np.maximum(np.where(finite, off, 0.0), spread)
     # Zeros stay where they are, and would be most where a relu is last.
     others = off[finite & (size > 0) & np.isfinite(off)]
-    others = others[:: 1 + others.size // SAMPLE]
+    others = others[:: 1 + others.size // _SAMPLE]
     typical = float(np.quantile(others, 0.5, method="lower")) if others.size else 0.0
-    return np.asarray(ALLOWED * (off + typical))
+    return np.asarray(_ALLOWED * (off + typical))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def absolute_errors(output: Array, reference: Array) -> Array:
     return found
 
 
-def rounding_spreads(
+def _rounding_spreads(
     program: Program,
     operations: Sequence[Operation],
     inputs: Sequence[Array],
@@ -205,7 +205,7 @@ def _is_rounded(spec: ArraySpec) -> bool:
 def _runs(program: Program, operations: Sequence[Operation]) -> list[Perturbation | None]:
     """Return how operations are run again: perturbed, fewer times where people wait long for that, and more exactly than NumPy does."""
     results = sum(program.variables[variable].spec.size for operation in operations for variable in operation.writes)
-    kept = RUNS if results <= MANY else RUNS[:RUNS_OF_MANY]
+    kept = _RUNS if results <= _MANY else _RUNS[:_RUNS_OF_MANY]
     runs: list[Perturbation | None] = [Perturbation(np.random.default_rng(seed), sign) for seed, sign in kept]
     if any(_joined(program, operation, launch) > 1 for operation in operations for launch in operation.launches):
         runs.append(None)  # Not perturbed: it only adds up more exactly than NumPy, which may be off by as much as the others.
@@ -227,7 +227,7 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
         return launch
     writes, parts = [program.variables[variable].spec for variable in launch.writes], [part for _, part in launch.results]
     count = _joined(program, operation, launch)
-    with_operands = count > 1 or launch.name in BY_OPERANDS
+    with_operands = count > 1 or launch.name in _BY_OPERANDS
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         # Where a sum cancels, what is added says how far it may be off. In more digits, since NumPy itself is off, too.
@@ -281,12 +281,12 @@ def _perturbed(values: Array, share: float, perturbation: Perturbation | None) -
     """Perturb numbers by up to a share of each; infinite ones stay, and finite ones stay finite."""
     if values.dtype.kind != "f" or perturbation is None:
         return values
-    factors = perturbation.factors(min(values.size, PERIOD), share).astype(np.float32 if values.dtype == np.float16 else values.dtype)
+    factors = perturbation.factors(min(values.size, _PERIOD), share).astype(np.float32 if values.dtype == np.float16 else values.dtype)
     flat = values.reshape(-1)
     moved = np.empty_like(flat)
-    whole = flat.size - flat.size % PERIOD
+    whole = flat.size - flat.size % _PERIOD
     if whole:
-        np.multiply(flat[:whole].reshape(-1, PERIOD), factors, out=moved[:whole].reshape(-1, PERIOD), casting="same_kind")
+        np.multiply(flat[:whole].reshape(-1, _PERIOD), factors, out=moved[:whole].reshape(-1, _PERIOD), casting="same_kind")
     np.multiply(flat[whole:], factors[: flat.size - whole], out=moved[whole:], casting="same_kind")
     finite = np.isfinite(moved)
     return (moved if finite.all() else np.where(finite, moved, flat)).reshape(values.shape)

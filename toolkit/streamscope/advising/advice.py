@@ -20,7 +20,7 @@ from streamscope.progress import Progress, Steps, showing
 from streamscope.results.result import Result
 from streamscope.tracing import ProgramFunction
 
-BRANCH_LENGTHS = (1, 4, 16)
+_BRANCH_LENGTHS = (1, 4, 16)
 """Kernels in a branch for which break-even lengths are told."""
 
 
@@ -76,7 +76,7 @@ class Advice(Result):
             "second_stream_pays_ns": {
                 place: {
                     str(kernels): [_finite(pays.low_ns), _finite(pays.high_ns)]
-                    for kernels in BRANCH_LENGTHS
+                    for kernels in _BRANCH_LENGTHS
                     for pays in [second_stream_pays(self.costs, kernels, in_graph=in_graph)]
                 }
                 for place, in_graph in (("one_by_one", False), ("in_graph", True))

@@ -28,32 +28,32 @@ from streamscope.program.tracer import empty
 from streamscope.trace.info import DeviceInfo
 from streamscope.tracing import ProgramFunction, program
 
-Inputs = tuple[npt.NDArray[np.float32], ...]
+_Inputs = tuple[npt.NDArray[np.float32], ...]
 
 WORTH = 0.05
 """A gain below this share of the makespan does not count as one that pays."""
-MANY = 1000
+_MANY = 1000
 """Kernels of a chain that is as good as endless."""
-SHORTEST_NS, LONGEST_NS = 100.0, 1e6
+_SHORTEST_NS, _LONGEST_NS = 100.0, 1e6
 """Kernel lengths among which break-even points are looked for."""
 BRANCHED = PLAIN, STREAMS, CAPTURED, BOTH = (engine_with(), engine_with(STREAM), engine_with(GRAPH), engine_with(STREAM, GRAPH))
 """Engines that compete for branches."""
 SHORTEST_US, LONGEST_US = 0.5, 100.0
-LENGTHS = 72
+_LENGTHS = 72
 """Kernel lengths from the shortest to the longest, evenly spaced in their logarithm."""
-CHAINS = tuple(sorted({round(10 ** (step / 18)) for step in range(3 * 18 + 1)}))
+_CHAINS = tuple(sorted({round(10 ** (step / 18)) for step in range(3 * 18 + 1)}))
 """Numbers of kernels, 1 to 1,000."""
-BRANCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_BRANCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Kernels in each of two branches."""
 
-FEW, MORE = 2, 12
+_FEW, _MORE = 2, 12
 """Kernels in the chains that are simulated; in a longer one, each kernel more takes as long as between these."""
-STEP_NS = 20.0
+_STEP_NS = 20.0
 """Between two kernel lengths whose makespans tell on how many kernels they depend."""
-ROUNDING_NS = 5.0
+_ROUNDING_NS = 5.0
 
 
-ROWS = 2
+_ROWS = 2
 """Rows of a branch's arrays: a softmax has one block for each, so that two of them have room side by side on any GPU."""
 
 
@@ -89,7 +89,7 @@ class BreakEven:
     low_ns: float
     high_ns: float
     """It pays for kernels of at least ``low_ns`` and at most ``high_ns``: 0 and infinite where there is no such limit between
-    `SHORTEST_NS` and `LONGEST_NS`; both are NaN where it never pays."""
+    `_SHORTEST_NS` and `_LONGEST_NS`; both are NaN where it never pays."""
 
     @property
     def never(self) -> bool:
@@ -118,8 +118,8 @@ class Regions:
 
 def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | FloatArray) -> FloatArray:
     """Return the makespan of a chain of kernels under async or graph, in ns, for one kernel length or several; capture is not counted."""
-    few, more = (_makespans_ns(costs, ("chain", engine, number), length_ns) for number in (FEW, MORE))
-    return few + (count - FEW) * (more - few) / (MORE - FEW)
+    few, more = (_makespans_ns(costs, ("chain", engine, number), length_ns) for number in (_FEW, _MORE))
+    return few + (count - _FEW) * (more - few) / (_MORE - _FEW)
 
 
 def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float | FloatArray) -> FloatArray:
@@ -134,18 +134,18 @@ def graph_speedup(costs: DeviceCosts, count: int, length_ns: float) -> float:
 
 def launch_bound_below_ns(costs: DeviceCosts) -> float:
     """Return below which length kernels wait for the host under async, in ns; 0 where none does."""
-    lengths_ns, _ = _corners(costs, ("chain", PLAIN, MORE))
+    lengths_ns, _ = _corners(costs, ("chain", PLAIN, _MORE))
     return float(lengths_ns[-2]) if len(lengths_ns) > 2 else 0.0
 
 
-def graph_pays(costs: DeviceCosts, count: int = MANY) -> BreakEven:
+def graph_pays(costs: DeviceCosts, count: int = _MANY) -> BreakEven:
     """Return for which kernel lengths a chain is faster in a graph by `WORTH` or more, once it is captured."""
     return _range(lambda length_ns: graph_speedup(costs, count, length_ns))
 
 
 def fewest_kernels(costs: DeviceCosts, length_ns: float) -> int | None:
-    """Return from how many kernels of a length on a graph is faster by `WORTH`; None if it is not for a chain of `MANY` either."""
-    return next((count for count in (*range(1, 100), MANY) if graph_speedup(costs, count, length_ns) >= 1 + WORTH), None)
+    """Return from how many kernels of a length on a graph is faster by `WORTH`; None if it is not for a chain of `_MANY` either."""
+    return next((count for count in (*range(1, 100), _MANY) if graph_speedup(costs, count, length_ns) >= 1 + WORTH), None)
 
 
 def replays_to_pay(costs: DeviceCosts, nodes: float, saved_ns: float) -> float:
@@ -164,13 +164,13 @@ def second_stream_pays(costs: DeviceCosts, kernels: int, *, in_graph: bool) -> B
 
 def chain_regions(costs: DeviceCosts) -> Regions:
     """Return where a graph beats launches one by one, for kernels that each depend on the one before."""
-    return _regions((PLAIN, CAPTURED), CHAINS, LENGTHS, partial(chain_ns, costs), ())
+    return _regions((PLAIN, CAPTURED), _CHAINS, _LENGTHS, partial(chain_ns, costs), ())
 
 
 def branch_regions(costs: DeviceCosts) -> Regions:
     """Return where a second stream, a graph, or both win, for two independent branches that leave each other room."""
-    dual_from_us = [second_stream_pays(costs, count, in_graph=False).low_ns / 1e3 for count in BRANCHES]
-    return _regions(BRANCHED, BRANCHES, LENGTHS // 2, partial(branched_ns, costs), dual_from_us)
+    dual_from_us = [second_stream_pays(costs, count, in_graph=False).low_ns / 1e3 for count in _BRANCHES]
+    return _regions(BRANCHED, _BRANCHES, _LENGTHS // 2, partial(branched_ns, costs), dual_from_us)
 
 
 def _regions(
@@ -187,7 +187,7 @@ def _regions(
     return Regions(engines, lengths_us, np.asarray(counts, np.int64), winner, speedup, np.asarray(dual_from_us, np.float64))
 
 
-def chain(length: int, size: int) -> tuple[ProgramFunction, Inputs]:
+def chain(length: int, size: int) -> tuple[ProgramFunction, _Inputs]:
     """Return additions of ``size`` float32 values, each on the result of the one before, and their inputs."""
 
     @program
@@ -201,7 +201,7 @@ def chain(length: int, size: int) -> tuple[ProgramFunction, Inputs]:
     return chain, (np.zeros(size, np.float32), np.full(size, 1e-3, np.float32))
 
 
-def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, Inputs]:
+def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, _Inputs]:
     """Return blocks of two independent branches that meet in an addition, and their input.
 
     A branch has ``length`` softmax kernels on a few long rows: they run as long as one wishes and leave most of a GPU free.
@@ -216,7 +216,7 @@ def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, Inp
             x = add(left, right)
         return x
 
-    return forked, (np.ones((ROWS, columns), np.float32),)
+    return forked, (np.ones((_ROWS, columns), np.float32),)
 
 
 @cache
@@ -260,7 +260,7 @@ def corners(makespan_ns: Callable[[float], float]) -> tuple[FloatArray, FloatArr
     kernels follow each other, and where no third one is above the corner of two, there is none between them.
     """
 
-    def line(length_ns: float, step_ns: float = STEP_NS) -> _Line:
+    def line(length_ns: float, step_ns: float = _STEP_NS) -> _Line:
         here_ns, there_ns = makespan_ns(length_ns), makespan_ns(length_ns + step_ns)
         return _Line(length_ns, here_ns, round((there_ns - here_ns) / step_ns))
 
@@ -268,11 +268,11 @@ def corners(makespan_ns: Callable[[float], float]) -> tuple[FloatArray, FloatArr
         if left.kernels >= right.kernels or not depth:
             return []
         middle = line(left.meets(right))
-        if middle.makespan_ns <= left.at(middle.length_ns) + ROUNDING_NS:
+        if middle.makespan_ns <= left.at(middle.length_ns) + _ROUNDING_NS:
             return [middle]
         return [*between(left, middle, depth - 1), middle, *between(middle, right, depth - 1)]
 
-    first, last = line(1.0), line(10 * LONGEST_NS, -STEP_NS)
+    first, last = line(1.0), line(10 * _LONGEST_NS, -_STEP_NS)
     found = [first, *between(first, last), last]
     return np.array([one.length_ns for one in found]), np.array([one.makespan_ns for one in found])
 
@@ -280,8 +280,8 @@ def corners(makespan_ns: Callable[[float], float]) -> tuple[FloatArray, FloatArr
 def _range(speedup: Callable[[float], float]) -> BreakEven:
     """Return where a speed-up over kernel length is at least 1 + `WORTH`: one stretch, by bisection of its two ends."""
     ratio = 1.25
-    lengths_ns = [SHORTEST_NS]
-    while lengths_ns[-1] < LONGEST_NS:
+    lengths_ns = [_SHORTEST_NS]
+    while lengths_ns[-1] < _LONGEST_NS:
         lengths_ns.append(lengths_ns[-1] * ratio)
     pays = [speedup(length_ns) >= 1 + WORTH for length_ns in lengths_ns]
     if not any(pays):

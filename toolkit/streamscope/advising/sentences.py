@@ -24,7 +24,7 @@ from streamscope.analysis.table import device_words
 from streamscope.engine_entry import STREAM
 from streamscope.words import aligned, time_text, wrapped
 
-ALIKE = 0.05
+_ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
 BRANCH = 4
 """Kernels in each of the branches that the verdict speaks of."""
@@ -102,7 +102,7 @@ def forecast_rows(forecast: Forecast) -> list[tuple[str, ...]]:
 def _graph_clause(forecast: Forecast) -> str:
     speedup = forecast.speedup(CAPTURED)
     said = f"a graph should {_run(speedup)} {PLAIN}"
-    if not isfinite(forecast.capture_replays) or speedup < 1 + ALIKE:
+    if not isfinite(forecast.capture_replays) or speedup < 1 + _ALIKE:
         return said
     return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
 
@@ -117,7 +117,7 @@ def _second_stream(forecast: Forecast) -> str:
 
 def _run(ratio: float) -> str:
     """Return how an engine runs kernels, up to the words for whom it is compared with."""
-    if abs(ratio - 1) < ALIKE:
+    if abs(ratio - 1) < _ALIKE:
         return "run them as fast as"
     return f"run them {ratio:.2f}× as fast as" if ratio > 1 else f"slow them to {ratio:.2f}× the speed of"
 

@@ -20,7 +20,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.work import exposed_communication_ns, work_split
 
-IDLE_PARTS = (
+_IDLE_PARTS = (
     ("host_wait", "idle: host wait", host_wait_ns),
     ("launch", "idle: launch", launch_wait_ns),
     ("kernel_wait", "idle: kernel wait", kernel_wait_ns),
@@ -40,7 +40,7 @@ EXPOSED_US = Metric(
     name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, scope=(TRACE,), share=True, quiet_at=0
 )
 COPY_US = Metric(name="copy_us", label="copies and sets alone", unit="µs", function=exposed_copy_ns, scope=(TRACE,), share=True, quiet_at=0)
-IDLE_US = Metric(name="idle_us", label="idle", unit="µs", function=idle_ns, of_trace=device_idle, first=True, share=True, parts=IDLE_PARTS)
+IDLE_US = Metric(name="idle_us", label="idle", unit="µs", function=idle_ns, of_trace=device_idle, first=True, share=True, parts=_IDLE_PARTS)
 OVERLAP = Metric(name="overlap", label="overlap", unit="%", function=overlap_fraction, error="overlap_error", first=True)
 AVERAGE_CONCURRENCY = Metric(
     name="average_concurrency", label="kernels at once", unit="×", function=average_concurrency, scope=(TRACE,), quiet_at=1

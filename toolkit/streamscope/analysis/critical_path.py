@@ -30,7 +30,7 @@ class Bound(IntEnum):
     """From the end of one kernel or copy to the start of the next one, on the same stream or behind an event."""
 
 
-WORTH_SAYING = 0.005
+_WORTH_SAYING = 0.005
 """A smaller share of the run that is not explained is not told."""
 BOUND_WORDS = {Bound.HOST: "host", Bound.LAUNCH: "launches", Bound.KERNEL: "kernels", Bound.COPY: "copies", Bound.GAP: "gaps"}
 
@@ -80,7 +80,7 @@ class CriticalPath:
         shares = sorted(((self.time_ns(bound), -bound) for bound in Bound), reverse=True)
         told = [f"{BOUND_WORDS[Bound(-bound)]} {percent(ns / self.length_ns)}" for ns, bound in shares if ns]
         notes = ["" if self.complete else "; this trace does not tell event waits"]
-        if self.whole_ns and self.unexplained_ns / self.whole_ns >= WORTH_SAYING:
+        if self.whole_ns and self.unexplained_ns / self.whole_ns >= _WORTH_SAYING:
             notes.append(f"; what came before it, {percent(self.unexplained_ns / self.whole_ns)} of the run, nothing in the trace explains")
         return listed(told) + "".join(notes) if told else ""
 

@@ -29,11 +29,11 @@ from streamscope.words import aligned, capitalised, counted, format_us, listed, 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORTH_TELLING = 0.1
+_WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
-UNNAMED = ("the first", "the second")
+_UNNAMED = ("the first", "the second")
 """Names of two traces with one name."""
-MOST_IN_TEXT = 12
+_MOST_IN_TEXT = 12
 """So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
 
 
@@ -90,7 +90,7 @@ class TraceDiff(Result):
         first, second = self.first.info, self.second.info
         if first.engine != second.engine:
             return first.engine, second.engine
-        return (first.program, second.program) if first.program != second.program else UNNAMED
+        return (first.program, second.program) if first.program != second.program else _UNNAMED
 
     @property
     def title(self) -> str:
@@ -186,7 +186,7 @@ class TraceDiff(Result):
 
     def _made_of(self, change_us: float) -> str:
         parts = sorted(self.contributions, key=lambda part: -abs(part.difference_us))
-        parts = [part for part in parts if abs(part.difference_us) >= WORTH_TELLING * abs(change_us)]
+        parts = [part for part in parts if abs(part.difference_us) >= _WORTH_TELLING * abs(change_us)]
         along = [_words(part) for part in parts if part.difference_us * change_us > 0]
         against = [_words(part) for part in parts if part.difference_us * change_us < 0]
         return listed(along) + (f"; against that, {listed(against)}" if against else "")
@@ -194,7 +194,7 @@ class TraceDiff(Result):
     def _most_changed(self) -> str:
         top = next((row for row in self.rows if row.kind == "kernel"), None)
         change_us = sum(row.difference_us for row in self.rows if row.kind == "kernel")
-        if top is None or abs(top.difference_us) < WORTH_TELLING * abs(self.summaries[1].span_us - self.summaries[0].span_us):
+        if top is None or abs(top.difference_us) < _WORTH_TELLING * abs(self.summaries[1].span_us - self.summaries[0].span_us):
             return ""
         change, most = signed_time_text(change_us * 1e3), signed_time_text(top.difference_us * 1e3)
         return f" Of kernel time ({change} in all), {shortened(top.called, 60)} changed most: {most}."
@@ -243,7 +243,7 @@ class TraceDiff(Result):
         """
         parts = markdown_rows(("part of the span", "first, µs", "second, µs", "difference, µs"), self.contribution_rows())
         page = [f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *parts, ""]
-        page += markdown_rows(HEADINGS, self.table_rows(MOST_IN_TEXT)) if self.changed else []
+        page += markdown_rows(HEADINGS, self.table_rows(_MOST_IN_TEXT)) if self.changed else []
         notes = [f"- {in_markdown(line)}" for line in (*self._left_out, *self.warnings)]
         return printable("\n".join([*page, "", *notes, ""]))
 
@@ -252,7 +252,7 @@ class TraceDiff(Result):
 
     def __repr__(self) -> str:
         parts = aligned([("part of the span", "first, µs", "second, µs", "difference, µs"), *self.contribution_rows()], numbers=True)
-        cells = [(shortened(row[0], 60), *row[1:]) for row in self.table_rows(MOST_IN_TEXT)]
+        cells = [(shortened(row[0], 60), *row[1:]) for row in self.table_rows(_MOST_IN_TEXT)]
         table = ["", *aligned([HEADINGS, *cells], numbers=True)] if cells else []
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
@@ -292,7 +292,7 @@ class TraceDiff(Result):
 
     @property
     def _left_out(self) -> list[str]:
-        rest, same = self.changed[MOST_IN_TEXT:], len(self.rows) - len(self.changed)
+        rest, same = self.changed[_MOST_IN_TEXT:], len(self.rows) - len(self.changed)
         left_us = sum(row.difference_us for row in rest)
         more = [f"{counted(len(rest), 'more row')}, {signed_time_text(left_us * 1e3)} in all"] if rest else []
         return more + ([f"{counted(same, 'row')} without a difference"] if same else [])
@@ -374,7 +374,7 @@ _IN_WORDS = {"idle: launch": "launch latency", "idle: other": "other idle time"}
 
 def _begun(sentence: str, names: tuple[str, str]) -> str:
     """Return a sentence that begins with one of two names; names of engines and programs stay as they are written."""
-    return capitalised(sentence) if names == UNNAMED else sentence
+    return capitalised(sentence) if names == _UNNAMED else sentence
 
 
 def _words(part: Contribution) -> str:

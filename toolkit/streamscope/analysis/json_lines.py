@@ -17,9 +17,9 @@ from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 
-ERRORS: Mapping[str, Callable[..., Any]] = {"gpu_busy_error_us": busy_error_ns, "overlap_error": overlap_error}
+_ERRORS: Mapping[str, Callable[..., Any]] = {"gpu_busy_error_us": busy_error_ns, "overlap_error": overlap_error}
 """How far metrics may be off, beside them in `Summary.to_dict`."""
-OF_STREAMS: Mapping[str, Callable[..., Any]] = {
+_OF_STREAMS: Mapping[str, Callable[..., Any]] = {
     "kernel_count": kernel_count, "busy_us": gpu_busy_ns, "copy_us": copy_busy_ns, "idle_us": idle_by_stream,
 }  # fmt: skip
 
@@ -55,7 +55,7 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
     whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
     streams = whole.pop("streams")
     del whole["at_least"], whole["warnings"]
-    definitions = {**ERRORS, **{metric.name: metric.trace_function for metric in metrics_of(TRACE)}}
+    definitions = {**_ERRORS, **{metric.name: metric.trace_function for metric in metrics_of(TRACE)}}
     for name, value in _flat(whole):
         rests_on = spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
         yield _line(name, value, definitions, found) | {"basis": _basis(trace, rests_on)} | whose
@@ -63,7 +63,7 @@ def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any
         lane = stream.pop("name")
         rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))
         for name, value in _flat(stream):
-            yield _line(name, value, OF_STREAMS, found) | {"basis": _basis(trace, rests_on)} | whose | {"lane": lane}
+            yield _line(name, value, _OF_STREAMS, found) | {"basis": _basis(trace, rests_on)} | whose | {"lane": lane}
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:

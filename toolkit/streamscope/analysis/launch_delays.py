@@ -10,9 +10,9 @@ from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
-LATE_ABOVE_NS = 100_000
+_LATE_ABOVE_NS = 100_000
 """From this queue time on, Holistic Trace Analysis calls the delay of a launch an outlier."""
-QUEUE_LIMIT = 1_024
+_QUEUE_LIMIT = 1_024
 """So many launches of one stream may be under way; then the next call blocks."""
 
 
@@ -34,7 +34,7 @@ def short_kernels(spans: SpanTable) -> IntArray:
     return kernels[duration_ns[kernels] < duration_ns[calls]]
 
 
-def late_kernels(spans: SpanTable, *, above_ns: int = LATE_ABOVE_NS) -> IntArray:
+def late_kernels(spans: SpanTable, *, above_ns: int = _LATE_ABOVE_NS) -> IntArray:
     """Return the kernels that started long after their launch call had ended; the metric is their number.
 
     Formula: kernel start - call end > ``above_ns``. Unit of the result: rows of the trace. Kernels of a graph's replay are left out. They
@@ -88,7 +88,7 @@ def launch_overhead_ns(spans: SpanTable) -> IntArray:
     # A kernel may begin within a long call. That is no time after it, and others are not late by its length.
     queued_ns = np.maximum(first_ns[launched] - spans.end_ns[launched], 0)
     quickest_ns = queued_ns[latency_ns >= 0].min(initial=np.iinfo(np.int64).max)
-    at_once: IntArray = latency_ns[queued_ns - quickest_ns <= LATE_ABOVE_NS]
+    at_once: IntArray = latency_ns[queued_ns - quickest_ns <= _LATE_ABOVE_NS]
     return at_once
 
 
@@ -111,7 +111,7 @@ def _before_ns(spans: SpanTable, device: IntArray) -> IntArray:
     return before_ns
 
 
-def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, int]:
+def queue_full_ns(spans: SpanTable, *, limit: int = _QUEUE_LIMIT) -> dict[str, int]:
     """Time with a full queue of launches, of each stream that had one: there the host's next call blocks. Keys: lane names.
 
     Formula: length of the time in which `queue_length` of the stream is at least ``limit``. Unit: ns. The limit of CUDA is about 1,024.

@@ -32,9 +32,9 @@ from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
-WIDE_SPREAD = 0.1
+_WIDE_SPREAD = 0.1
 """An interval wider than this share of its median is flagged."""
-COSTLY_RECORDING = 1.25
+_COSTLY_RECORDING = 1.25
 """Recording that makes a run longer than this many times is flagged."""
 PROFILED = "a profiler stretched the recorded run, its calls most: time a run without it"
 
@@ -184,7 +184,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
     unused_ns = idle_ns(makespan.median, busy_ns)
     copy_ns = min(exposed_copy_ns(spans), unused_ns)
-    causes = split_idle(unused_ns - copy_ns, device_idle(spans))
+    causes = _split_idle(unused_ns - copy_ns, device_idle(spans))
     missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
     simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
@@ -256,7 +256,7 @@ def busy_fraction(makespan_ns: float, busy_ns: float) -> float:
     return busy_ns / makespan_ns if makespan_ns else 0.0
 
 
-def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float, float]:
+def _split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float, float]:
     """Idle time by cause: host wait, launch, kernel wait, other.
 
     Formula: (makespan - GPU busy - copies alone), divided in the proportion that the gaps of the recorded run have (`device_gaps`), because
@@ -300,7 +300,7 @@ def _repeat_flags(makespan: MedianInterval, *, simulated: bool) -> list[str]:
     flags = []
     if makespan.count < FEWEST_FOR_INTERVAL and not simulated:  # the simulated clock has no noise
         flags.append(f"repeats: {makespan.count}, so the interval is their minimum and maximum")
-    if (spread := makespan.high - makespan.low) > WIDE_SPREAD * makespan.median > 0:
+    if (spread := makespan.high - makespan.low) > _WIDE_SPREAD * makespan.median > 0:
         flags.append(f"the makespan varies: its interval is {spread / makespan.median * 100:.0f} % of the median")
     return flags
 
@@ -341,5 +341,5 @@ def profiler_flags(info: TraceInfo) -> list[str]:
 
 def cost_flags(cost: float | None) -> list[str]:
     """Say that recording is costly, where it is."""
-    costly = cost is not None and cost > COSTLY_RECORDING
+    costly = cost is not None and cost > _COSTLY_RECORDING
     return [f"recording makes the run {cost:.1f} times as long: latency, API time and idle causes are of that run"] if costly else []

@@ -12,7 +12,7 @@ from streamscope.arrays import FloatArray, IntArray
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
-ALIKE_WITHIN = 0.1
+_ALIKE_WITHIN = 0.1
 """Runs of one kernel alone tell its time alone where the middle half of them lies within this share of their median."""
 
 
@@ -159,7 +159,7 @@ def _from_itself(spans: SpanTable, lonely: IntArray, wanted: IntArray) -> FloatA
         found: FloatArray = ordered[first + np.maximum(size - 1, 0) * quarters // 4]
         return found
 
-    alike = (size > 0) & (at(3) - at(1) <= ALIKE_WITHIN * at(2))
+    alike = (size > 0) & (at(3) - at(1) <= _ALIKE_WITHIN * at(2))
     return np.where(alike, at(2), np.nan)[key[len(lonely) :]]
 
 

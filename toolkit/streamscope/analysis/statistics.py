@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError
 
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 FEWEST_FOR_INTERVAL = 6
 """With fewer samples even the interval from the smallest to the largest holds the median with less than 95 % confidence.
 
@@ -126,4 +126,4 @@ def _interval_rank(count: int) -> int:
     ratios = (count - successes + 1) / successes
     logarithm = math.lgamma(count + 1) - math.lgamma(first + 1) - math.lgamma(count - first + 1) - count * math.log(2)
     probability = math.exp(logarithm) * np.cumprod(np.concatenate([[1.0], ratios]))
-    return first + int((2 * np.cumsum(probability) <= 1 - CONFIDENCE).sum())
+    return first + int((2 * np.cumsum(probability) <= 1 - _CONFIDENCE).sum())

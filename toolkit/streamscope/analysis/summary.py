@@ -50,9 +50,9 @@ STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
 )  # fmt: skip
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
-MOST_KERNELS = 10
+_MOST_KERNELS = 10
 """So many kernels are in `Summary.kernels`: those that take most time."""
-LONGEST_NAME = 60
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Spread:
         return {"median": self.median_us, "p95": self.p95_us}
 
 
-NO_SPREAD = Spread(math.nan, math.nan)
+_NO_SPREAD = Spread(math.nan, math.nan)
 """Of no values."""
 
 
@@ -128,7 +128,7 @@ class StreamSummary:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values, in µs."""
         found = {"name": self.name, "kernel_count": self.kernel_count, "busy_us": self.busy_us, "copy_us": self.copy_us}
-        return found | {"idle_us": idle_dict(self.idle)}
+        return found | {"idle_us": _idle_dict(self.idle)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,14 +233,14 @@ class Summary(Result):
             **({"overlap_error": self.overlap_error} if self.overlap_error is not None else {}),
         }
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> _Value:
         """Return a metric by its name in the registry, also one that another package adds; None where there is nothing to measure."""
         if name in self.guests:
             return self.guests[name]
         if name in _OF_WORK:
             return float(getattr(self.work, _OF_WORK[name])) / 1000
-        found: Value = getattr(self, _ATTRIBUTES.get(name, name), None)
-        return NO_SPREAD if found is None and name in _SPREADS else found
+        found: _Value = getattr(self, _ATTRIBUTES.get(name, name), None)
+        return _NO_SPREAD if found is None and name in _SPREADS else found
 
     def _markdown(self) -> str:
         """Return a short page: the numbers with their meanings, the streams, and the warnings.
@@ -265,7 +265,7 @@ class Summary(Result):
     def stream_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
         for stream in self.streams:
-            times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
+            times = (stream.busy_us, stream.copy_us, *_idle_dict(stream.idle).values())
             yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
     def _repr_markdown_(self) -> str:
@@ -273,7 +273,7 @@ class Summary(Result):
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        cells = [(shortened_inside(name, LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
+        cells = [(shortened_inside(name, _LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
         kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True), *filter(None, [self.more_kernels])] if cells else []
         return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *kernels, *warnings]))
 
@@ -292,11 +292,11 @@ class Summary(Result):
         """Yield label, value and meaning of each metric, as texts; one that says nothing is left out."""
         for metric in metrics_of(TRACE):
             value = self.value(metric.name)
-            if value in (None, NO_SPREAD, metric.quiet_at):
+            if value in (None, _NO_SPREAD, metric.quiet_at):
                 continue
             yield self._row(metric.name, metric.label, self._text(metric, value), metric.trace_function)
             if isinstance(value, IdleSplit):
-                parts = idle_dict(value)
+                parts = _idle_dict(value)
                 for key, label, function in metric.parts:
                     if parts[key]:
                         yield self._row(f"{metric.name}.{key}", label, time_text(parts[key] * 1000), function)
@@ -307,7 +307,7 @@ class Summary(Result):
         bound = "≥ " if name in self.at_least else "≤ " if name in self.at_most else ""
         return label, f"{bound}{text}", f"{capitalised(re.sub('^(Return|Count) the ', '', meaning))}."
 
-    def _text(self, metric: Metric, value: Value) -> str:
+    def _text(self, metric: Metric, value: _Value) -> str:
         """Write a value with its unit."""
         error = getattr(self, metric.error) if metric.error else None
         if isinstance(value, Spread):
@@ -418,7 +418,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     )
 
 
-Value: TypeAlias = "float | Spread | IdleSplit | None"
+_Value: TypeAlias = "float | Spread | IdleSplit | None"
 """Value of a metric of a trace."""
 _ATTRIBUTES = {
     "idle_us": "idle", "launch_latency_us": "launch_latency", "queue_time_us": "queue_time", "api_time_us": "api_time",
@@ -428,13 +428,13 @@ _SPREADS = frozenset(_ATTRIBUTES) - {"idle_us"}
 _OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns"}
 
 
-def _json(value: Value) -> Any:
-    if value is NO_SPREAD:
+def _json(value: _Value) -> Any:
+    if value is _NO_SPREAD:
         return {"median": None, "p95": None}
-    return idle_dict(value) if isinstance(value, IdleSplit) else value.to_dict() if isinstance(value, Spread) else value
+    return _idle_dict(value) if isinstance(value, IdleSplit) else value.to_dict() if isinstance(value, Spread) else value
 
 
-def idle_dict(idle: IdleSplit) -> dict[str, float]:
+def _idle_dict(idle: IdleSplit) -> dict[str, float]:
     """Return idle time by cause as JSON values, in µs."""
     return {
         "total": idle.total_ns / 1000,
@@ -451,7 +451,7 @@ def _kernels(spans: SpanTable) -> tuple[tuple[KernelTotal, ...], int]:
     keys = spans.name[rows].astype(np.int64) * (len(spans.names) + 1) + spans.symbol[rows] + 1
     every, which, count = np.unique(keys, return_inverse=True, return_counts=True)
     total_us = np.bincount(which, spans.duration_ns[rows], len(every)) / 1000
-    first = np.argsort(-total_us, kind="stable")[:MOST_KERNELS]
+    first = np.argsort(-total_us, kind="stable")[:_MOST_KERNELS]
     codes = [divmod(int(key), len(spans.names) + 1) for key in every[first]]
     called = Counter((every // (len(spans.names) + 1)).tolist())
     found = []

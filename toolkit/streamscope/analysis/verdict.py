@@ -14,18 +14,18 @@ from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import capitalised, counted, format_mib, listed, percent, time_text
 
-Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
+_Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
 GPU_BOUND_FROM = 0.75
 """Share of the makespan with a kernel running from which a program is GPU-bound."""
-BOUND_FROM = 0.5
+_BOUND_FROM = 0.5
 """Share of the makespan from which copies alone, host functions alone, or launching and waiting give the bottleneck its name."""
-AS_RATIO_FROM = 1.495
+_AS_RATIO_FROM = 1.495
 """From this factor on, a difference is told as a factor, below it in per cent: 1.5, rounded, is "1.5×" and never "50 %"."""
 FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain call", "nothing"
 """References of results: the user's function, called with NumPy arrays; the traced program in NumPy; a plain call of
 captured code. Code that was captured elsewhere computes nothing here."""
-NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
+_NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
 """Warning on captured code's times."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
@@ -57,13 +57,13 @@ class Shares:
     busy_error: float | None = None
 
     @property
-    def bottleneck(self) -> Bottleneck:
+    def bottleneck(self) -> _Bottleneck:
         """Bottleneck of the engine, by the thresholds that `assess` states."""
         if self.busy >= GPU_BOUND_FROM:
             return "GPU-bound"
-        others: tuple[tuple[Bottleneck, float], ...]
+        others: tuple[tuple[_Bottleneck, float], ...]
         others = (("copy-bound", self.copies), ("host-bound", self.host), ("launch-bound", self.launching))
-        return next((name for name, share in others if share >= BOUND_FROM), "mixed")
+        return next((name for name, share in others if share >= _BOUND_FROM), "mixed")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Change:
         """`difference` of the two."""
         if not self.told:
             return "same within 1 %" if self.ranking is Ranking.SAME else self.ranking.value
-        amount = f"{self.ratio:.1f}×" if self.ratio >= AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
+        amount = f"{self.ratio:.1f}×" if self.ratio >= _AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
         return f"{amount} {self.ranking.value}"
 
 
@@ -172,7 +172,7 @@ class Verdict:
     streams: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def bottleneck(self) -> Bottleneck:
+    def bottleneck(self) -> _Bottleneck:
         """Bottleneck of the reference: "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
         return self.shares.bottleneck
 
@@ -245,7 +245,7 @@ class Verdict:
     @property
     def replayed(self) -> str:
         """That no engine is a plain call, of captured code; empty of other code."""
-        return NO_PLAIN_CALL if self.checked_against in (NOTHING, PLAIN_CALL) else ""
+        return _NO_PLAIN_CALL if self.checked_against in (NOTHING, PLAIN_CALL) else ""
 
     @property
     def changed(self) -> str:

@@ -50,10 +50,10 @@ UNSEEN = (
 """Limits of the audit on operators that it runs."""
 CAPTURED = "Not seen: what nodes of captured code touch besides what their evidence says; .certificate() lists it."
 """Limits of the audit on captured code, whose nodes it does not run."""
-NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
-MOST_LINES = 4
+_NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+_MOST_LINES = 4
 """Lines of the user's that are shown below a finding."""
-WIDTH = 120
+_WIDTH = 120
 """Characters in a line of text."""
 
 
@@ -181,19 +181,19 @@ class Audit(Result):
     @property
     def not_seen(self) -> str:
         """Limits of this audit, in words."""
-        return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else NOT_LOOKED
+        return CAPTURED if self.plan.program.captured else UNSEEN if self.touches else _NOT_LOOKED
 
     def __str__(self) -> str:
         lines = [self.headline, self.circumstances]
         for finding in self.findings[:SHOWN]:
             lines.append("")
-            lines += wrapped(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, then="    ")
-            lines += [f"    {source}" for source in finding.sources[:MOST_LINES]]
-            lines += wrapped(f"→ {finding.advice}", WIDTH, first="    ", then="      ")
+            lines += wrapped(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", _WIDTH, then="    ")
+            lines += [f"    {source}" for source in finding.sources[:_MOST_LINES]]
+            lines += wrapped(f"→ {finding.advice}", _WIDTH, first="    ", then="      ")
         if len(self.findings) > SHOWN:
             lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
         for told in filter(None, (self.compared, self.not_seen)):
-            lines += ["", *wrapped(told, WIDTH)]
+            lines += ["", *wrapped(told, _WIDTH)]
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -20,8 +20,8 @@ from streamscope.program.captured_graph import Certificate, Edges, OrderCause
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
 
-EXAMPLES = 3
-WORTH = 0.01
+_EXAMPLES = 3
+_WORTH = 0.01
 """The share of the longest path from which on a cause is a warning and not a note."""
 
 
@@ -93,10 +93,10 @@ class _Orders:
     def _said(self, kind: Kind, message: str, numbers: Sequence[int], gain_ns: float, advice: str) -> Finding:
         whole_ns = self.planned_ns
         most = f"at most {time_text(gain_ns)} of {time_text(whole_ns)}" if gain_ns > 0 else "nothing"
-        severity = Severity.WARNING if gain_ns > WORTH * whole_ns else Severity.NOTE
-        operations = tuple(self.program.operations[number] for number in numbers[:EXAMPLES])
+        severity = Severity.WARNING if gain_ns > _WORTH * whole_ns else Severity.NOTE
+        operations = tuple(self.program.operations[number] for number in numbers[:_EXAMPLES])
         return Finding(kind, severity, operations, (), f"{message}, and costs {most} (estimated).", advice, gain_ns)
 
     def _some(self, numbers: Sequence[int]) -> str:
-        more = [counted(len(numbers) - EXAMPLES, "other")] if len(numbers) > EXAMPLES else []
-        return listed([*(self.certificate.named(number) for number in numbers[:EXAMPLES]), *more])
+        more = [counted(len(numbers) - _EXAMPLES, "other")] if len(numbers) > _EXAMPLES else []
+        return listed([*(self.certificate.named(number) for number in numbers[:_EXAMPLES]), *more])

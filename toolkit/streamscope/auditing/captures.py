@@ -28,8 +28,8 @@ class Break:
     """Remedy, likewise."""
 
 
-NOT_FORKED = "{lane} has not forked from {main} when it is put there", "let {lane} wait for an event recorded on {main} before it"
-NOT_JOINED = "{lane} is not joined to {main} behind it", "let {main} wait, at the end, for an event recorded on {lane} behind it"
+_NOT_FORKED = "{lane} has not forked from {main} when it is put there", "let {lane} wait for an event recorded on {main} before it"
+_NOT_JOINED = "{lane} is not joined to {main} behind it", "let {main} wait, at the end, for an event recorded on {lane} behind it"
 
 
 def capture_breaks(steps: Sequence[Step]) -> list[Break]:
@@ -46,7 +46,7 @@ def capture_breaks(steps: Sequence[Step]) -> list[Break]:
                     breaks.append(Break(launch, lane, why, "run it outside the graph"))
                 if lane not in clocks:
                     clocks[lane] = Counter()  # Taken as mended, so that what follows from it is not reported too.
-                    breaks.append(Break(launch, lane, *NOT_FORKED))
+                    breaks.append(Break(launch, lane, *_NOT_FORKED))
                 launches[lane].append(launch)
                 clocks[lane][lane] = len(launches[lane])
             case RecordEvent(event, lane):
@@ -64,7 +64,7 @@ def capture_breaks(steps: Sequence[Step]) -> list[Break]:
                 why = f"{a_kind(step)} step makes the host wait or work, which no capture records"
                 breaks.append(Break(None, 0, why, "end the graph before it"))
     left = [lane for lane, issued in launches.items() if lane != 0 and clocks[0][lane] < len(issued)]
-    return breaks + [Break(launches[lane][-1], lane, *NOT_JOINED) for lane in left]
+    return breaks + [Break(launches[lane][-1], lane, *_NOT_JOINED) for lane in left]
 
 
 def capture_findings(plan: Plan) -> Iterator[Finding]:

@@ -10,13 +10,13 @@ from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 
 Work = Launch | HostCall
-Key = tuple[int, int]
+_Key = tuple[int, int]
 """Operation and part: the key of a piece of work in the program and in every plan of it."""
 
 _BLOCK = 4096
 
 
-def key_of(work: Work) -> Key:
+def key_of(work: Work) -> _Key:
     """Return the key of a piece of work."""
     return work.operation, 0 if isinstance(work, HostCall) else work.part
 
@@ -36,7 +36,7 @@ class Dependencies:
     work: list[Work]
     needs: list[list[int]]
     """For each piece, the earlier ones that it directly needs; the others follow from these."""
-    number: dict[Key, int] = field(init=False)
+    number: dict[_Key, int] = field(init=False)
     """Index in ``work`` of each piece."""
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from streamscope.auditing.captures import capture_breaks
 from streamscope.auditing.dependencies import Work
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 
-Clock = npt.NDArray[np.int64]
+_Clock = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Region:
     """One replay of a graph: the clocks inside it, a row for each lane, and the clock after it, once it was read."""
 
     clocks: npt.NDArray[np.int64]
-    end: Clock | None = None
+    end: _Clock | None = None
 
 
 @dataclass(eq=False)
@@ -57,20 +57,20 @@ class Visit:
     strand: int
     position: int
     """Where it stands."""
-    knows: Clock
+    knows: _Clock
     """Clock of the work done before it starts. Whoever sees the visit first may add to it with `learn`."""
-    host: Clock
+    host: _Clock
     """Clock of the host when it issued the item."""
     region: Region | None
     """The replay that it is in."""
-    end: Clock = field(init=False)
+    end: _Clock = field(init=False)
     """Clock at its end; set when the walk goes on."""
 
     def after(self, other: Visit) -> bool:
         """Tell whether this item starts only when another is done."""
         return bool(self.knows[other.strand] >= other.position)
 
-    def behind(self, other: Visit) -> Clock:
+    def behind(self, other: Visit) -> _Clock:
         """Return this item's clock after it waits for another; an item inside a graph stands for the graph."""
         if other.region is None or other.region is self.region or other.region.end is None:
             return other.end
@@ -89,8 +89,8 @@ class Visit:
 class Waits:
     """Event waits of one strand, with nothing between them, and the clock without them."""
 
-    base: Clock
-    waited: tuple[tuple[int, Clock], ...]
+    base: _Clock
+    waited: tuple[tuple[int, _Clock], ...]
     """For each wait, its index in the plan (as in `Plan.without_wait`) and the clock of the record that it waits for."""
 
 
@@ -100,8 +100,8 @@ class Walk:
 
     plan: Plan
     _clocks: npt.NDArray[np.int64] = field(init=False)
-    _pending: dict[int, list[tuple[int, Clock]]] = field(default_factory=lambda: defaultdict(list))
-    _events: dict[int, Clock] = field(default_factory=dict)
+    _pending: dict[int, list[tuple[int, _Clock]]] = field(default_factory=lambda: defaultdict(list))
+    _events: dict[int, _Clock] = field(default_factory=dict)
     _items: list[Item] = field(default_factory=list)
     _run: int = 0
     _next_item: int = 0
@@ -153,7 +153,7 @@ class Walk:
         inside = self._clocks[self._lanes : 2 * self._lanes]
         inside[0], inside[1:] = self._clocks[0], 0
         region = Region(inside)
-        events: dict[int, Clock] = {}
+        events: dict[int, _Clock] = {}
         for step in replay.steps:
             match step:
                 case WaitEvent(event, lane):
@@ -169,7 +169,7 @@ class Walk:
         self._clocks[0] = inside[0]
         region.end = inside[0].copy()
 
-    def _wait(self, event: int, strand: int, events: dict[int, Clock]) -> None:
+    def _wait(self, event: int, strand: int, events: dict[int, _Clock]) -> None:
         # An event without a record, as all events of the run before the first one are, is not a wait.
         if event in events:
             self._pending[strand].append((self._next_wait, events[event]))
@@ -198,16 +198,16 @@ class Walk:
         visit.knows = clock.copy()
         visit.end = self._done(strand)
 
-    def _done(self, strand: int) -> Clock:
+    def _done(self, strand: int) -> _Clock:
         self._counts[strand] += 1
         self._clocks[strand][strand] = self._counts[strand]
         return np.array(self._clocks[strand])
 
 
-def covers(clock: Clock, other: Clock) -> bool:
+def covers(clock: _Clock, other: _Clock) -> bool:
     """Tell whether one clock knows all that another knows."""
     return bool((clock >= other).all())
 
 
-def _merge(clock: Clock, other: Clock) -> None:
+def _merge(clock: _Clock, other: _Clock) -> None:
     np.maximum(clock, other, out=clock)

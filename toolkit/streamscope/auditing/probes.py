@@ -19,12 +19,12 @@ from streamscope.program.variable import ArraySpec
 from streamscope.words import counted
 
 Memory = Mapping[int, Array]
-POISON = (0x5A, 0x00)
+_POISON = (0x5A, 0x00)
 """Bytes of fresh memory in two calls: as numbers one is large, in any dtype, and the other 0; as bools they differ."""
 
-SCALES = (1, 100, 1)
+_SCALES = (1, 100, 1)
 """Sizes of the random values that are tried, after the program's own."""
-ORDINARY, EXTREME = (0.0, 1.0, -1.0, 100.0, np.nan), (np.inf, -np.inf)
+_ORDINARY, _EXTREME = (0.0, 1.0, -1.0, 100.0, np.nan), (np.inf, -np.inf)
 """What a whole variable is filled with. Extremes come last, and no single element has them: it may be how long a function waits, or how
 often it does something, with results that tell nothing of it."""
 
@@ -85,10 +85,10 @@ def guarded_call(work: Launch | HostCall, specs: Sequence[ArraySpec]) -> Guarded
 
 def equal(one: Array, other: Array) -> bool:
     """Tell whether two arrays are the same, NaN where NaN is."""
-    return not bool(differing(one, other).any()) if one.shape == other.shape else False
+    return not bool(_differing(one, other).any()) if one.shape == other.shape else False
 
 
-def differing(one: Array, other: Array) -> npt.NDArray[np.bool_]:
+def _differing(one: Array, other: Array) -> npt.NDArray[np.bool_]:
     """Return where two arrays of one shape differ; NaN does not differ from NaN."""
     return np.asarray((one != other) & ~((one != one) & (other != other)))  # noqa: PLR0124 — only NaN differs from itself, in any dtype
 
@@ -102,7 +102,7 @@ def random_values(spec: ArraySpec, random: np.random.Generator, scale: int = 1) 
     return np.asarray(drawn, spec.dtype)  # of no axes, NumPy draws a number
 
 
-def unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
+def _unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
     """Return random values with zeros and, where the dtype has it, NaN among them."""
     values = random_values(spec, random)
     values[random.random(spec.shape) < 0.25] = 0
@@ -165,7 +165,7 @@ def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec], *, 
     """
     own = {variable: memory[variable] for variable in call.reads}
     try:
-        first, again, other = (_poisoned(call, own, byte) for byte in (POISON[0], POISON[0], POISON[1]))
+        first, again, other = (_poisoned(call, own, byte) for byte in (_POISON[0], _POISON[0], _POISON[1]))
     except Exception as error:  # noqa: BLE001 — the user's code
         return [Remark(Kind.HIDDEN_STATE, call.writes, f"raised {type(error).__name__} when it was called again: {error}")]
     if changed := _changed(call, first, again):
@@ -180,7 +180,7 @@ def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec], *, 
         results, touched = found
         # Whatever else it does, it must not change what it only reads.
         remarks += [Remark(Kind.UNDECLARED_TOUCH, (variable,), "", drawn=True) for variable in sorted(touched & call.declared_read_only)]
-        poisoned = _outcome(call, values, POISON[1])
+        poisoned = _outcome(call, values, _POISON[1])
         if poisoned is not None:
             remarks += _unwritten(call, results, poisoned[0], drawn=True)
         unseen.look(values, results)
@@ -207,7 +207,7 @@ def _unwritten(call: GuardedCall, one: Sequence[Array], other: Sequence[Array], 
     for variable, a, b in zip(call.writes, one, other, strict=True):
         if a.shape != b.shape:
             continue
-        if number := int(np.count_nonzero(differing(a, b))):
+        if number := int(np.count_nonzero(_differing(a, b))):
             remarks.append(Remark(Kind.UNWRITTEN, (variable,), f"{number:,} of {a.size:,} elements", drawn))
     return remarks
 
@@ -234,13 +234,13 @@ class _Unseen:
         the other. So the others are as they were, all 0 and all 1.
         """
         contexts: list[Memory] = [own, *({each: _filled(fill, self._specs[each]) for each in own} for fill in (0.0, 1.0))]
-        for fills, values in product((ORDINARY, EXTREME), contexts):
+        for fills, values in product((_ORDINARY, _EXTREME), contexts):
             found = _outcome(self._call, values) if self.variables else None
             if found is None:
                 continue
             for variable in list(self.variables):
                 spec, others = self._specs[variable], [values[other] for other in values if other != variable]
-                tried = fills if fills is ORDINARY or spec.size > 1 else ()
+                tried = fills if fills is _ORDINARY or spec.size > 1 else ()
                 for other in (*(_like(array, spec) for array in others), *(_filled(fill, spec) for fill in tried)):
                     if variable in self.variables:
                         self._try(variable, other, values, found[0])
@@ -282,9 +282,9 @@ def _drawn(call: GuardedCall, specs: Mapping[int, ArraySpec]) -> Iterator[dict[i
     """Yield values that the program did not come with."""
     random = np.random.default_rng(1)
     read = dict.fromkeys(call.reads)
-    for scale in SCALES:
+    for scale in _SCALES:
         yield {variable: random_values(specs[variable], random, scale) for variable in read}
-    yield {variable: unusual_values(specs[variable], random) for variable in read}
+    yield {variable: _unusual_values(specs[variable], random) for variable in read}
 
 
 def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -> Array:
@@ -294,7 +294,7 @@ def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -
     return np.add(found, found.dtype.type(1), out=found) if equal(found, values) else found
 
 
-def _outcome(call: GuardedCall, values: Memory, byte: int = POISON[0]) -> tuple[list[Array], set[int]] | None:
+def _outcome(call: GuardedCall, values: Memory, byte: int = _POISON[0]) -> tuple[list[Array], set[int]] | None:
     """Return results and changes for values that the user's code may not take; None if it takes none."""
     try:
         with poisoned_memory(byte):

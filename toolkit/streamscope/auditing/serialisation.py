@@ -23,8 +23,8 @@ from streamscope.order.longest_path import path_lengths
 from streamscope.program.launch import HostCall
 from streamscope.words import counted, time_text
 
-EXAMPLES = 3
-WORTH = 0.01
+_EXAMPLES = 3
+_WORTH = 0.01
 """The share of the makespan from which on a false serialisation is a warning and not a note."""
 
 
@@ -38,7 +38,7 @@ class Cause(Enum):
     EVENT = "of an event wait"
 
 
-ADVICE = {
+_ADVICE = {
     Cause.LANE: "spread independent chains over more streams (engine 'dual' or 'graph-dual'), or leave it where the launches are short.",
     Cause.HOST_WAITS: "use an engine that orders by events ('async'), or let the host wait later.",
     Cause.HOST_ORDER: "call independent host functions later in the program, behind the launches that do not need them;"
@@ -155,7 +155,7 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         groups[pair.cause].append(pair)
     for cause, pairs in groups.items():
         cost_ns = max(0.0, result.planned_ns - result.without_ns[cause])
-        worst = sorted(pairs, key=lambda pair: -pair.held_ns)[:EXAMPLES]
+        worst = sorted(pairs, key=lambda pair: -pair.held_ns)[:_EXAMPLES]
         lanes = " and ".join(dict.fromkeys(lane_name(plan, pair.later) for pair in pairs))
         examples = "; ".join(_example(plan, pair) for pair in worst)
         total = f"{time_text(cost_ns)} of the {time_text(result.planned_ns)} that the plan takes at least"
@@ -167,8 +167,8 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         operations = {
             item.work.operation: plan.program.operations[item.work.operation] for one in worst for item in (one.earlier, one.later)
         }
-        severity = Severity.WARNING if cost_ns > WORTH * result.planned_ns else Severity.NOTE
-        yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, ADVICE[cause], cost_ns)
+        severity = Severity.WARNING if cost_ns > _WORTH * result.planned_ns else Severity.NOTE
+        yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, _ADVICE[cause], cost_ns)
 
 
 def _example(plan: Plan, pair: Serialised) -> str:

@@ -25,7 +25,7 @@ from streamscope.program.view import Placing, Viewing
 from streamscope.progress import Progress
 from streamscope.words import counted
 
-Signature = tuple[Hashable, ...]
+_Signature = tuple[Hashable, ...]
 _SHOWN = 4
 
 
@@ -46,7 +46,7 @@ class _Touches:
     program: Program
     memory: dict[int, Array]
     groups: dict[Hashable, _Group] = field(default_factory=dict)
-    probed: dict[Signature, list[Remark]] = field(default_factory=dict)
+    probed: dict[_Signature, list[Remark]] = field(default_factory=dict)
     unchecked: dict[int, Operation] = field(default_factory=dict)
     stateful: dict[int, Operation] = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -86,7 +86,7 @@ class _Touches:
             values = random_values(spec, self.random) if results is None else results[index]
             self.memory[variable] = np.array(values, dtype=spec.dtype, order="C")
 
-    def _signature(self, operation: Operation, work: Work, variables: Sequence[int]) -> Signature:
+    def _signature(self, operation: Operation, work: Work, variables: Sequence[int]) -> _Signature:
         function = work.function if isinstance(work, HostCall) else work.reference
         places = {variable: place for place, variable in enumerate(variables)}
         shape = tuple(places[variable] for variable in work.reads), tuple(places[variable] for variable in work.writes)

@@ -18,11 +18,11 @@ from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEven
 from streamscope.program.operation import Operation, Program
 from streamscope.words import counted
 
-RACE_RUNS = 2
+_RACE_RUNS = 2
 """Runs in a row that show all races: an item is ordered with itself in the next run, so runs further apart add none."""
 
-HAZARDS = {"RAW": "read after write", "WAR": "write after read", "WAW": "write after write"}
-REDUNDANCY_RUNS = 3
+_HAZARDS = {"RAW": "read after write", "WAR": "write after read", "WAW": "write after write"}
+_REDUNDANCY_RUNS = 3
 """The waits of the third run are those of all later ones: it knows two runs before it, and a wait reaches back to the one before only."""
 
 
@@ -53,7 +53,7 @@ def races(plan: Plan) -> list[Race]:
     """
     touched: dict[int, _Touched] = defaultdict(_Touched)
     found: dict[Race, None] = {}
-    for visit in Walk(plan).runs(RACE_RUNS):
+    for visit in Walk(plan).runs(_RACE_RUNS):
         if not isinstance(visit, Visit):
             continue
         for other in _latest_conflicts(visit, touched):
@@ -92,7 +92,7 @@ def race_findings(plan: Plan) -> Iterator[Finding]:
         first, second = (plan.program.operations[item.work.operation] for item in (earlier, later))
         why = hazards(earlier.work, later.work)
         variables = named(plan.program, why)
-        kinds = "; ".join(f"{variable.name!r}: {HAZARDS[why[variable.id]]}, {why[variable.id]}" for variable in variables)
+        kinds = "; ".join(f"{variable.name!r}: {_HAZARDS[why[variable.id]]}, {why[variable.id]}" for variable in variables)
         then = "in the run before" if race.next_run else "before"
         message = (
             f"{lane_name(plan, later)} runs {second} without waiting for {first}, which {lane_name(plan, earlier)} runs {then} "
@@ -150,7 +150,7 @@ def _wrong_order(program: Program, earlier: int, later: int, variables: set[int]
 def redundant_waits(plan: Plan) -> list[int]:
     """Return the indices, as `Plan.without_wait` counts, of waits that can all be left out together without losing any order."""
     verdicts: dict[int, bool] = {}
-    for group in Walk(plan).runs(REDUNDANCY_RUNS):
+    for group in Walk(plan).runs(_REDUNDANCY_RUNS):
         if isinstance(group, Waits):
             verdicts.update(_verdicts(group))
     # What waits for an event that is never recorded does not wait.

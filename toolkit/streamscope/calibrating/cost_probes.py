@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Call = Callable[[], None]
 
-NULL = KernelSource("null_kernel", 'extern "C" __global__ void null_kernel() {}\n')
+_NULL = KernelSource("null_kernel", 'extern "C" __global__ void null_kernel() {}\n')
 
 MULTIPLY_ADDS = 2  # of each thread and turn of the kernel below with two chains
-CHAINS = KernelSource(
+_CHAINS = KernelSource(
     "chains",
     """
 // Chains of dependent multiply-adds: one a thread hides little latency, two fill the pipelines.
@@ -52,7 +52,7 @@ class Probes:
         self.device = device
         self.stream: CudaStream = device.stream("probe")
         self.bench = CudaBench(device, self.stream)
-        self.null: Call = self.bench.kernel(NULL, 1, 32, [])
+        self.null: Call = self.bench.kernel(_NULL, 1, 32, [])
         self._runtime = libraries().runtime
 
     def host_ns(self, call: Callable[[], object], count: int = 900, rounds: int = 7) -> float:
@@ -88,7 +88,7 @@ class Probes:
     def chains(self, blocks: int, turns: int, *, second: bool) -> Call:
         """Prepare the arithmetic kernel, blocks of 256 threads."""
         out = self.device.empty_bytes(4)
-        return self.bench.kernel(CHAINS, blocks, 256, [out, ctypes.c_int(turns), ctypes.c_int(int(second))])
+        return self.bench.kernel(_CHAINS, blocks, 256, [out, ctypes.c_int(turns), ctypes.c_int(int(second))])
 
     def matmul(self, extent: int) -> Call:
         """Prepare a product of square float16 matrices of random values (zeros would run faster)."""

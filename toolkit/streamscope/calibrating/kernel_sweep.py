@@ -29,18 +29,18 @@ from streamscope.tracing import program
 SIZES = (512, 5000, 40_000, 200_000, 700_000, 2_000_000, 5_000_000, 10_000_000)
 ROWS = ((20, 100), (500, 96), (128, 2048), (2000, 2000), (16, 40_000), (50_000, 12), (6000, 300), (12_000, 1000))
 IMAGES = ((1, 40, 40, 64), (4, 20, 20, 96), (16, 40, 40, 48), (32, 64, 64, 64), (64, 7, 7, 512))
-TAKEN = 700
+_TAKEN = 700
 """Rows that are taken by their numbers."""
-FITTED = ("cache_gb_s", "thread_gb_s", "stage_ns", "stage_block_ns")
+_FITTED = ("cache_gb_s", "thread_gb_s", "stage_ns", "stage_block_ns")
 """The rates that are fitted."""
 START = {"cache_gb_s": 6000.0, "thread_gb_s": 0.2, "stage_ns": 400.0, "stage_block_ns": 180.0}
-STEP = 0.3
+_STEP = 0.3
 """Of their logarithms, in which the search begins."""
 
-Case = tuple[Callable[..., Any], tuple[ArraySpec, ...]]
+_Case = tuple[Callable[..., Any], tuple[ArraySpec, ...]]
 
 
-def _cases(dtype: str) -> Iterator[Case]:
+def _cases(dtype: str) -> Iterator[_Case]:
     def spec(*shape: int) -> ArraySpec:
         return ArraySpec(shape, np.dtype(dtype))
 
@@ -57,7 +57,7 @@ def _cases(dtype: str) -> Iterator[Case]:
         yield softmax.gradient, (x, x)
         yield layer_norm, (x, last, last)
         yield lambda x: copy(x.T), (x,)
-        yield lambda x, rows: take(x, rows, axis=0), (x, ArraySpec((TAKEN,), np.dtype(np.int32)))
+        yield lambda x, rows: take(x, rows, axis=0), (x, ArraySpec((_TAKEN,), np.dtype(np.int32)))
     for image in IMAGES:
         yield batch_norm, (spec(*image), *[ArraySpec(image[-1:], np.dtype(np.float32))] * 4)
 
@@ -94,13 +94,13 @@ def fitted_rates(model: CostModel, steps: Sequence[tuple[Cost, float]]) -> Mappi
     measured = np.log([max(ns, 1.0) for _, ns in steps])
 
     def rates(logarithms: Any) -> dict[str, float]:
-        return {name: float(START[name] * np.exp(by)) for name, by in zip(FITTED, logarithms, strict=True)}
+        return {name: float(START[name] * np.exp(by)) for name, by in zip(_FITTED, logarithms, strict=True)}
 
     def error(logarithms: Any) -> float:
         tried = replace(model, **rates(logarithms))  # type: ignore[arg-type]
         modelled = [sum(gap_ns + tried.kernel_ns(kernel) for kernel in cost.kernels) for cost, _ in steps]
         return float(np.mean(np.abs(np.log(modelled) - measured)))
 
-    simplex = np.vstack([np.zeros(len(FITTED)), STEP * np.eye(len(FITTED))])
+    simplex = np.vstack([np.zeros(len(_FITTED)), _STEP * np.eye(len(_FITTED))])
     found = minimize(error, simplex[0], method="Nelder-Mead", options={"initial_simplex": simplex, "xatol": 1e-2, "fatol": 1e-4})
     return rates(found.x)

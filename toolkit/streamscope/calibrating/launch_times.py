@@ -12,10 +12,10 @@ from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.recording.calibration import median_reading_ns
 
-SHORT, LONG = 4, 16
+_SHORT, LONG = 4, 16
 """Launches in the two chains whose difference is the time of one."""
-REPEATS = 5
-ALONE_NS = 300_000
+_REPEATS = 5
+_ALONE_NS = 300_000
 """A launch that takes longer is not repeated: the 3 µs that events add do not show beside it."""
 _NOISE = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
 
@@ -27,7 +27,7 @@ class LaunchTimer:
         self.device = device
         self.stream = stream if stream is not None else device.stream("timed")
         self._pair = device.event(timing=True), device.event(timing=True)
-        self._repeats = 1 if device.info.exact else REPEATS
+        self._repeats = 1 if device.info.exact else _REPEATS
 
     def bound(self, program: Program, launch: Launch) -> Call:
         """Prepare a launch of a program on memory of its own, which is full of random numbers: zeros would run faster."""
@@ -49,10 +49,10 @@ class LaunchTimer:
             call()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
             self.stream.synchronize()
         alone_ns = self.gated_ns(call)
-        if alone_ns > ALONE_NS:
+        if alone_ns > _ALONE_NS:
             return alone_ns
-        short_ns, long_ns = (self.gated_ns(self._replay(call, length)) for length in (SHORT, LONG))
-        return (long_ns - short_ns) / (LONG - SHORT)
+        short_ns, long_ns = (self.gated_ns(self._replay(call, length)) for length in (_SHORT, LONG))
+        return (long_ns - short_ns) / (LONG - _SHORT)
 
     def _replay(self, call: Call, length: int) -> Callable[[], object]:
         with capturing(self.device, self.stream) as graphs:

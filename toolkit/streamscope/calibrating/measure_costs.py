@@ -25,28 +25,28 @@ from streamscope.trace.info import library_versions
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Stream
 
-GRAPH_SIZES = (1, 20, 100, 1000)
-RESIDENT_BLOCKS = (1, 2, 4, 6, 8)
+_GRAPH_SIZES = (1, 20, 100, 1000)
+_RESIDENT_BLOCKS = (1, 2, 4, 6, 8)
 SMALL_ELEMENTS = 4096
-CHAIN_LENGTHS = (10, 200)
+_CHAIN_LENGTHS = (10, 200)
 ADDITION_SIZES = (1 << 26, 1 << 27)
 COPY_BYTES = (1 << 12, 1 << 18, 1 << 23)
-TURNS = 8000
-EFFECTIVE_CACHE = 0.6
+_TURNS = 8000
+_EFFECTIVE_CACHE = 0.6
 """Share of the L2 cache up to which arrays that are read and written again and again stay there, as measured on an H200."""
 
-Values = dict[str, Any]
-Readings = dict[str, Any]
+_Values = dict[str, Any]
+_Readings = dict[str, Any]
 
 
 def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lambda what: None) -> CostModel:
     """Measure every number of a cost model; ``progress`` is called with the name of the next measurement."""
     probes = Probes(device)
-    readings: Readings = {}
+    readings: _Readings = {}
     for what, section in _SECTIONS.items():
         progress(what)
         readings |= section(device, probes)
-    values: Values = {}
+    values: _Values = {}
     how: dict[str, str] = {}
     for derived, method in _derived(readings):
         values |= derived
@@ -64,11 +64,11 @@ def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lam
     return replace(model, **rates)  # type: ignore[arg-type]
 
 
-def _chip(device: CudaDevice, probes: Probes) -> Readings:
+def _chip(device: CudaDevice, probes: Probes) -> _Readings:
     return {"properties": device.properties, "queue_depth": probes.queue_depth()}
 
 
-def _host_calls(device: CudaDevice, probes: Probes) -> Readings:
+def _host_calls(device: CudaDevice, probes: Probes) -> _Readings:
     return {
         "event_query_ns": probes.host_ns(CudaEvent(timing=False).done),
         "event_create_ns": probes.host_ns(partial(CudaEvent, timing=False)),
@@ -76,14 +76,14 @@ def _host_calls(device: CudaDevice, probes: Probes) -> Readings:
     }
 
 
-def _streams(device: CudaDevice, probes: Probes) -> Readings:
+def _streams(device: CudaDevice, probes: Probes) -> _Readings:
     add = probes.addition(SMALL_ELEMENTS)
 
     def chain(length: int) -> None:
         for _ in range(length):
             add()
 
-    each, _ = slope(CHAIN_LENGTHS, [probes.gated_ns(partial(chain, length)) for length in CHAIN_LENGTHS])
+    each, _ = slope(_CHAIN_LENGTHS, [probes.gated_ns(partial(chain, length)) for length in _CHAIN_LENGTHS])
     calibration = calibrate(cast("Device", device))
     return {
         "chain_each": each,
@@ -94,27 +94,27 @@ def _streams(device: CudaDevice, probes: Probes) -> Readings:
     }
 
 
-def _graphs(device: CudaDevice, probes: Probes) -> Readings:
+def _graphs(device: CudaDevice, probes: Probes) -> _Readings:
     add = probes.addition(SMALL_ELEMENTS)
     instantiate, extents = [], []
-    for nodes in GRAPH_SIZES:
+    for nodes in _GRAPH_SIZES:
         graphs = [probes.graph(add, nodes) for _ in range(5)]
         instantiate.append([nodes, _whole(float(np.median([took for _, took in graphs])))])
         extents.append(probes.gated_ns(partial(graphs[-1][0].launch, probes.stream)))
-    each, _ = slope(GRAPH_SIZES, extents)
+    each, _ = slope(_GRAPH_SIZES, extents)
     return {"graph_instantiate": instantiate, "graph_each": each}
 
 
-def _throughput(device: CudaDevice, probes: Probes) -> Readings:
+def _throughput(device: CudaDevice, probes: Probes) -> _Readings:
     multiprocessors = int(device.properties["multiProcessorCount"])
     return {
-        "chains": [probes.gated_ns(probes.chains(blocks * multiprocessors, TURNS, second=False)) for blocks in RESIDENT_BLOCKS],
-        "full_chip": probes.gated_ns(probes.chains(8 * multiprocessors, TURNS, second=True)),
+        "chains": [probes.gated_ns(probes.chains(blocks * multiprocessors, _TURNS, second=False)) for blocks in _RESIDENT_BLOCKS],
+        "full_chip": probes.gated_ns(probes.chains(8 * multiprocessors, _TURNS, second=True)),
         "matmul": probes.gated_ns(probes.matmul(8192)),
     }
 
 
-def _memory(device: CudaDevice, probes: Probes) -> Readings:
+def _memory(device: CudaDevice, probes: Probes) -> _Readings:
     timer = LaunchTimer(cast("Device", device), cast("Stream", probes.stream))
     return {
         "additions": [probes.gated_ns(probes.addition(size)) for size in ADDITION_SIZES],
@@ -123,15 +123,15 @@ def _memory(device: CudaDevice, probes: Probes) -> Readings:
     }
 
 
-def _kernels(device: CudaDevice, probes: Probes) -> Readings:
+def _kernels(device: CudaDevice, probes: Probes) -> _Readings:
     return {"kernels": kernel_steps(cast("Device", device))}
 
 
-def _products(device: CudaDevice, probes: Probes) -> Readings:
+def _products(device: CudaDevice, probes: Probes) -> _Readings:
     return {"products": dict(product_steps(cast("Device", device)))}
 
 
-def _shortest_kernels(device: CudaDevice, probes: Probes) -> Readings:
+def _shortest_kernels(device: CudaDevice, probes: Probes) -> _Readings:
     return {"null": _cupti_ns(probes.null), "working": _cupti_ns(probes.addition(SMALL_ELEMENTS))}
 
 
@@ -150,7 +150,7 @@ def _cupti_ns(call: Call) -> float:
 
 
 # CUPTI comes last: as long as it is in the process, launching a graph takes the host ten times as long.
-_SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
+_SECTIONS: dict[str, Callable[[CudaDevice, Probes], _Readings]] = {
     "the chip": _chip,
     "host calls": _host_calls,
     "streams and events": _streams,
@@ -163,7 +163,7 @@ _SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
 }
 
 
-def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
+def _derived(r: _Readings) -> Iterator[tuple[_Values, str]]:
     """Yield numbers of the model with how they were found."""
     properties = r["properties"]
     yield (
@@ -204,7 +204,7 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     yield {name: getattr(built_in, name) for name in names}, f"not measured here: of {built_in.provenance.device}"
 
 
-def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
+def _derived_host(r: _Readings) -> Iterator[tuple[_Values, str]]:
     names = ("event_query_ns", "event_create_ns")
     yield {name: _whole(r[name]) for name in names}, "measured: least of 7 rounds of 900 calls"
     found = cast("ProgramTimes", r["programs"]).host_costs(r["working"])
@@ -224,20 +224,20 @@ def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
     yield {"graph_instantiate_points": r["graph_instantiate"]}, "measured: end of capture, instantiation and upload, median of 5"
 
 
-def _derived_rates(r: Readings, excess: float) -> Iterator[tuple[Values, str]]:
-    rates = [blocks / (reading - excess) for blocks, reading in zip(RESIDENT_BLOCKS, r["chains"], strict=True)]
-    curve = [[256.0 * blocks, round(rate / rates[-1], 4)] for blocks, rate in zip(RESIDENT_BLOCKS, rates, strict=True)]
+def _derived_rates(r: _Readings, excess: float) -> Iterator[tuple[_Values, str]]:
+    rates = [blocks / (reading - excess) for blocks, reading in zip(_RESIDENT_BLOCKS, r["chains"], strict=True)]
+    curve = [[256.0 * blocks, round(rate / rates[-1], 4)] for blocks, rate in zip(_RESIDENT_BLOCKS, rates, strict=True)]
     chains = "measured: a chain of multiply-adds a thread, 1 to 8 blocks of 256 threads on each multiprocessor; upper concave hull"
     yield {"throughput_points": _concave([[0.0, 0.0], *curve])}, chains
-    operations = 2 * MULTIPLY_ADDS * TURNS * 8 * int(r["properties"]["multiProcessorCount"]) * 256
+    operations = 2 * MULTIPLY_ADDS * _TURNS * 8 * int(r["properties"]["multiProcessorCount"]) * 256
     arithmetic = "measured: two chains of multiply-adds a thread, float32, full chip"
     yield {"plain_tflops": round(operations / (r["full_chip"] - excess) / 1e3, 1)}, arithmetic
     product = "measured: cuBLAS, 8192 x 8192 float16, random values"
     yield {"matrix_tflops": round(2 * 8192**3 / (r["matmul"] - excess) / 1e3, 1)}, product
     per_element, _ = slope(ADDITION_SIZES, r["additions"])
     yield {"memory_gb_s": round(12 / per_element)}, "measured: addition of 67 and 134 million float32, 12 bytes each, slope"
-    cache = round(EFFECTIVE_CACHE * int(r["properties"]["l2CacheSize"]) / 1e6, 1)
-    yield {"cache_mb": cache}, f"asked of the driver: {EFFECTIVE_CACHE:g} of the L2 cache"
+    cache = round(_EFFECTIVE_CACHE * int(r["properties"]["l2CacheSize"]) / 1e6, 1)
+    yield {"cache_mb": cache}, f"asked of the driver: {_EFFECTIVE_CACHE:g} of the L2 cache"
     per_byte, _ = slope(COPY_BYTES[1:], r["copies_in"][1:])
     back, _ = slope(COPY_BYTES[1:], r["copies_out"][1:])
     yield (

@@ -30,13 +30,13 @@ SUMS = (32, 128, 512, 2048, 8192, 65_536)
 MATMUL_SUMS = (16, 64, 256, 1024, *SUMS)
 VECTORS = (128, 512, 2048, 8192)
 """Length of a vector, and rows or columns of the matrix that it is multiplied with."""
-NARROW = (NARROWEST, MOST_NARROW)
+_NARROW = (NARROWEST, MOST_NARROW)
 """Rows, or columns, of narrow matrices; and extents of small ones."""
 LONG = (16, 64, 256, 1024, 4096, 10_240)
 COUNTS = (4, 32, 128, 512, 2048)
 """Small matrices that are multiplied in one call."""
-LONGEST_SMALL = 256
-PIXELS = 32
+_LONGEST_SMALL = 256
+_PIXELS = 32
 """Height and width of images, where their number counts."""
 MOST_ELEMENTS = 1 << 23
 """Largest operand: longer ones take longer in proportion, as a table goes on. Matrices beside vectors need twice as many for that."""
@@ -46,14 +46,14 @@ CHANNELS = (8, 32, 128, 512)
 """Channels behind each number of a 3 x 3 convolution, nine times."""
 MANY = 64, 64
 """Images that stems are of, too: their output is the largest of a network."""
-STEMS = ((7, 2), (11, 4))
+_STEMS = ((7, 2), (11, 4))
 """Edges and strides of the filters that networks begin with."""
-MOST_CHANNELS = 2048
+_MOST_CHANNELS = 2048
 """Behind each number of a 1 x 1 convolution. Longer sums are over pixels: those of the gradient of its weights."""
 WEIGHTS = ((32, 8), (64, 64), (128, 128), (256, 256), (512, 512))
 """Channels out and in of the weights whose gradients are computed."""
 
-Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
+_Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 """An operator, and the shapes of its operands."""
 
 
@@ -63,7 +63,7 @@ class Sweep:
 
     kind: str
     dtype: str
-    cases: tuple[Case, ...]
+    cases: tuple[_Case, ...]
 
 
 def sweeps() -> Iterator[Sweep]:
@@ -91,32 +91,32 @@ def _sizes(sums: Sequence[int]) -> Iterator[tuple[int, int, int]]:
                 yield down * TILE, inner, across * TILE
 
 
-def _products(odd: int = 0) -> Iterator[Case]:
+def _products(odd: int = 0) -> Iterator[_Case]:
     for rows, inner, columns in _sizes(MATMUL_SUMS):
         yield matmul, ((rows, inner + odd), (inner + odd, columns - odd))
 
 
-def _vectors() -> Iterator[Case]:
+def _vectors() -> Iterator[_Case]:
     for inner, columns in itertools.product(VECTORS, VECTORS):
         if inner * columns <= 2 * MOST_ELEMENTS:
             yield matmul, ((1, inner), (inner, columns))
 
 
-def _narrow() -> Iterator[Case]:
-    for rows, inner, columns in itertools.product(NARROW, MATMUL_SUMS, LONG):
+def _narrow() -> Iterator[_Case]:
+    for rows, inner, columns in itertools.product(_NARROW, MATMUL_SUMS, LONG):
         if inner * columns <= MOST_ELEMENTS:
             yield matmul, ((rows, inner), (inner, columns))
-            if columns not in NARROW:
+            if columns not in _NARROW:
                 yield matmul, ((columns, inner), (inner, rows))
 
 
-def _small() -> Iterator[Case]:
-    for count, extent, inner in itertools.product(COUNTS, NARROW, MATMUL_SUMS):
-        if inner <= LONGEST_SMALL and count * extent * inner <= MOST_ELEMENTS:
+def _small() -> Iterator[_Case]:
+    for count, extent, inner in itertools.product(COUNTS, _NARROW, MATMUL_SUMS):
+        if inner <= _LONGEST_SMALL and count * extent * inner <= MOST_ELEMENTS:
             yield matmul, ((count, extent, inner), (count, inner, extent))
 
 
-def _turned(case: Case) -> Iterator[Case]:
+def _turned(case: _Case) -> Iterator[_Case]:
     """Yield a product, and the same of matrices that lie the other way in memory."""
     function, (a, b) = case
     yield case
@@ -124,12 +124,12 @@ def _turned(case: Case) -> Iterator[Case]:
     yield partial(function, transpose_a=True), ((*a[:-2], a[-1], a[-2]), b)
 
 
-def _pointwise() -> Iterator[Case]:
+def _pointwise() -> Iterator[_Case]:
     for rows, inner, columns in _sizes(SUMS):
-        if inner <= MOST_CHANNELS:
+        if inner <= _MOST_CHANNELS:
             yield convolution, ((1, rows // 8, 8, inner), (columns, 1, 1, inner))
         elif rows <= 8 * TILE:  # Pixels: of the gradient of weights.
-            images = inner // PIXELS**2, PIXELS, PIXELS
+            images = inner // _PIXELS**2, _PIXELS, _PIXELS
             yield convolution_backward, ((*images, columns), (rows, 1, 1, columns), (*images, rows))
 
 
@@ -137,29 +137,29 @@ def _images(channels: int) -> list[tuple[int, int, int]]:
     return [(count, size, size) for count, size in IMAGES if count * size * size * channels <= MOST_ELEMENTS]
 
 
-def _convolutions(*, wide: bool = False) -> Iterator[Case]:
+def _convolutions(*, wide: bool = False) -> Iterator[_Case]:
     for channels in CHANNELS:
         out = max(WIDE, channels) if wide else TILE
         for image in _images(max(channels, out)):
             yield lambda x, w: convolution(x, w, padding=1), ((*image, channels), (out, 3, 3, channels))
 
 
-def _data_gradients(*, wide: bool = False) -> Iterator[Case]:
+def _data_gradients(*, wide: bool = False) -> Iterator[_Case]:
     for channels in CHANNELS:
         into = max(WIDE, channels) if wide else TILE
         for image in _images(max(channels, into)):
             yield _backward, ((*image, into), (channels, 3, 3, into), (*image, channels))
 
 
-def _stems(function: Callable[..., Any]) -> Iterator[Case]:
-    for edge, stride in STEMS:
+def _stems(function: Callable[..., Any]) -> Iterator[_Case]:
+    for edge, stride in _STEMS:
         for count, size in (*IMAGES, MANY):
             x, w, dy = (count, size * stride, size * stride, STEM_CHANNELS), (TILE, edge, edge, STEM_CHANNELS), (count, size, size, TILE)
             applied = partial(function, stride=stride, padding=edge // 2)
             yield applied, ((x, w) if function is convolution else (x, w, dy))
 
 
-def _weight_gradients() -> Iterator[Case]:
+def _weight_gradients() -> Iterator[_Case]:
     for outputs, inputs in WEIGHTS:
         for image in _images(max(outputs, inputs)):
             yield _backward, ((*image, inputs), (outputs, 3, 3, inputs), (*image, outputs))
@@ -177,12 +177,12 @@ def product_steps(device: Device) -> Iterator[tuple[str, list[tuple[Product, flo
         yield table_of(steps[0][0]), steps
 
 
-def _timed(timer: LaunchTimer, sweep: Sweep, case: Case) -> tuple[Product, float]:
+def _timed(timer: LaunchTimer, sweep: Sweep, case: _Case) -> tuple[Product, float]:
     traced, launch, timed = traced_case(sweep, case)
     return timed, timer.step_ns(timer.bound(traced, launch))
 
 
-def traced_case(sweep: Sweep, case: Case) -> tuple[Program, Launch, Product]:
+def traced_case(sweep: Sweep, case: _Case) -> tuple[Program, Launch, Product]:
     """Return the program of a case, the launch of it that is timed, and its product."""
     function, shapes = case
     traced = program(function).trace(*(ArraySpec(shape, np.dtype(sweep.dtype)) for shape in shapes))

@@ -27,9 +27,9 @@ COUNTS = (1, 20, 100, 400)
 """Kernels of the programs that run as graphs."""
 FEW, MANY = 4, 20
 """Calls of the two programs whose difference is the cost of one."""
-ROUNDS, WARM = 30, 3
+_ROUNDS, _WARM = 30, 3
 
-Apply = Callable[[Any, Any], Any]
+_Apply = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class HostPrograms:
         self._device = device
         self._prepared = {key: _warm(device, *made) for key, made in _programs().items()}
 
-    def times(self, rounds: int = ROUNDS) -> ProgramTimes:
+    def times(self, rounds: int = _ROUNDS) -> ProgramTimes:
         """Run all programs in turns."""
         return _in_turns(self._device, self._prepared, 1 if self._device.info.exact else rounds)
 
@@ -133,7 +133,7 @@ def _programs() -> dict[tuple[str, int], tuple[Program, str]]:
 
 
 def _kernels(count: int) -> Program:
-    applied: tuple[Apply, ...] = (multiply, add, lambda x, _: relu(x))
+    applied: tuple[_Apply, ...] = (multiply, add, lambda x, _: relu(x))
     spec = ArraySpec((4096,), np.dtype(np.float32))
 
     @program
@@ -158,7 +158,7 @@ def _crossings(count: int) -> Program:
     return crossings.trace(spec, spec)
 
 
-def _repeated(count: int, apply: Apply, x: ArraySpec, y: ArraySpec) -> Program:
+def _repeated(count: int, apply: _Apply, x: ArraySpec, y: ArraySpec) -> Program:
     @program
     def repeated(x: Any, y: Any) -> Any:
         for _ in range(count):
@@ -175,7 +175,7 @@ def _half(*shape: int) -> ArraySpec:
 def _warm(device: Device, traced: Program, engine: str) -> Prepared:
     prepared = prepare_traced(traced, engine, device)
     prepared.load([np.zeros(traced.variables[one].spec.shape, traced.variables[one].spec.dtype) for one in traced.inputs])
-    for _ in range(WARM):
+    for _ in range(_WARM):
         prepared.run()
         prepared.wait()
     return prepared

@@ -17,7 +17,7 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.tolerance import allowed_of_others
 
-ALLOWED_ULPS = 2.0
+_ALLOWED_ULPS = 2.0
 """How many units in the last place of its largest value a result may be off, in dtypes that NumPy lacks."""
 
 
@@ -140,7 +140,7 @@ def allowed(value: Any, expected: Array) -> Array:
     limit = allowed_of_others(expected)
     if not is_tensor(value) or _numpys(value.dtype) in (None, value.dtype):
         return limit
-    coarse = ALLOWED_ULPS * float(sys.modules["torch"].finfo(value.dtype).eps)
+    coarse = _ALLOWED_ULPS * float(sys.modules["torch"].finfo(value.dtype).eps)
     largest = float(np.abs(np.where(np.isfinite(expected), expected, 0)).max(initial=0.0))
     return np.maximum(limit, coarse * largest)
 

@@ -13,9 +13,9 @@ from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text
 
-LITTLE = 0.05
+_LITTLE = 0.05
 """A gain below this share of the time is not worth the work."""
-GAP_US = 0.03
+_GAP_US = 0.03
 """The shortest gap between kernels of a replay, by CUPTI on an H200."""
 
 
@@ -57,8 +57,8 @@ class UpperBound:
 
     @property
     def nothing_to_gain(self) -> bool:
-        """Whether the gain is less than `LITTLE`."""
-        return self.least_us >= (1 - LITTLE) * self.capture_us
+        """Whether the gain is less than `_LITTLE`."""
+        return self.least_us >= (1 - _LITTLE) * self.capture_us
 
     def __str__(self) -> str:
         if not self.nothing_to_gain:
@@ -99,8 +99,8 @@ def upper_bound(
     at most 1.7 times as fast as the capture: 30.0 µs of 50.1 µs
     """
     filled_us = sum(us * _share(cost, model) for us, cost in zip(durations_us, costs, strict=True))
-    one_stream_us = sum(durations_us) + GAP_US * max(0, len(durations_us) - 1)
-    captured_us, longest_path_us = (max(path_lengths(durations_us, edges, gap=GAP_US), default=0.0) for edges in (capture, order))
+    one_stream_us = sum(durations_us) + _GAP_US * max(0, len(durations_us) - 1)
+    captured_us, longest_path_us = (max(path_lengths(durations_us, edges, gap=_GAP_US), default=0.0) for edges in (capture, order))
     capture_us = max(captured_us, filled_us) if measured_us is None else measured_us
     if without_implied(order) == without_implied(capture):
         longest_path_us = capture_us  # There is no other order: gaps that are longer than the shortest stay as they are.

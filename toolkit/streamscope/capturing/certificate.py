@@ -20,7 +20,7 @@ from streamscope.program.captured_graph import Edges, OrderCause
 from streamscope.results.result import Result
 from streamscope.words import counted, listed
 
-NAMED = 3
+_NAMED = 3
 """Pairs that an error names, and nodes that a text lists of each kind; the rest is counted."""
 
 
@@ -156,7 +156,7 @@ class Certificate(Result):
         """Return the memory that two nodes share, and the path of the true order between them."""
         return OrderedPair(earlier, later, tuple(self._shared(earlier, later)), self._path(earlier, later))
 
-    def unordered(self, after: Sequence[Sequence[int]] | None = None, most: int = NAMED) -> list[OrderedPair]:
+    def unordered(self, after: Sequence[Sequence[int]] | None = None, most: int = _NAMED) -> list[OrderedPair]:
         """Return the first pairs that a schedule leaves unordered, or puts into another order.
 
         Parameters
@@ -187,11 +187,11 @@ class Certificate(Result):
         try:
             missing = self._missing(after)
         except CircleError as error:
-            names = listed([self.named(number) for number in error.nodes[:NAMED]])
+            names = listed([self.named(number) for number in error.nodes[:_NAMED]])
             raise RaceError(f"{schedule} of {self.name} never ends: {names} wait for each other", hint=hint) from None
         if not missing.any():
             return
-        first = "; ".join(map(self._why, (self.pair(*pair) for pair in pairs_of(missing, NAMED))))
+        first = "; ".join(map(self._why, (self.pair(*pair) for pair in pairs_of(missing, _NAMED))))
         count = f"{count_of(missing):,} of {counted(self.pairs, 'pair')}"
         raise RaceError(f"{schedule} of {self.name} leaves {count} unordered that share memory: {first}", hint=hint)
 
@@ -280,7 +280,7 @@ class Certificate(Result):
             counts = [f"{count:,} by {evidence.value}" for evidence, count in self.evidence.items()]
             found.append(f"{counted(sum(self.evidence.values()), 'access', 'accesses')} of memory: {listed(counts)}.")
         for why, numbers in self.reasons.items():
-            some = ", ".join(self.named(number) for number in numbers[:NAMED]) + (" …" if len(numbers) > NAMED else "")
+            some = ", ".join(self.named(number) for number in numbers[:_NAMED]) + (" …" if len(numbers) > _NAMED else "")
             found.append(f"{counted(len(numbers), 'node')} not understood, so ordered against all, because {why}: {some}.")
         return [*found, *self.notes]
 

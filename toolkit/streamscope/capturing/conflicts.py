@@ -13,9 +13,9 @@ import numpy.typing as npt
 from streamscope.capturing.memory import NodeMemory
 from streamscope.order.ancestors import Bits, packed
 
-Numbers = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.int64]
 
-MOST_PAIRS = 2**21
+_MOST_PAIRS = 2**21
 """Pairs of accesses that are looked at together, so that the memory for them has a bound."""
 
 
@@ -31,7 +31,7 @@ def conflicts(memories: Sequence[NodeMemory]) -> Bits:
     return packed(table)
 
 
-def _meeting(memories: Sequence[NodeMemory]) -> Iterator[tuple[Numbers, Numbers]]:
+def _meeting(memories: Sequence[NodeMemory]) -> Iterator[tuple[_Numbers, _Numbers]]:
     """Yield pairs of nodes whose accesses meet, one of them a write; a pair may come several times.
 
     Two pieces of memory meet where the one that starts later starts before the other one's end. So, by start, each access meets a row of
@@ -54,14 +54,14 @@ def _meeting(memories: Sequence[NodeMemory]) -> Iterator[tuple[Numbers, Numbers]
     yield from _pairs(node, everywhere[~writes], first, last, writers)
 
 
-def _pairs(node: Numbers, rows: Numbers, first: Numbers, last: Numbers, others: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+def _pairs(node: _Numbers, rows: _Numbers, first: _Numbers, last: _Numbers, others: _Numbers) -> Iterator[tuple[_Numbers, _Numbers]]:
     """Yield the nodes of each row, and of those that stand from its first place to its last one among others."""
     lengths = np.maximum(last - first, 0)
     ends = np.cumsum(lengths)
     at = 0
     while at < len(rows):
         done = ends[at - 1] if at else 0
-        until = max(at + 1, int(np.searchsorted(ends, done + MOST_PAIRS, "right")))
+        until = max(at + 1, int(np.searchsorted(ends, done + _MOST_PAIRS, "right")))
         many = lengths[at:until]
         within = np.arange(int(many.sum())) - np.repeat(ends[at:until] - many - done, many)
         yield np.repeat(node[rows[at:until]], many), node[others[np.repeat(first[at:until], many) + within]]

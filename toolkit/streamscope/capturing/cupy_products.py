@@ -26,7 +26,7 @@ from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, 
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.user_line import UserLines, line_of_error, user_frame
 
-WORKSPACES = 8
+_WORKSPACES = 8
 """Products take turns with so many workspaces; two that use the same one keep their order."""
 _ITEM_BYTES = {0: 4, 1: 8, 2: 2, 4: 8, 5: 16, 14: 2}
 """Of a cudaDataType_t: real and complex numbers of 32 and 64 bits, halves, bfloat16."""
@@ -93,7 +93,7 @@ class CupyProducts:
         """Make the handle and, for each of the first products, a workspace: in a capture, neither may be made."""
         if self._handle.value is None:
             checked_status(library().cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
-        if len(self.workspaces) < WORKSPACES:
+        if len(self.workspaces) < _WORKSPACES:
             memory = libraries().cupy.cuda.memory.Memory(WORKSPACE_BYTES)
             self._memory.append(memory)
             self.workspaces.append((int(memory.ptr), int(memory.ptr) + WORKSPACE_BYTES))
@@ -167,18 +167,18 @@ def _called(name: str, *arguments: Any) -> Any:
     return _CUPYS[name](*arguments) if products is None else products.call(name, arguments)
 
 
-Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]
+_Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]
 """A call of cuBLAS: name, arguments, inputs, output."""
 
 
-def _gemm_ex(_: str, *given: Any) -> Made:
+def _gemm_ex(_: str, *given: Any) -> _Made:
     turned_a, turned_b, m, n, k, one, a, a_type, a_step, b, b_type, b_step, zero, c, c_type, c_step, compute, algorithm = given
     own = (*_sizes(given), one, a, a_type, a_step, b, b_type, b_step, zero, c, c_type, c_step)
     reads = _matrix(a, m, k, turned_a, a_step, a_type), _matrix(b, k, n, turned_b, b_step, b_type)
     return "cublasGemmEx", (*own, _COMPUTE_TYPES.get(compute, compute), algorithm), reads, (_matrix(c, m, n, 0, c_step, c_type),)
 
 
-def _gemm_strided(_: str, *given: Any) -> Made:
+def _gemm_strided(_: str, *given: Any) -> _Made:
     turned_a, turned_b, m, n, k, one, a, a_type, a_step, a_apart, b, b_type, b_step, b_apart, *rest = given
     zero, c, c_type, c_step, c_apart, count, compute, algorithm = rest
     first = a, a_type, a_step, a_apart
@@ -192,13 +192,13 @@ def _gemm_strided(_: str, *given: Any) -> Made:
     return "cublasGemmStridedBatchedEx", (*own, _COMPUTE_TYPES.get(compute, compute), algorithm), reads, writes
 
 
-def _gemm_batched(name: str, *given: Any) -> Made:
+def _gemm_batched(name: str, *given: Any) -> _Made:
     _, _, _, _, _, one, a, a_step, b, b_step, zero, c, c_step, count = given
     own = (*_sizes(given), one, a, a_step, b, b_step, zero, c, c_step, count)
     return f"cublas{name[0].upper()}gemmBatched", own, (), ()
 
 
-def _geam(name: str, *given: Any) -> Made:
+def _geam(name: str, *given: Any) -> _Made:
     turned_a, turned_b, m, n, one, a, a_step, zero, b, b_step, c, c_step = given
     own = (turned_a, turned_b, m, n, one, a, a_step, zero, b, b_step, c, c_step)
     kind = {"s": 0, "d": 1}[name[0]]
@@ -206,7 +206,7 @@ def _geam(name: str, *given: Any) -> Made:
     return f"cublas{name[0].upper()}geam", own, reads, (_matrix(c, m, n, 0, c_step, kind),)
 
 
-_CALLS: dict[str, Callable[..., Made]] = {
+_CALLS: dict[str, Callable[..., _Made]] = {
     "gemmEx": _gemm_ex,
     "gemmStridedBatchedEx": _gemm_strided,
     **{f"{kind}gemmBatched": _gemm_batched for kind in "sdcz"},

@@ -19,11 +19,11 @@ _THREADS = "/proc/self/task"
 """A folder for each thread of this process, also of those that Python does not know."""
 _OF_THE_DRIVER = re.compile(r"cuda(-EvtHandlr|[0-9a-f]{8,11})\n")
 """Names of the CUDA driver's threads: ``"cuda-EvtHandlr"``, ``"cuda00001400006"``. Others may call theirs ``"cuda-worker"``."""
-Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+_Hear = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """``hear(operator, arguments, keywords)`` calls an operator and returns its result."""
 
 
-def listening(hear: Hear) -> AbstractContextManager[object]:
+def listening(hear: _Hear) -> AbstractContextManager[object]:
     """Let a function call each operator of the block, and of autograd's threads that work for it.
 
     Those that only make views are among them. An operator that others are made of is not: they are. Compiled functions run compiled, and
@@ -102,7 +102,7 @@ def _mode() -> type[Any]:
     class Listening(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not there when types are checked
         supports_higher_order_operators = True
 
-        def __init__(self, hear: Hear) -> None:
+        def __init__(self, hear: _Hear) -> None:
             super().__init__()
             self._hear = hear
 
@@ -120,7 +120,7 @@ def _mode() -> type[Any]:
     return Listening
 
 
-def _in_parts(hear: Hear, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _in_parts(hear: _Hear, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Run the backward pass of a convolution gradient by gradient, as it does itself, so that each node belongs to one of them."""
     *others, mask = args
     alone = ([at == wanted for at in range(len(mask))] for wanted in range(len(mask)))

@@ -21,13 +21,13 @@ from streamscope.devices.reference import reference_kernel
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 
-BUDGET_S = 0.4
+_BUDGET_S = 0.4
 """Passes are repeated for about so long; the median of each node counts."""
-MOST_PASSES = 9
-CHUNK = 100
+_MOST_PASSES = 9
+_CHUNK = 100
 """Nodes that are queued behind one gate, each with two events: a stream holds about 1,024 pending launches, and blocks the host then.
 They are read in a thirtieth of the time that a gate for each takes."""
-LEAST_NS = 100.0
+_LEAST_NS = 100.0
 """Readings differ by more than this from pass to pass."""
 
 
@@ -38,11 +38,11 @@ def timed(
     # Its methods take its own streams and events only, which the protocol cannot say.
     device = cast("Device", CudaDevice(libraries().runtime.getDevice()))
     with keeping():
-        found_ns = durations_ns(nodes, device, put_back)
+        found_ns = _durations_ns(nodes, device, put_back)
     return [replace(node, alone_ns=alone_ns) for node, alone_ns in zip(nodes, found_ns, strict=True)]
 
 
-def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
+def _durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Callable[[], object] = int) -> list[float]:
     """Return how long each node takes alone, in ns.
 
     The nodes run in order, so that each reads the same values as in a run. ``put_back`` undoes their changes before each pass.
@@ -59,18 +59,18 @@ def durations_ns(nodes: Sequence[LaunchableNode], device: Device, put_back: Call
     try:
         timer.reference()
         timer.stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
-        timer.readings_ns([timer.reference] * CHUNK)  # Clocks go up.
-        one_ns, two_ns = (float(np.median(timer.readings_ns([known] * CHUNK))) for known in (timer.reference, twice))
+        timer.readings_ns([timer.reference] * _CHUNK)  # Clocks go up.
+        one_ns, two_ns = (float(np.median(timer.readings_ns([known] * _CHUNK))) for known in (timer.reference, twice))
         passes: list[list[float]] = []
         start = time.perf_counter()
-        while len(passes) < MOST_PASSES and (not passes or time.perf_counter() - start < BUDGET_S):
+        while len(passes) < _MOST_PASSES and (not passes or time.perf_counter() - start < _BUDGET_S):
             put_back()
             passes.append(timer.readings_ns(works))
     finally:
         with deferred():
             timer.stream.synchronize()
     excess_ns = np.where(kernels, one_ns, two_ns) - reference_kernel(device).queued_ns
-    found: list[float] = np.maximum(np.median(passes, axis=0) - excess_ns, LEAST_NS).tolist()
+    found: list[float] = np.maximum(np.median(passes, axis=0) - excess_ns, _LEAST_NS).tolist()
     return found
 
 
@@ -82,13 +82,13 @@ class _Timer:
         self.stream = device.stream("durations")
         self.address = cast("CudaStream", self.stream).pointer
         self.reference = reference_call(device, self.stream)
-        self._events = [(device.event(timing=True), device.event(timing=True)) for _ in range(CHUNK)]
+        self._events = [(device.event(timing=True), device.event(timing=True)) for _ in range(_CHUNK)]
 
     def readings_ns(self, calls: Sequence[Call]) -> list[float]:
         """Return the reading of a pair of events around each call, in ns."""
         readings: list[float] = []
-        for first in range(0, len(calls), CHUNK):
-            pairs = list(zip(calls[first : first + CHUNK], self._events, strict=False))
+        for first in range(0, len(calls), _CHUNK):
+            pairs = list(zip(calls[first : first + _CHUNK], self._events, strict=False))
             with held(self.device, [self.stream], "captured code"):
                 self.reference()
                 for call, (start, end) in pairs:

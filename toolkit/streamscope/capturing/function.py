@@ -41,7 +41,7 @@ from streamscope.program.user_line import UserLine, user_line
 from streamscope.trace.info import library_versions
 from streamscope.words import a_kind, counted
 
-WARM_RUNS = 3
+_WARM_RUNS = 3
 
 
 @dataclass(repr=False)
@@ -208,7 +208,7 @@ def _captured(function: Callable[..., Any], inputs: tuple[Any, ...], title: str,
     note_sources()
     before = [(one, copy_of(one)) for one in inputs if on_device(one)]
     casting = casting_each_time(function)
-    for _ in range(WARM_RUNS):
+    for _ in range(_WARM_RUNS):
         restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(casting(*inputs), title)

@@ -9,7 +9,7 @@ from typing import Any
 from streamscope.capturing.memory import Region
 from streamscope.words import binary_size
 
-LOOKED_AT = 64
+_LOOKED_AT = 64
 """Pieces that are looked at before one is let go, at most."""
 
 
@@ -63,7 +63,7 @@ class Kept:
     def add(self, key: int, piece: Any, nbytes: int) -> None:
         """Keep a piece under a key of its own, and let others go if they are too many now."""
         self.nbytes += nbytes
-        for _ in range(min(len(self._pieces), LOOKED_AT)):
+        for _ in range(min(len(self._pieces), _LOOKED_AT)):
             if self.nbytes <= self._budget_bytes:
                 break
             self._turn()

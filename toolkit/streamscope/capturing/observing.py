@@ -20,12 +20,12 @@ from streamscope.capturing.state import LINE, rows_of_lines
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 
-LINES = 128
+_LINES = 128
 """Lines in a piece, which one block of the kernel looks at."""
-PIECE = LINE * LINES
+PIECE = LINE * _LINES
 LOOKED_AT = 2**40
 """Bytes that may be looked at where no pointer leads, in all; an H200 reads as many in a quarter of a second."""
-MOST_FOUND = 2**20
+_MOST_FOUND = 2**20
 """Changed pieces that are noted before the host fetches them."""
 _AT_ONCE = 2**16
 """Pieces whose lines are looked through at once."""
@@ -35,7 +35,7 @@ _UNCHECKED = (
     "The device had no room to check, node by node, that nothing else is written; free memory and capture again to have it checked."
 )
 
-Found = list[tuple[int, Region]]
+_Found = list[tuple[int, Region]]
 """Changed lines, each row of neighbours with the number of the look that found it."""
 
 
@@ -138,7 +138,7 @@ def _run(
     lines.look_everywhere()
     lines.forget()
     hidden = set()
-    seen: Found = []
+    seen: _Found = []
     for number, (call, regions) in enumerate(zip(calls, near, strict=True)):
         call()
         for region in regions:
@@ -163,7 +163,7 @@ def _search(
 ) -> None:
     """Run the nodes again, and look everywhere after each of the stretches in which something hidden changed."""
     prepare()
-    seen: Found = []
+    seen: _Found = []
     for number, call in enumerate(calls):
         if number % every == 0 and number // every in hidden:
             seen += [*lines.found(), *lines.look_everywhere()]
@@ -172,11 +172,11 @@ def _search(
         if number // every in hidden:
             seen += lines.look_everywhere(number)
     for look, region in [*seen, *lines.found()]:
-        if look != NOBODY:
+        if look != _NOBODY:
             found[look].append(region)
 
 
-NOBODY = 2**32 - 1
+_NOBODY = 2**32 - 1
 """The number of a look that no node is behind."""
 
 
@@ -195,30 +195,30 @@ class _Lines:
         self._count = dict(zip(regions, counts, strict=True))
         self._starts, self._sizes = np.array(starts, np.uint64), np.array(sizes, np.uint32)
         self._memory = cupy.asarray(self._starts), cupy.asarray(self._sizes)
-        self._hashes = cupy.zeros(len(starts) * LINES, np.uint64)
-        self._found = cupy.zeros((MOST_FOUND, 6), np.uint32)
+        self._hashes = cupy.zeros(len(starts) * _LINES, np.uint64)
+        self._found = cupy.zeros((_MOST_FOUND, 6), np.uint32)
         self._found_count = cupy.zeros(1, np.uint32)
         self._pending = 0
 
-    def look(self, region: Region, look: int) -> Found:
+    def look(self, region: Region, look: int) -> _Found:
         """Note the changes of a region since the last look; return lines that were fetched to make room."""
         return self._look(self._first[region], self._count[region], look)
 
-    def look_everywhere(self, look: int = NOBODY) -> Found:
+    def look_everywhere(self, look: int = _NOBODY) -> _Found:
         """Note all changes since the last look; return lines that were fetched to make room."""
-        parts = range(0, len(self._starts), MOST_FOUND)
-        return [each for first in parts for each in self._look(first, min(MOST_FOUND, len(self._starts) - first), look)]
+        parts = range(0, len(self._starts), _MOST_FOUND)
+        return [each for first in parts for each in self._look(first, min(_MOST_FOUND, len(self._starts) - first), look)]
 
-    def _look(self, first: int, count: int, look: int) -> Found:
+    def _look(self, first: int, count: int, look: int) -> _Found:
         if not count:
             return []
-        fetched = self.found() if self._pending + count > MOST_FOUND else []
+        fetched = self.found() if self._pending + count > _MOST_FOUND else []
         self._pending += count
-        arguments = (np.uint32(first), np.uint32(look), self._hashes, self._found, self._found_count, np.uint32(MOST_FOUND))
+        arguments = (np.uint32(first), np.uint32(look), self._hashes, self._found, self._found_count, np.uint32(_MOST_FOUND))
         _kernel()((count,), (256,), (*self._memory, *arguments))
         return fetched
 
-    def found(self) -> Found:
+    def found(self) -> _Found:
         """Return the changes since the last call."""
         rows = self._found[: int(self._found_count[0])].get()
         self.forget()
@@ -231,16 +231,16 @@ class _Lines:
         self._pending = 0
 
 
-def rows_of_pieces(rows: npt.NDArray[np.uint32], starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32]) -> Found:
+def rows_of_pieces(rows: npt.NDArray[np.uint32], starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32]) -> _Found:
     """Return rows of changed lines, each with the number of the look that found it.
 
     ``rows``: of shape (n, 6): number of the look, number of the piece, and a bit for each of its lines; sorted.
     ``starts`` and ``sizes``: of each piece, in bytes.
     """
-    found: Found = []
+    found: _Found = []
     for part in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):
         bits = np.unpackbits(np.ascontiguousarray(part[:, 2:]).view(np.uint8), axis=1, bitorder="little")
-        padded = np.zeros((len(part), LINES + 2), np.int8)
+        padded = np.zeros((len(part), _LINES + 2), np.int8)
         padded[:, 1:-1] = bits
         row, edge = np.nonzero(np.diff(padded, axis=1))
         look, piece = part[row[::2], 0], part[row[::2], 1]

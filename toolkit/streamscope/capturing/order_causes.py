@@ -16,9 +16,9 @@ from streamscope.devices.graph_node import GraphNode
 from streamscope.program.captured_graph import OrderCause
 from streamscope.words import counted
 
-VAGUE = frozenset({Evidence.POINTER})
+_VAGUE = frozenset({Evidence.POINTER})
 """Evidence of memory that a node may use, or may not: an address led there, and nothing says more."""
-FAR = 2**49
+_FAR = 2**49
 """Bytes, further than any two addresses are apart."""
 MOST_REASONS = 8
 """Reasons that are a cause of their own; the order is worked out anew for each."""
@@ -35,7 +35,7 @@ def order_causes(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory], rea
         subject = f"{counted(len(numbers), 'node')} {'is' if len(numbers) == 1 else 'are'} ordered against all others, because {why}"
         advice = "look at .certificate() of the captured code for each node; what is called through PyTorch's operators is understood best."
         yield OrderCause("not understood", subject, numbers, true_order(understood, capture), advice)
-    vague = [number for number, memory in enumerate(memories) if any(one.evidence in VAGUE for one in memory.accesses)]
+    vague = [number for number, memory in enumerate(memories) if any(one.evidence in _VAGUE for one in memory.accesses)]
     if vague:
         leads = "leads" if len(vague) == 1 else "lead"
         subject = f"{counted(len(vague), 'node')} {leads} to memory whose use is not known, as of workspaces"
@@ -61,7 +61,7 @@ def _grouped(reasons: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
 
 
 def _certain(memory: NodeMemory) -> NodeMemory:
-    return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence not in VAGUE))
+    return replace(memory, accesses=tuple(one for one in memory.accesses if one.evidence not in _VAGUE))
 
 
 def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tuple[list[NodeMemory], list[int]]:
@@ -78,7 +78,7 @@ def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tup
         operator = (nodes[number].operator, nodes[number].module, nodes[number].where)
         if operator != before:
             used = [(low, high) for low, high in allocated if ((start < high) & (end > low) & (node < number)).any()]
-            elsewhere[:0] = [(region, (len(again) + 1) * FAR) for region in used]
+            elsewhere[:0] = [(region, (len(again) + 1) * _FAR) for region in used]
             again += [number] if used else []
         before = operator
         found.append(replace(memory, accesses=tuple(_moved(one, elsewhere) for one in memory.accesses)))

@@ -19,7 +19,7 @@ STREAM_HINT = (
     "with Numba, kernel[blocks, threads, numba.cuda.external_stream(stream.ptr)](...)"
 )
 MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
-GRAPH_HINT = (
+_GRAPH_HINT = (
     "a tensor of an earlier call is still alive, such as a loss, or a copy of a weight that was made without .detach(); its gradients "
     "belong to the default stream: delete it (del loss), and let the function return loss.detach()"
 )
@@ -29,7 +29,7 @@ _HINTS = {
     "unjoined": "wait for your own streams before you return: torch.cuda.current_stream().wait_stream(stream)",
     "D2H transfers are disallowed": "leave out what asks for values on the host: .get(), int(x), if of an array, x[mask], nonzero",
     "H2D transfers are disallowed": "leave out .set(), or write cupy.asarray(values), which the capture keeps as a constant",
-    "AccumulateGrad": GRAPH_HINT,
+    "AccumulateGrad": _GRAPH_HINT,
     "createOrIncrefPool": "start Python without backend:cudaMallocAsync in PYTORCH_CUDA_ALLOC_CONF",
 }
 """Remedies, by words of an error of PyTorch's, CuPy's or CUDA's."""
@@ -73,7 +73,7 @@ def _hint_for(failed: BaseException) -> str:
             return hint
     frames = [frame.f_code for frame, _ in walk_tb(failed.__traceback__)]
     if "legacy stream" in text:
-        return GRAPH_HINT if any(code.co_name == "_engine_run_backward" for code in frames) else STREAM_HINT
+        return _GRAPH_HINT if any(code.co_name == "_engine_run_backward" for code in frames) else STREAM_HINT
     graphs = any(code.co_filename.endswith(("torch/cuda/graphs.py", "_inductor/cudagraph_trees.py")) for code in frames)
     return _OWN_GRAPH_HINT if graphs and line_of_error(failed) is not None else CAPTURE_HINT
 

@@ -34,56 +34,56 @@ from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 from streamscope.trace.stored import is_text, read_content, with_digest
 
-SUFFIX = ".captured.json"
-VERSION = 1
+_SUFFIX = ".captured.json"
+_VERSION = 1
 MOST_NODES = 20_000
-LONGEST_GAP_NS = 500.0
+_LONGEST_GAP_NS = 500.0
 """Longest gap beyond the model's: a longer replay has another cause."""
-MOST_PIECES = 20_000_000
+_MOST_PIECES = 20_000_000
 """Pieces of memory that all accesses together may consist of: to find the order takes a step for each."""
 
 E = TypeVar("E", bound=Enum)
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Extent = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_Extent = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """CUDA's limit of a grid, which traces hold in 32 bits."""
-Extents = tuple[Extent, Extent, Extent]
-Blocks = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
-Threads = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_BLOCK)]
+_Extents = tuple[_Extent, _Extent, _Extent]
+_Blocks = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+_Threads = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_BLOCK)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
 class _Access(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A row of numbers, as is each node; texts are their numbers in the table."""
 
-    start: Number
-    nbytes: Number
+    start: _Number
+    nbytes: _Number
     use: Annotated[int, msgspec.Meta(ge=1, le=3)]
-    evidence: Number
+    evidence: _Number
 
 
 class _Node(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A node with its memory, its launch and its operation."""
 
-    kind: Number
-    name: Number
-    after: list[Number]
-    grid: Extents
-    block: Extents
-    registers: Number | None
-    shared_bytes: Number | None
-    nbytes: Number
-    operator: Number
-    module: Number
-    where: Number
-    source: Number
-    symbol: Number
-    launch: Number
-    cost_bytes: Number
-    blocks: Blocks
-    threads: Threads
-    per_multiprocessor: Number
+    kind: _Number
+    name: _Number
+    after: list[_Number]
+    grid: _Extents
+    block: _Extents
+    registers: _Number | None
+    shared_bytes: _Number | None
+    nbytes: _Number
+    operator: _Number
+    module: _Number
+    where: _Number
+    source: _Number
+    symbol: _Number
+    launch: _Number
+    cost_bytes: _Number
+    blocks: _Blocks
+    threads: _Threads
+    per_multiprocessor: _Number
     alone_ns: Time
-    why_unknown: Number
+    why_unknown: _Number
     accesses: list[_Access]
 
 
@@ -98,9 +98,9 @@ class _Stored(msgspec.Struct):
     nodes: Annotated[list[_Node], msgspec.Meta(min_length=1, max_length=MOST_NODES)]
     replay_us: Time | None = None
     versions: Annotated[dict[str, str], msgspec.Meta(max_length=64)] = {}
-    plain_bytes: Number | None = None
-    pieces: list[tuple[Number, Number]] = []
-    results: list[Number] = []
+    plain_bytes: _Number | None = None
+    pieces: list[tuple[_Number, _Number]] = []
+    results: list[_Number] = []
     notes: list[str] = []
     """Further notes of its certificate: for example that nobody could check the claims."""
 
@@ -108,8 +108,8 @@ class _Stored(msgspec.Struct):
 def save(captured: CapturedProgram, path: str | Path) -> Path:
     """Write captured code to a file; see `CapturedProgram.save`."""
     target = given_path(path, error=OutputError)
-    if not target.name.endswith(SUFFIX):
-        raise OutputError(f"cannot write {target}: its name does not end with {SUFFIX}", hint=f"for example {target.stem}{SUFFIX}")
+    if not target.name.endswith(_SUFFIX):
+        raise OutputError(f"cannot write {target}: its name does not end with {_SUFFIX}", hint=f"for example {target.stem}{_SUFFIX}")
     if any(launch.cost.alone_ns is None for launch in captured.program.launches()):
         raise ProgramError(f"captured {captured.name!r} cannot be saved: it is not known how long its nodes take")
     text = json.dumps(with_digest({"captured": msgspec.to_builtins(_stored(captured))}), ensure_ascii=False, separators=(",", ":"))
@@ -211,7 +211,7 @@ def _stored(captured: CapturedProgram) -> _Stored:
     origin = captured.origin()
     held = origin.memory
     return _Stored(
-        version=VERSION,
+        version=_VERSION,
         name=captured.name,
         device=origin.device,
         date=origin.date,
@@ -264,8 +264,8 @@ def _loaded(stored: _Stored) -> LoadedCapture:
     LookupError, ValueError
         It does not fit together.
     """
-    if stored.version > VERSION:
-        raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {VERSION}: upgrade streamscope")
+    if stored.version > _VERSION:
+        raise ValueError(f"it has version {stored.version}, and this Streamscope reads up to {_VERSION}: upgrade streamscope")
     if stored.version < 1:
         raise ValueError(f"it has version {stored.version}, and there is none before 1")
     versions = itertools.chain(*stored.versions.items())
@@ -310,7 +310,7 @@ def _longer_gap_ns(stored: _Stored) -> float:
     last = [[one for one in earlier if ends_ns[one] == max(ends_ns[other] for other in earlier)] for earlier in after]
     path_ns, count = max(zip(ends_ns, map(int, path_lengths([1] * len(last), last)), strict=True))
     gaps_ns = 1e3 * stored.replay_us - model.event_pair_empty_ns - model.graph_launch_latency_ns - path_ns
-    return min(max(gaps_ns / (count - 1) - model.graph_node_gap_ns, 0.0), LONGEST_GAP_NS) if count > 1 else 0.0
+    return min(max(gaps_ns / (count - 1) - model.graph_node_gap_ns, 0.0), _LONGEST_GAP_NS) if count > 1 else 0.0
 
 
 def without_kernels(
@@ -371,8 +371,8 @@ def _check_pieces(memories: Sequence[NodeMemory]) -> None:
     starts, ends = (np.array(column, np.uint64) for column in ([one.start for one in accesses], [one.end for one in accesses]))
     cuts = np.unique(np.concatenate((starts, ends)))
     pieces = int((np.searchsorted(cuts, ends) - np.searchsorted(cuts, starts)).sum())
-    if pieces > MOST_PIECES:
-        raise ValueError(f"its accesses consist of {pieces:,} pieces of memory, more than the {MOST_PIECES:,} that are read")
+    if pieces > _MOST_PIECES:
+        raise ValueError(f"its accesses consist of {pieces:,} pieces of memory, more than the {_MOST_PIECES:,} that are read")
 
 
 def _left(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

@@ -20,8 +20,8 @@ from typing import Any
 from streamscope.interrupts import deferred, when_gone
 from streamscope.kernels.library.libraries import libraries
 
-THREADS = 4
-WORKSPACES_BYTES = THREADS * 33 * 2**20
+_THREADS = 4
+WORKSPACES_BYTES = _THREADS * 33 * 2**20
 """Largest workspaces of the threads on GPUs since Hopper: 32 MiB for cuBLAS and 1 MiB for its light version. PyTorch keeps them."""
 
 
@@ -131,7 +131,7 @@ def product_threads(lent: SideStream) -> Iterator[ProductThreads]:
     """Start the threads, whose workspaces on the stream are there when the block begins."""
     torch = sys.modules["torch"]
     with ExitStack() as stack:
-        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(THREADS)]
+        executors = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(_THREADS)]
         threads = ProductThreads(executors, lent.stream)
         lent.stream.wait_stream(torch.cuda.current_stream())
         for _ in executors:

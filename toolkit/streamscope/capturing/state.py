@@ -36,7 +36,7 @@ LEFT_FREE = 8 * PIECE
 """Bytes of device memory that copies leave free; comparing a piece takes some."""
 MOVED = 2**16
 """Bytes that a block of a kernel copies."""
-ALIGNED = 256
+_ALIGNED = 256
 """Copies begin at multiples of so many bytes, as allocations do."""
 
 
@@ -262,14 +262,14 @@ class Copies:
 
     def __init__(self, regions: Sequence[Region]) -> None:
         cupy, sizes = libraries().cupy, [end - start for start, end in regions]
-        ends = np.cumsum([-(-size // ALIGNED) * ALIGNED for size in sizes], dtype=np.int64).tolist()
+        ends = np.cumsum([-(-size // _ALIGNED) * _ALIGNED for size in sizes], dtype=np.int64).tolist()
         nbytes = ends[-1] if ends else 0
         self._whole: Any = None
         if libraries().runtime.memGetInfo()[0] < LEFT_FREE + nbytes:
             self.values: list[Any] = [bytes_at(*region).get() for region in regions]
             return
         self._whole = whole = cupy.zeros(nbytes, np.uint8)
-        starts = [end - -(-size // ALIGNED) * ALIGNED for end, size in zip(ends, sizes, strict=True)]
+        starts = [end - -(-size // _ALIGNED) * _ALIGNED for end, size in zip(ends, sizes, strict=True)]
         self.values = [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         """Of each piece, in bytes."""
         first = int(whole.data.ptr)

@@ -69,7 +69,7 @@ def take(
     ``extra_bytes``: memory that the capture may keep beyond the peak of a plain call.
     ``restore``: restores the inputs before the function is called again.
     """
-    through = taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
+    through = _taken_through_torch if _uses_torch(function, inputs, results, restore) else taken_through_cupy
 
     def understood(apart: Collection[int]) -> tuple[Taken, list[LaunchableNode], list[NodeMemory]]:
         def captured() -> Taken:
@@ -167,7 +167,9 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
     return Taken(graphs[0], result, kept, own, allocated, products.operators, memory, len(uploads.arrays))
 
 
-def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()) -> Taken:
+def _taken_through_torch(
+    function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None, apart: Collection[int] = ()
+) -> Taken:
     """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream. Calls ``apart`` share no workspace."""
     import torch
 

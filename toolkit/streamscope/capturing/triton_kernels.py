@@ -31,14 +31,14 @@ class TritonKernels:
             return "Triton's text of it is not there" if text is None else "Triton's text of it is not understood"
         # Behind its arguments, Triton hands over scratch memory of its own, which no other launch uses at the same time.
         own = parameters - len(found.types)
-        if not 0 <= own <= SCRATCH:
+        if not 0 <= own <= _SCRATCH:
             return f"Triton's text of it has {len(found.types)} arguments, and the kernel {parameters}"
         if not found.complete:
             return "it follows addresses that lie in memory"
         return (*_roles(found), *[Role.UNKNOWN] * own)
 
 
-SCRATCH = 2
+_SCRATCH = 2
 """Parameters that Triton adds: scratch memory for tensor maps, and for its profiler."""
 
 

@@ -28,12 +28,12 @@ from streamscope.errors import StreamscopeError
 
 COMMANDS = (compare, export, read, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
 
-WRONG_USAGE = 2
-WRITTEN_BY_OUT = (options.REPORT.flag, options.SAVE.flag)
+_WRONG_USAGE = 2
+_WRITTEN_BY_OUT = (options.REPORT.flag, options.SAVE.flag)
 """Options of the cell magic in whose place `compare` has ``--out``."""
 
 # Typer carries a Click of its own; this is how to reach its class.
-UsageError: Any = typer.BadParameter.__mro__[1]
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 — Typer calls it so.
@@ -60,16 +60,16 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; other errors than ours are raised."""
     try:
         return int(app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0)
-    except UsageError as error:
+    except _UsageError as error:
         see = f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help"
-        if getattr(error, "option_name", "") in WRITTEN_BY_OUT and error.ctx and error.ctx.info_name == compare.__name__:
+        if getattr(error, "option_name", "") in _WRITTEN_BY_OUT and error.ctx and error.ctx.info_name == compare.__name__:
             complain(error.message, f"--out DIR writes comparison.json, the report and the traces; {see}")
         else:
             complain(error.format_message(), see)
-        return WRONG_USAGE
+        return _WRONG_USAGE
     except WrongUsageError as error:
         complain(error.message, error.hint)
-        return WRONG_USAGE
+        return _WRONG_USAGE
     except StreamscopeError as error:
         complain(error.message, options.hint_on_a_line(error.hint))
         return FAILED

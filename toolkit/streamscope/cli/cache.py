@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamscope.kernels.compile.cubin_folder import CubinFile, CubinFolder
 
-BROKEN = "broken"
+_BROKEN = "broken"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def shares_of(files: list[CubinFile]) -> list[Share]:
     grouped: dict[tuple[str, str], list[CubinFile]] = defaultdict(list)
     for file in files:
         header = file.header()
-        grouped[str(header.get("architecture", BROKEN)), str(header.get("nvrtc", BROKEN))].append(file)
+        grouped[str(header.get("architecture", _BROKEN)), str(header.get("nvrtc", _BROKEN))].append(file)
     shares = [
         Share(
             architecture,

@@ -21,12 +21,14 @@ from streamscope.words import binary_size
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaDevice
 
-State = Literal["ok", "lacking", "unneeded"]
+_State = Literal["ok", "lacking", "unneeded"]
 
-LIBRARIES = ("numpy", "scipy", "pandas", "perfetto", "pyarrow", "rich", "typer")
-NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
+_LIBRARIES = ("numpy", "scipy", "pandas", "perfetto", "pyarrow", "rich", "typer")
+_NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
 REINSTALL = "pip install --upgrade streamscope"
-PERMISSION = "run as root, or let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; all but CUPTI works without"
+_PERMISSION = (
+    "run as root, or let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; all but CUPTI works without"
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Check:
     topic: str
     """The heading that it stands under."""
     name: str
-    state: State
+    state: _State
     """States of a check; "unneeded" without a GPU."""
     found: str
     """The finding, or the reason of a failure."""
@@ -75,7 +77,7 @@ def diagnose() -> Diagnosis:
 def _basics() -> Iterator[Check]:
     topic = "To run at all"
     yield Check(topic, "Python", "ok", platform.python_version())
-    yield _packages(topic, "libraries", LIBRARIES, essential=True)
+    yield _packages(topic, "libraries", _LIBRARIES, essential=True)
     yield _tried(topic, "simulated device", _simulate, REINSTALL, essential=True)
 
 
@@ -123,7 +125,7 @@ def _run_time_compilation() -> Iterator[Check]:
 
 def _notebook() -> Iterator[Check]:
     topic = "In a notebook"
-    yield _packages(topic, "notebook packages", NOTEBOOK_LIBRARIES)
+    yield _packages(topic, "notebook packages", _NOTEBOOK_LIBRARIES)
     yield _tried(topic, "timeline", _bundle, "run `make setup` in the clone, or reinstall the wheel")
     version = _version_of("jupyterlab")
     todo = "" if version else "`make lab` in the clone installs it, or use another notebook"
@@ -254,7 +256,7 @@ def _cupti(topic: str, device: CudaDevice, cuda: int) -> Check:
     if _version_of("cupti-python") is None:
         why, todo = without_cupti(cuda)
         return Check(topic, "CUPTI", "lacking", f"{why}; {_FOR_CUPTI}", f"{todo}; all else works without")
-    return _tried(topic, "CUPTI", lambda: _record(device), PERMISSION)
+    return _tried(topic, "CUPTI", lambda: _record(device), _PERMISSION)
 
 
 def _record(device: CudaDevice) -> str:

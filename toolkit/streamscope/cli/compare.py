@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from streamscope.analysis.table import MetricsTable
     from streamscope.comparing.comparison import Comparison
 
-WRONG_RESULTS = 3
+_WRONG_RESULTS = 3
 
-LONGEST_BAR = 60
-COPIES = "copies alone"
-STRETCHES = (("█", "blue", "kernels run"), ("▓", "magenta", COPIES), ("░", "dim", "idle"))
-BEST, MUTED = "bold green", "dim"
+_LONGEST_BAR = 60
+_COPIES = "copies alone"
+_STRETCHES = (("█", "blue", "kernels run"), ("▓", "magenta", _COPIES), ("░", "dim", "idle"))
+_BEST, _MUTED = "bold green", "dim"
 
 
 def compare(
@@ -133,7 +133,7 @@ def _judge(comparison: Comparison) -> int:
             f"the results of {engine} are wrong: off by {run.max_abs_error:.3g} from the NumPy reference, tolerance {run.tolerance:.3g}",
             "do not believe its times; please report this with the files",
         )
-    return WRONG_RESULTS if wrong else 0
+    return _WRONG_RESULTS if wrong else 0
 
 
 def _print(console: Console, comparison: Comparison) -> None:
@@ -148,12 +148,12 @@ def _print(console: Console, comparison: Comparison) -> None:
     console.print()
     print_sentences(console, comparison.verdict)
     console.print()
-    console.print(_bars(comparison.metrics, table, min(LONGEST_BAR, console.width - 40)))
+    console.print(_bars(comparison.metrics, table, min(_LONGEST_BAR, console.width - 40)))
     console.print(_legend(comparison.metrics, table, "simulated times" if simulated else "measured times"))
     console.print()
     console.print(_metrics(table))
     for number, note in enumerate(table.notes, 1):
-        print_sentences(console, f"[{number}] {note}", MUTED)
+        print_sentences(console, f"[{number}] {note}", _MUTED)
     console.print()
 
 
@@ -176,11 +176,11 @@ def _bar(metrics: EngineMetrics, length: float) -> Text:
     from rich.text import Text
 
     bar, end = Text(), 0
-    for (sign, style, _), share in zip(STRETCHES, _shares(metrics), strict=True):
+    for (sign, style, _), share in zip(_STRETCHES, _shares(metrics), strict=True):
         # Ends are rounded, not lengths, so that the bar as a whole is right to half a character.
         start, end = end, round(length * share)
         bar.append(sign * max(0, end - start), style)
-    return bar if end else Text("▏", STRETCHES[0][1])
+    return bar if end else Text("▏", _STRETCHES[0][1])
 
 
 def _shares(metrics: EngineMetrics) -> Iterator[float]:
@@ -195,10 +195,10 @@ def _legend(metrics: Mapping[str, EngineMetrics], table: MetricsTable, times: st
     from rich.text import Text
 
     copies = any(m.copy_us for m in metrics.values())
-    shown = [(sign, style, words) for sign, style, words in STRETCHES if copies or words != COPIES]
+    shown = [(sign, style, words) for sign, style, words in _STRETCHES if copies or words != _COPIES]
     return Text.assemble(
-        *(part for sign, style, words in shown for part in ((sign, style), (f" {words}   ", MUTED))),
-        (", ".join(filter(None, (times, table.against))), MUTED),
+        *(part for sign, style, words in shown for part in ((sign, style), (f" {words}   ", _MUTED))),
+        (", ".join(filter(None, (times, table.against))), _MUTED),
     )
 
 
@@ -217,4 +217,4 @@ def _metrics(table: MetricsTable) -> Table:
 
 
 def _style(table: MetricsTable, engine: str) -> str:
-    return BEST if engine in table.best else ""
+    return _BEST if engine in table.best else ""

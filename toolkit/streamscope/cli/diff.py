@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamscope.trace.trace import Trace
 
 
-MOST_ROWS = 12
+_MOST_ROWS = 12
 """Rows of a comparison that a terminal gets."""
 
 
@@ -47,7 +47,7 @@ def diff(
     from streamscope.analysis.diff import diff as compared
 
     with reading_progress() as progress:
-        traces = read_both((first, second), gpu, damaged, progress)
+        traces = _read_both((first, second), gpu, damaged, progress)
         progress("comparing", 1, 1)
         found = compared(*traces)
     if as_json:
@@ -56,7 +56,7 @@ def diff(
         _print_diff(output(), found)
 
 
-def read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress: Progress) -> list[Trace]:
+def _read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress: Progress) -> list[Trace]:
     """Read two traces: of one GPU where both files have it, else each of its busiest."""
     traces = [read_trace(path, gpu, damaged, progress) for path in paths]
     for ours, theirs in ((0, 1), (1, 0)):
@@ -76,7 +76,7 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     print_table(console, table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
     if found.changed:
         console.print()
-        print_table(console, named_table(console, HEADINGS, found.table_rows(MOST_ROWS)))
-        if len(found.changed) > MOST_ROWS:
-            console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
+        print_table(console, named_table(console, HEADINGS, found.table_rows(_MOST_ROWS)))
+        if len(found.changed) > _MOST_ROWS:
+            console.print(f"and {counted(len(found.changed) - _MOST_ROWS, 'more row')}: --json has them all")
     print_warnings(console, found.warnings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamscope.cli.checks import Diagnosis
 
 
-SIGNS = {"ok": ("✓", "green"), "lacking": ("✗", "red"), "unneeded": ("–", "dim")}
+_SIGNS = {"ok": ("✓", "green"), "lacking": ("✗", "red"), "unneeded": ("–", "dim")}
 
 
 def doctor(*, as_json: AsJson = False) -> int:
@@ -46,7 +46,7 @@ def _print(console: Console, diagnosis: Diagnosis) -> None:
         table.add_column(no_wrap=True, min_width=max(len(check.name) for check in diagnosis.checks))
         table.add_column()
         for check in checks:
-            sign, style = SIGNS[check.state]
+            sign, style = _SIGNS[check.state]
             table.add_row(Text(f"  {sign}", style=style), check.name, Text(check.found, style="" if check.state != "unneeded" else "dim"))
             if check.todo:
                 table.add_row("", "", Text(f"→ {check.todo}", style="yellow" if check.state == "lacking" else "dim"))

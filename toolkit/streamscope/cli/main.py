@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-FAILED, INTERRUPTED = 1, 130
-NAMES = {_signal.SIGTERM: "SIGTERM", _signal.SIGHUP: "SIGHUP"}
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+FAILED, _INTERRUPTED = 1, 130
+_NAMES = {_signal.SIGTERM: "SIGTERM", _signal.SIGHUP: "SIGHUP"}
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors of the system when standard output cannot take more."""
 
 
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BaseException:
             if stops.number is None:
                 raise
-            code = INTERRUPTED  # Libraries may turn the exception of a signal into any other, imports above all.
+            code = _INTERRUPTED  # Libraries may turn the exception of a signal into any other, imports above all.
         stops.over = True
-        return _stopped(stops.number or _signal.SIGINT) if code == INTERRUPTED else code
+        return _stopped(stops.number or _signal.SIGINT) if code == _INTERRUPTED else code
     finally:
         stops.end(for_good=arguments is None)
 
@@ -105,7 +105,7 @@ def _run(arguments: Sequence[str]) -> int:
         drop(sys.stdout)  # Whoever read it has gone (``| head``).
         return FAILED
     except OSError as error:
-        if error.errno not in UNWRITABLE or error.filename is not None:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
         drop(sys.stdout)
         complain(f"cannot write the output: {error.strerror}", "free space, or send it elsewhere")
@@ -121,7 +121,7 @@ def _stopped(number: int) -> int:
         sys.stdout.flush()
     except OSError:
         drop(sys.stdout)
-    complain(f"stopped by {NAMES[number]}" if number in NAMES else "interrupted")
+    complain(f"stopped by {_NAMES[number]}" if number in _NAMES else "interrupted")
     return 128 + number
 
 

@@ -12,7 +12,7 @@ import typer
 from streamscope import arguments, options
 from streamscope.errors import OutputError, StreamscopeError, WorkloadError
 
-CAPTURED = ".captured.json"
+_CAPTURED = ".captured.json"
 WORKLOAD = "`streamscope workloads` lists them; or a .captured.json."
 
 
@@ -71,7 +71,7 @@ def built(name: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], dic
 
     Captured code, the file of which is named, has its inputs.
     """
-    if name.endswith(CAPTURED) or ("." in name and Path(name).is_file()):
+    if name.endswith(_CAPTURED) or ("." in name and Path(name).is_file()):
         from streamscope.capturing.saved import load_captured
 
         if values:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-ANY_WIDTH = 4000
+_ANY_WIDTH = 4000
 """Width in columns where there is no terminal."""
 _GPU_ARGUMENT = re.compile(r"(?:ss\.read\(path, gpu=\.\.\.\)|gpu=) chooses\b")
 """How notes name the option in Python."""
@@ -35,7 +35,7 @@ def print_table(console: Console, table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    console.width = ANY_WIDTH
+    console.width = _ANY_WIDTH
     with console.capture() as printed:
         console.print(table)
     typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))

@@ -17,7 +17,7 @@ from streamscope.words import wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
-PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+x#=.|'")
+_PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+x#=.|'")
 """Replacements of our signs where an encoding lacks them; one for one, so that columns stay in line."""
 
 
@@ -68,5 +68,5 @@ def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
     """Replace characters that an encoding lacks: our signs by similar ones, all else by question marks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end].translate(PLAIN_SIGNS)
+    text = error.object[error.start : error.end].translate(_PLAIN_SIGNS)
     return text.encode("ascii", "replace").decode("ascii"), error.end

@@ -32,7 +32,7 @@ from streamscope.tracing import ProgramFunction
 AUTO = "auto"
 """Value of ``engines`` that lets Streamscope choose."""
 
-SIMULATED_REPEATS = 3
+_SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing. Its one run counts for as many."""
 
 
@@ -201,7 +201,7 @@ def comparison_of(
 
     Each engine's run is given to ``recorded`` as soon as there is one; its exception ends the comparison.
     """
-    count = min(repeats, SIMULATED_REPEATS) if device.info.exact else repeats
+    count = min(repeats, _SIMULATED_REPEATS) if device.info.exact else repeats
     engines, recording = len(compared.names), recording or Recorded()
     with showing("comparing engines", progress=progress) as said:
         steps = Steps(

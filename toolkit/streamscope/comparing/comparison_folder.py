@@ -24,22 +24,22 @@ from streamscope.words import a_kind
 
 FILE_NAME = "comparison.json"
 TRACES = "traces"
-OURS = {"workload", "device", "engines", "makespans_ns", "verdict", TRACES}
+_OURS = {"workload", "device", "engines", "makespans_ns", "verdict", TRACES}
 """A ``comparison.json`` with these keys is one of ours."""
 
 REPORT_NAME = "report.html"
 REPORT_MARK = b'<meta name="generator" content="Streamscope">'
 """A ``report.html`` with this among its first 1,000 bytes is one of ours."""
 
-LONGEST_ENGINE = 100
+_LONGEST_ENGINE = 100
 
 
-def check_engine(engine: object) -> str:
+def _check_engine(engine: object) -> str:
     """Return the name of an engine that can be a part of a file's name."""
     if (
         not isinstance(engine, str)
         or not engine.isprintable()
-        or not 0 < len(engine.encode()) <= LONGEST_ENGINE
+        or not 0 < len(engine.encode()) <= _LONGEST_ENGINE
         or re.search(r"[/\\]", engine)
     ):
         raise ValueError(f"{engine!a:.80} cannot be the name of an engine")
@@ -50,10 +50,10 @@ def trace_name(engine: object, checksum: object) -> str:
     """Return the name of an engine's trace."""
     if not isinstance(checksum, str) or not re.fullmatch("[0-9a-f]{64}", checksum):
         raise ValueError(f"{checksum!a:.80} is not a SHA-256")
-    return f"{check_engine(engine)}-{checksum[:12]}.parquet"
+    return f"{_check_engine(engine)}-{checksum[:12]}.parquet"
 
 
-def checksum_of(path: Path) -> str:
+def _checksum_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -62,11 +62,11 @@ def checksum_of(path: Path) -> str:
 def write_trace(trace: Trace, engine: str, folder: Path) -> str:
     """Write a trace under the name that its content gives it, and return its SHA-256."""
     try:
-        check_engine(engine)
+        _check_engine(engine)
     except ValueError as error:
         raise OutputError(f"cannot save this comparison: {error}", hint="rename the engine") from None
     path = trace.to_parquet(folder / "trace.parquet")
-    checksum = checksum_of(path)
+    checksum = _checksum_of(path)
     path.rename(folder / trace_name(engine, checksum))
     return checksum
 
@@ -84,7 +84,7 @@ def older_traces(folder: Path) -> set[str]:
         return set()
     except (ValueError, TypeError, RecursionError) as error:
         raise _not_ours(path, f", or not as it was written: {error}") from error
-    return {name for name, checksum in traces.items() if (folder / name).is_file() and checksum_of(folder / name) == checksum}
+    return {name for name, checksum in traces.items() if (folder / name).is_file() and _checksum_of(folder / name) == checksum}
 
 
 def older_files(folder: Path) -> set[str]:
@@ -103,7 +103,7 @@ def _not_ours(path: Path, reason: str = "") -> OutputError:
 
 def _traces_in(content: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the names of traces and their checksums that a ``comparison.json`` holds, if it is ours."""
-    if missing := OURS - content.keys():
+    if missing := _OURS - content.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     traces = content[TRACES]
     if not isinstance(traces, Mapping):

@@ -32,8 +32,8 @@ from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 from streamscope.words import time_text
 
-ONE_BY_ONE, TOGETHER = "one by one", "together"
-NOISE = 0.05
+_ONE_BY_ONE, _TOGETHER = "one by one", "together"
+_NOISE = 0.05
 """Noise of compilation times, as a share: a smaller difference in one repeat is not called faster."""
 _TURNS = itertools.count(time.time_ns())
 
@@ -70,9 +70,9 @@ class CompilationComparison(Result):
             return "alone, one by one and together are the same"
         if len(self.ratios) < FEWEST_FOR_INTERVAL:
             return Ranking.UNKNOWN.value
-        if min(self.ratios) > 1 + NOISE:
+        if min(self.ratios) > 1 + _NOISE:
             return f"{self.faster:.1f}× faster"
-        return "slower" if max(self.ratios) < 1 - NOISE else "no clear difference"
+        return "slower" if max(self.ratios) < 1 - _NOISE else "no clear difference"
 
     def timeline(self) -> Timeline:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
@@ -152,15 +152,15 @@ def compare_compilation(
     nvrtc_version()  # loads NVRTC, which belongs to neither
     whole_number("repeats", repeats, 1, most=MOST_REPEATS, error=CompilationError)
     threads = worker_count(workers)
-    logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
+    logs: dict[str, list[CompilationLog]] = {_ONE_BY_ONE: [], _TOGETHER: []}
     with showing("compiling", progress=progress) as shown:
         for repeat in range(repeats):
             # By turns which is first, so that drifts meet both alike.
             for way in list(logs) if repeat % 2 == 0 else list(reversed(logs)):
                 shown(way, sum(map(len, logs.values())), 2 * repeats)
-                logs[way].append(_compiled(kernels, target, 1 if way == ONE_BY_ONE else threads, together=way == TOGETHER))
+                logs[way].append(_compiled(kernels, target, 1 if way == _ONE_BY_ONE else threads, together=way == _TOGETHER))
     ratios = tuple(one.wall_ns / many.wall_ns for one, many in zip(*logs.values(), strict=True))
-    return CompilationComparison(traced.name, _median(logs[ONE_BY_ONE]), _median(logs[TOGETHER]), ratios)
+    return CompilationComparison(traced.name, _median(logs[_ONE_BY_ONE]), _median(logs[_TOGETHER]), ratios)
 
 
 def _compiled(kernels: Sequence[KernelSource], architecture: str, workers: int, *, together: bool) -> CompilationLog:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from streamscope.calibrating.cost_probes import Probes
 
 VARIANTS = (DEFAULT, *(Variant(vector_bytes, items) for vector_bytes in (16, 8, 4) for items in (1, 2, 4)))
-ROUNDS = 7
-TURN_NS = 200_000.0
+_ROUNDS = 7
+_TURN_NS = 200_000.0
 """Duration of one timing, about: enough launches of the same kernel, as a graph."""
-MOST_LAUNCHES = 100
+_MOST_LAUNCHES = 100
 LEAST_GAIN = 1.02
 """A variant that is less than so much faster than the default one may be so by chance, and is not chosen."""
 
@@ -221,12 +221,12 @@ def _tuned(problem: _Problem, device: CudaDevice) -> TunedKernel:
     probes = Probes(device)
     *reads, write = [_filled(device, spec) for spec in problem.specs]
     candidates = problem.candidates()
-    launches = int(min(MOST_LAUNCHES, max(1, TURN_NS // device.estimate_ns(problem.launch))))
+    launches = int(min(_MOST_LAUNCHES, max(1, _TURN_NS // device.estimate_ns(problem.launch))))
     graphs = {}
     for variant in candidates.values():
         graphs[variant], _ = probes.graph(problem.call(probes.bench, reads, [write], variant), launches)
     times: dict[Variant, list[float]] = {variant: [] for variant in graphs}
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         for variant, graph in graphs.items():
             times[variant].append(_graph_ns(probes, graph) / launches)
     medians = {variant: float(np.median(values)) for variant, values in times.items()}

@@ -19,7 +19,7 @@ from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 
-SIMULATED_ARCHITECTURE = "sm_90"
+_SIMULATED_ARCHITECTURE = "sm_90"
 """Architecture for the simulated device, a model of an H200."""
 
 
@@ -86,7 +86,7 @@ def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None,
     """Return the CUDA device and the architecture to compile for; no device where there is none or an architecture is given."""
     if architecture is None:
         opened = opened_cuda(device)
-        return opened, architecture_of(opened)
+        return opened, _architecture_of(opened)
     check_device(device)
     return None, checked_architecture(architecture)
 
@@ -97,9 +97,9 @@ def opened_cuda(device: Any) -> CudaDevice | None:
     return opened if isinstance(opened, CudaDevice) else None
 
 
-def architecture_of(device: CudaDevice | None) -> str:
+def _architecture_of(device: CudaDevice | None) -> str:
     """Return the architecture to compile for; without a GPU, that of the simulated device, a model of an H200."""
-    return SIMULATED_ARCHITECTURE if device is None else device.architecture
+    return _SIMULATED_ARCHITECTURE if device is None else device.architecture
 
 
 def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:

@@ -18,12 +18,12 @@ from streamscope.devices.product_times import ProductTimes, as_launched, checked
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
-BUILT_IN = Path(__file__).parent
+_BUILT_IN = Path(__file__).parent
 LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
-REFERENCE_BYTES = 48
+_REFERENCE_BYTES = 48
 """Bytes that a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
-MOST_KNOWN = 10_000
+_MOST_KNOWN = 10_000
 """Different launches whose prices a model remembers."""
 
 
@@ -299,7 +299,7 @@ class CostModel:
 
     @staticmethod
     def _remember(known: dict[Any, Any], key: Any, found: Any) -> None:
-        if len(known) >= MOST_KNOWN:
+        if len(known) >= _MOST_KNOWN:
             known.clear()
         known[key] = found
 
@@ -353,7 +353,7 @@ class CostModel:
 
     def _start_ns(self, cost: Cost) -> float:
         """Return a kernel's time beside its bytes: start, end and stages."""
-        return max(self.working_kernel_ns - REFERENCE_BYTES / self.thread_gb_s, 0.0) + cost.stages * self.stage_ns
+        return max(self.working_kernel_ns - _REFERENCE_BYTES / self.thread_gb_s, 0.0) + cost.stages * self.stage_ns
 
     def _moving_ns(self, cost: Cost) -> float:
         """Return how long the bytes of a kernel take: at the rate of memory or cache, and of the threads that wait for them."""
@@ -378,7 +378,7 @@ def _read(path: Path, source: str | Path) -> CostModel:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        known = ", ".join(sorted(file.stem for file in BUILT_IN.glob("*.json")))
+        known = ", ".join(sorted(file.stem for file in _BUILT_IN.glob("*.json")))
         raise DeviceError(f"no cost model {str(source)!r}: {error.strerror}", hint=f"give a path, or one of: {known}") from error
     except ValueError as error:
         raise DeviceError(f"cost model {str(path)!r} is not JSON: {error}", hint="write it with `streamscope calibrate`") from error
@@ -388,7 +388,7 @@ def _read(path: Path, source: str | Path) -> CostModel:
 @cache
 def _built_in(name: str) -> CostModel:
     """Return a built-in model, read once: its tables are long, and every simulated device asks for it."""
-    return _read(BUILT_IN / f"{name}.json", name)
+    return _read(_BUILT_IN / f"{name}.json", name)
 
 
 def _check_keys(what: str, values: Mapping[str, Any], kind: type[CostModel | Provenance]) -> None:

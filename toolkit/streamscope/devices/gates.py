@@ -17,8 +17,8 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.tracing import program
 
-REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
-PRIMER_SPEC = ArraySpec((4096,), np.dtype(np.int16))
+_REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
+_PRIMER_SPEC = ArraySpec((4096,), np.dtype(np.int16))
 SHIELD_NS = 4_000
 _SHIELD = KernelSource(
     "shield",
@@ -38,7 +38,7 @@ def reference_call(device: Device, stream: Stream) -> Callable[[], None]:
 
     It works on memory as the kernels do that are to be timed: after an empty one, an event comes 0.1 to 0.2 µs earlier.
     """
-    return _call_on_zeros(device, stream, lambda x: add(x, x), REFERENCE_SPEC)
+    return _call_on_zeros(device, stream, lambda x: add(x, x), _REFERENCE_SPEC)
 
 
 def primer_call(device: Device, stream: Stream) -> Callable[[], None]:
@@ -46,7 +46,7 @@ def primer_call(device: Device, stream: Stream) -> Callable[[], None]:
 
     Programs hardly ever use it, so that it is never the same as the one behind it: a kernel that follows itself begins 0.2 µs earlier.
     """
-    return _call_on_zeros(device, stream, lambda x: bitwise_xor(x, x), PRIMER_SPEC)
+    return _call_on_zeros(device, stream, lambda x: bitwise_xor(x, x), _PRIMER_SPEC)
 
 
 def shield_call(device: Device, stream: Stream) -> Callable[[], None]:

@@ -9,10 +9,10 @@ from enum import Enum
 from streamscope.trace.symbols import readable_name
 from streamscope.words import shortened
 
-Extents = tuple[int, int, int]
+_Extents = tuple[int, int, int]
 
 NO_OPERATION = -1
-LONGEST_NAME = 60
+_LONGEST_NAME = 60
 
 
 class NodeKind(Enum):
@@ -63,8 +63,8 @@ class GraphNode:
     kind: NodeKind
     name: str
     after: tuple[int, ...] = ()
-    grid: Extents = (0, 0, 0)
-    block: Extents = (0, 0, 0)
+    grid: _Extents = (0, 0, 0)
+    block: _Extents = (0, 0, 0)
     registers: int | None = None
     shared_bytes: int | None = None
     nbytes: int = 0
@@ -104,11 +104,11 @@ class GraphNode:
 
 
 def kernel_name(symbol: str) -> str:
-    """Name a kernel for pictures and tables, in at most `LONGEST_NAME` characters; ``symbol`` is its whole name, demangled."""
-    return shortened(readable_name(symbol), LONGEST_NAME)
+    """Name a kernel for pictures and tables, in at most `_LONGEST_NAME` characters; ``symbol`` is its whole name, demangled."""
+    return shortened(readable_name(symbol), _LONGEST_NAME)
 
 
-def _extents(extents: Extents) -> str:
+def _extents(extents: _Extents) -> str:
     """Write (64, 2, 1) as 64·2."""
     x, y, z = extents
     shown = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)

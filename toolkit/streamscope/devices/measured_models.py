@@ -12,13 +12,13 @@ from streamscope.files import user_cache, writable_folder, written_whole
 
 FLAT = re.compile(r"\[(?:[^][{}]|\[[^][{}\n]*\])*\]")
 """A list of numbers, or of such lists that stand on one line."""
-VERSION = "3"
+_VERSION = "3"
 """Counts up when a cost model gets other numbers: files of earlier versions are left alone, and not read."""
 
 
 def models_folder() -> Path:
     """Return where measured cost models are kept: ``streamscope/cost_models/3`` in the user's cache folder (XDG)."""
-    return user_cache() / "streamscope" / "cost_models" / VERSION
+    return user_cache() / "streamscope" / "cost_models" / _VERSION
 
 
 def file_name(device: str) -> str:
@@ -30,11 +30,11 @@ def save_model(model: CostModel, path: Path | None = None) -> Path:
     """Write a cost model as JSON, by default where `model_of` finds it; return its path."""
     target = writable_folder(models_folder(), private=True) / file_name(model.provenance.device) if path is None else path
     with written_whole(target) as temporary:
-        temporary.write_text(model_text(model), encoding="utf-8")
+        temporary.write_text(_model_text(model), encoding="utf-8")
     return target
 
 
-def model_text(model: CostModel) -> str:
+def _model_text(model: CostModel) -> str:
     """Return a cost model as JSON, each curve on a line."""
     text = json.dumps(model.to_dict(), indent=1)
     for _ in range(2):  # The points of curves, then the curves.

@@ -21,7 +21,7 @@ HOPPER_THREADS = 384
 """From as many threads in a block, a library's kernel takes multiprocessors whole. cuBLAS and cuDNN have such kernels for H100 and H200:
 one group of 128 threads loads for two that multiply, by way of all the shared memory. Blocks of fewer threads leave room for others."""
 
-ALIGNED = 8
+_ALIGNED = 8
 """Libraries have their fast kernels of half precision for rows of whole 16 bytes only."""
 NARROW = 32
 """Up to so many rows or columns, libraries have kernels of their own."""
@@ -56,7 +56,7 @@ def _special(product: Product) -> str:
 
 def _special_matrices(product: Product) -> str:
     """Tell whether rows are not aligned, one matrix is a vector, there are few rows or columns, or matrices are small."""
-    if product.dtype == "float16" and (product.inner % ALIGNED or product.columns % ALIGNED):
+    if product.dtype == "float16" and (product.inner % _ALIGNED or product.columns % _ALIGNED):
         return "odd"
     short, long = sorted((product.rows, product.columns))
     if product.count > 1:

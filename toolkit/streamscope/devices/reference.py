@@ -30,7 +30,7 @@ how far apart kernels begin is no property of the card: 1,985 to 2,231 ns on hos
 CHAINS = (20, 220)
 """Nodes of the two graphs whose difference tells how far apart the kernels of a chain begin.
 Both are new: where others were instantiated since, a node of an H100 takes 0.18 µs longer."""
-REPEATS = 9
+_REPEATS = 9
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _chain(device: Device, stream: Stream, call: Callable[[], None], length: int
 def _reading_ns(device: Device, stream: Stream, pair: tuple[Event, Event], graph: Graph) -> float:
     """Return the median reading of a pair of events around a replay, in ns."""
     readings = []
-    for _ in range(REPEATS):
+    for _ in range(_REPEATS):
         with held(device, [stream]):
             stream.record(pair[0])
             graph.launch(stream)

@@ -37,7 +37,7 @@ class Bound:
     """Why a `Replay` could not be captured, where that was tried."""
 
 
-Describe = Callable[[Bound], str]
+_Describe = Callable[[Bound], str]
 
 
 class Binder:
@@ -225,7 +225,7 @@ class _StepFailedError(EngineError):
 
 
 def captured(
-    device: Device, stream: Stream, steps: Sequence[Bound], describe: Describe, update: Graph | None = None
+    device: Device, stream: Stream, steps: Sequence[Bound], describe: _Describe, update: Graph | None = None
 ) -> tuple[Graph, tuple[int, ...]]:
     """Capture bound steps and return the graph, and for each of its nodes the index of the step that made it."""
     owners: list[int] = []
@@ -246,13 +246,13 @@ def captured(
     return graphs[0], tuple(owners)
 
 
-def _blamed(bound: Bound, describe: Describe, error: Exception) -> _StepFailedError:
+def _blamed(bound: Bound, describe: _Describe, error: Exception) -> _StepFailedError:
     """Return an error that says which step it comes from."""
     message, hint = (error.message, error.hint) if isinstance(error, StreamscopeError) else (str(error), "")
     return _StepFailedError(f"{describe(bound)} cannot be captured: {message}", hint=hint)
 
 
-def _culprit(device: Device, steps: Sequence[Bound], describe: Describe) -> EngineError | None:
+def _culprit(device: Device, steps: Sequence[Bound], describe: _Describe) -> EngineError | None:
     """Capture each launch by itself and return the error of the first that fails."""
     for bound in steps:
         if isinstance(bound.step, Issue) and bound.stream is not None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from streamscope.order.graph import without_implied
 from streamscope.program.captured_graph import Edges
 
-Merge = tuple[int, int]
+_Merge = tuple[int, int]
 """An operation, and the one of another stream that it waits for now."""
 
 
@@ -84,9 +84,9 @@ def _reduced(order: tuple[int, ...], after: Sequence[set[int]]) -> Spread:
 
 def _merged(
     edges: Edges, stream_of: Sequence[int], place: dict[int, int], start_ns: Sequence[float], until_free_ns: Sequence[float]
-) -> list[Merge]:
+) -> list[_Merge]:
     """Return waits that stand for several of one stream for another, and that none of them has to be longer for."""
-    between: dict[tuple[int, int], list[Merge]] = defaultdict(list)
+    between: dict[tuple[int, int], list[_Merge]] = defaultdict(list)
     for later, before in enumerate(edges):
         for earlier in before:
             if stream_of[earlier] != stream_of[later]:

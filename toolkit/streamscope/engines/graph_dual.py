@@ -18,11 +18,11 @@ from streamscope.program.captured_graph import Edges
 from streamscope.program.operation import Operation, Program
 from streamscope.words import listed, time_text
 
-TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
+_TRIED_STREAMS = (2, 3, 4, 6, 8, 12)
 """On how many streams captured code is spread, as far as that many are allowed, to see which order is the fastest."""
-FINALISTS, NEARLY = 8, 1.05
+_FINALISTS, _NEARLY = 8, 1.05
 """How many orders are measured once more, and up to which share of the time of the fastest one."""
-SAID = 2
+_SAID = 2
 """How many orders are named beside the one that is taken and the capture's own: those that are the fastest."""
 SIMULATED = 6
 """How many orders the simulated device runs of those that the model takes for the fastest; a run takes it 80 µs for each node."""
@@ -51,7 +51,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
         return own
     widest = replace(make(operations, own_branches(operations, needed), needed), order=FEWEST_EDGES)
     others: dict[Edges, Plan] = {}
-    counts = sorted({*(count for count in TRIED_STREAMS if count < most), most})
+    counts = sorted({*(count for count in _TRIED_STREAMS if count < most), most})
     for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
         others.setdefault(_edges(spread), replace(spread, order=name))
@@ -83,15 +83,15 @@ def fastest(made: Plan, device: Device) -> Plan:
         best = times_us.index(min(times_us))
     said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
     own = len(said) - 1
-    then = listed([said[one] for one in sorted(set(range(own)) - {best}, key=times_us.__getitem__)[:SAID]])
+    then = listed([said[one] for one in sorted(set(range(own)) - {best}, key=times_us.__getitem__)[:_SAID]])
     parts = [said[best], *([f"then {then}"] if then else []), *([said[own]] if best != own else [])]
     return replace(plans[best], chosen=f"taken of {len(said)} orders{how}: {'; '.join(parts)}")
 
 
 def _likely(times_us: Sequence[float]) -> list[int]:
     """Return which few orders may be the fastest if all are measured again, the fastest first."""
-    enough_us = NEARLY * min(times_us)
-    return [number for number in sorted(range(len(times_us)), key=times_us.__getitem__)[:FINALISTS] if times_us[number] <= enough_us]
+    enough_us = _NEARLY * min(times_us)
+    return [number for number in sorted(range(len(times_us)), key=times_us.__getitem__)[:_FINALISTS] if times_us[number] <= enough_us]
 
 
 def _simulated_us(plans: Sequence[Plan], device: Device) -> list[float]:

@@ -29,7 +29,7 @@ from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
 
-LaneOf = Callable[[Launch], int]
+_LaneOf = Callable[[Launch], int]
 _MOST_ROUNDS = 8
 
 
@@ -51,7 +51,7 @@ class _Issued(NamedTuple):
     stamp: Stamp | None
 
 
-def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf, *, runs_apart: bool = False) -> tuple[list[Step], int]:
+def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: _LaneOf, *, runs_apart: bool = False) -> tuple[list[Step], int]:
     """Return the steps of a run that may follow another of the same program without a synchronisation, and the number of events.
 
     ``operations``: in the order of their issue.
@@ -67,7 +67,7 @@ def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf
 def captured_steps(
     operations: Sequence[Operation],
     lanes: int,
-    lane_of: LaneOf,
+    lane_of: _LaneOf,
     first_event: int,
     tokens: Mapping[int, frozenset[int]] = MappingProxyType({}),
 ) -> tuple[list[Step], int]:
@@ -150,7 +150,7 @@ def edges_of(steps: Sequence[Step], operations: int) -> Edges:
     return tuple(tuple(sorted(earlier - {number})) for number, earlier in enumerate(edges))
 
 
-def _work(operations: Sequence[Operation], lane_of: LaneOf) -> list[_Work]:
+def _work(operations: Sequence[Operation], lane_of: _LaneOf) -> list[_Work]:
     work: list[_Work] = []
     for operation in operations:
         if isinstance(call := operation.work, HostCall):

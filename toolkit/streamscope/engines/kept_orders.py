@@ -12,12 +12,12 @@ from streamscope.engines.plan import HostWait, Issue, Plan, RecordEvent, Replay,
 from streamscope.errors import RaceError
 from streamscope.words import counted
 
-Front = frozenset[int]
+_Front = frozenset[int]
 """Operations behind which a place stands; whoever waits for it comes after them, and after all that they come after."""
 
-START = -1
+_START = -1
 """Stands for the start of a run on lane 0, which comes after the run before it."""
-NOTHING: Front = frozenset()
+_NOTHING: _Front = frozenset()
 
 
 def check_orders(plan: Plan) -> None:
@@ -34,7 +34,7 @@ def check_orders(plan: Plan) -> None:
             f"{plan.engine} of {plan.program.name} issues {counted(reading.issued, 'launch', 'launches')} for {counted(count, 'operation')}"
         )
     _check_runs(plan, reading)
-    plan.program.certificate.check([sorted(after[number] - {START}) for number in range(count)], plan.engine)
+    plan.program.certificate.check([sorted(after[number] - {_START}) for number in range(count)], plan.engine)
     for step in plan.steps:
         if isinstance(step, Replay) and step.edges is not None:
             plan.program.certificate.check(step.edges, f"the graph of {plan.engine}")
@@ -44,11 +44,11 @@ def check_orders(plan: Plan) -> None:
 class _Reading:
     """State while the steps of a plan are read: for each operation those that it waits for, and the clock of each lane."""
 
-    after: dict[int, Front] = field(default_factory=dict)
+    after: dict[int, _Front] = field(default_factory=dict)
     issued: int = 0
-    lanes: dict[int, Front] = field(default_factory=lambda: {0: frozenset({START})})
-    events: dict[int, Front] = field(default_factory=dict)
-    host: Front = NOTHING
+    lanes: dict[int, _Front] = field(default_factory=lambda: {0: frozenset({_START})})
+    events: dict[int, _Front] = field(default_factory=dict)
+    host: _Front = _NOTHING
 
     def read(self, step: Step) -> None:
         match step:
@@ -59,9 +59,9 @@ class _Reading:
             case RecordEvent(event, lane):
                 self.events[event] = self._at(lane)
             case WaitEvent(event, lane):
-                self.lanes[lane] = self._at(lane) | self.events.get(event, NOTHING)
+                self.lanes[lane] = self._at(lane) | self.events.get(event, _NOTHING)
             case HostWait(event):
-                self.host |= self.events.get(event, NOTHING)
+                self.host |= self.events.get(event, _NOTHING)
             case Synchronize(lane):
                 self.host |= self._at(lane)
             case Replay(steps):
@@ -71,13 +71,13 @@ class _Reading:
                     self.read(inner)
                 self.lanes = {**outside, 0: self._at(0)}
 
-    def _at(self, lane: int) -> Front:
-        return self.lanes.get(lane, NOTHING)
+    def _at(self, lane: int) -> _Front:
+        return self.lanes.get(lane, _NOTHING)
 
 
 def _check_runs(plan: Plan, reading: _Reading) -> None:
     """Check that each operation comes after the start of its run, and that the next run starts when all of them are done."""
-    begun: set[int] = {START}
+    begun: set[int] = {_START}
     for number, before in reading.after.items():  # in the order of issue
         if begun.isdisjoint(before):
             raise RaceError(f"{plan.engine} lets {plan.program.operations[number]} start before the run before it is done")
@@ -86,6 +86,6 @@ def _check_runs(plan: Plan, reading: _Reading) -> None:
     while pending:
         if (number := pending.pop()) not in ended:
             ended.add(number)
-            pending += reading.after.get(number, NOTHING)
+            pending += reading.after.get(number, _NOTHING)
     if left := reading.after.keys() - ended:
         raise RaceError(f"{plan.engine} does not wait for {plan.program.operations[min(left)]} at the end of a run")

@@ -18,9 +18,9 @@ MAIN = "main"
 AUXILIARY = "aux"
 COPY_IN = "copy in"
 COPY_OUT = "copy out"
-COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
+_COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
 MOST_STREAMS = 128
-USUAL_STREAMS, CAPTURED_STREAMS = 2, 12
+USUAL_STREAMS, _CAPTURED_STREAMS = 2, 12
 """Compute streams where nobody says how many: of programs of our own, and at most of captured code; see `most_streams`."""
 FEWEST_EDGES, OWN_ORDER = "fewest edges", "the capture's own order"
 """Orders of captured code that are graphs on no streams: CUDA places their branches by itself."""
@@ -214,9 +214,9 @@ def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf) -> Lanes:
     launches = [launch for operation in operations for launch in operation.launches]
     streams = sorted({0} | {stream_of(launch) for launch in launches if launch.kind is LaunchKind.KERNEL})
     copies = {launch.kind for launch in launches} - {LaunchKind.KERNEL}
-    keys: list[int | LaunchKind] = [*streams, *(kind for kind in COPY_LANES if kind in copies)]
+    keys: list[int | LaunchKind] = [*streams, *(kind for kind in _COPY_LANES if kind in copies)]
     number = {key: lane for lane, key in enumerate(keys)}
-    names = (MAIN, *_auxiliary_names(len(streams) - 1), *(name for kind, name in COPY_LANES.items() if kind in copies))
+    names = (MAIN, *_auxiliary_names(len(streams) - 1), *(name for kind, name in _COPY_LANES.items() if kind in copies))
     keyed = ((launch, stream_of(launch) if launch.kind is LaunchKind.KERNEL else launch.kind) for launch in launches)
     return Lanes(names, {(launch.operation, launch.part): number[key] for launch, key in keyed})
 
@@ -264,7 +264,7 @@ def checked_streams(streams: int | None) -> int | None:
 def most_streams(program: Program, streams: int | None) -> int:
     """Return how many compute streams a plan may use: as many as were asked for, else 2, and up to 12 of captured code."""
     asked = checked_streams(streams)
-    return asked or (CAPTURED_STREAMS if program.captured else USUAL_STREAMS)
+    return asked or (_CAPTURED_STREAMS if program.captured else USUAL_STREAMS)
 
 
 def _auxiliary_names(count: int) -> list[str]:

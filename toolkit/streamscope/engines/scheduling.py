@@ -20,10 +20,10 @@ from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 
-WORTH = 0.01
+_WORTH = 0.01
 """A gain below this share of the makespan is not worth a stream: the prediction is not that good."""
 
-MakePlan = Callable[[Sequence[Operation], StreamOf], Plan]
+_MakePlan = Callable[[Sequence[Operation], StreamOf], Plan]
 """Makes a plan of operations, in the order of their issue, and the stream of each kernel."""
 
 
@@ -70,12 +70,12 @@ def in_a_graph(model: CostModel) -> OrderingCosts:
 
 
 def best_plan(
-    program: Program, estimate: Estimate, streams: int | None, costs: Callable[[CostModel], OrderingCosts], make: MakePlan
+    program: Program, estimate: Estimate, streams: int | None, costs: Callable[[CostModel], OrderingCosts], make: _MakePlan
 ) -> Plan:
     """Return the plan with the shortest predicted makespan of those that use the most of ``streams`` compute streams.
 
     The user asked for streams in order to see their effect, slower or faster, so they are used wherever the program has independent
-    work. Where nobody asked, captured code takes as many as are the fastest, at least two. Of plans that are as good (see `WORTH`) it is
+    work. Where nobody asked, captured code takes as many as are the fastest, at least two. Of plans that are as good (see `_WORTH`) it is
     the one with the fewest waits.
 
     Tried are one stream and then two, four and so on, each with the operations in program order and by rank. With two streams or more,
@@ -85,13 +85,13 @@ def best_plan(
     if most == 1:
         return make(program.operations, main_stream)
     model = reference_model()
-    tried = schedules(program, estimate, most, costs(model))
+    tried = _schedules(program, estimate, most, costs(model))
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
     times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
     widest = max(plan.streams for plan in plans)
     least = min(2, widest) if streams is None else widest
     asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams >= least]
-    enough_ns = min(time_ns for _, time_ns in asked) * (1 + WORTH)
+    enough_ns = min(time_ns for _, time_ns in asked) * (1 + _WORTH)
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
@@ -132,12 +132,12 @@ def may_open_scopes(program: Program) -> bool:
     return any(launch.library for launch in program.launches())
 
 
-def is_plain(operation: Operation) -> bool:
+def _is_plain(operation: Operation) -> bool:
     """Tell whether an operation is kernels only, none of them in an auxiliary scope."""
     return bool(operation.launches) and all(one.kind is LaunchKind.KERNEL and not one.auxiliary for one in operation.launches)
 
 
-def schedules(program: Program, estimate: Estimate, most: int, costs: OrderingCosts) -> list[Schedule]:
+def _schedules(program: Program, estimate: Estimate, most: int, costs: OrderingCosts) -> list[Schedule]:
     """Return the schedules worth a try, from one stream on; auxiliary scopes are on a second one in all of them."""
 
     def launch_ns(launch: Launch) -> float:
@@ -197,8 +197,8 @@ class _Placing:
         if isinstance(operation.work, HostCall):
             self.host_ns = max(self.host_ns, self._ready_ns(position, _COPY)) + operation.work.duration_ns
             self.done_ns[position] = self.host_ns
-        elif is_plain(operation):
-            self._put_chain(self.graph.chain(position, is_plain))
+        elif _is_plain(operation):
+            self._put_chain(self.graph.chain(position, _is_plain))
         else:
             self._put_fixed(position)
 

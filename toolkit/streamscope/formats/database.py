@@ -19,7 +19,7 @@ MOST_ROWS = 20_000_000
 """Of one table."""
 MOST_STEPS = 3_000_000_000
 """Of SQLite's machine for all queries; a row takes about as many as it has columns."""
-MOST_VALUE_BYTES = 1 << 22
+_MOST_VALUE_BYTES = 1 << 22
 MOST_TEXT = 1 << 28
 """Bytes that texts and blobs may take: many rows may share one place in the file, so its length limits nothing."""
 _OBJECT_BYTES = 64
@@ -27,7 +27,7 @@ _OBJECT_BYTES = 64
 _AT_ONCE = 1 << 16
 _STEPS_BETWEEN = 1 << 20
 _LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: MOST_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_LENGTH: _MOST_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
     sqlite3.SQLITE_LIMIT_COLUMN: 1000,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 50,

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from streamscope.errors import printable
 from streamscope.trace.info import DeviceInfo
 
-LONGEST_NAME = 200
+_LONGEST_NAME = 200
 """Characters of a GPU's name."""
-LONGEST_VERSION = 100
+_LONGEST_VERSION = 100
 """Characters of a version, and of its library's name."""
 _EARLIEST_NS = 10**18
 """In 2001. An earlier time counts from something else than 1970."""
@@ -20,13 +20,13 @@ _EARLIEST_NS = 10**18
 def device_info(kind: Literal["cuda", "hip"], name: Any, gpu: int, **details: Any) -> DeviceInfo:
     """Return a GPU by its name, or by its number where there is none. Of the details, whole numbers from 0 on are kept."""
     known = {key: value for key, value in details.items() if type(value) is int and 0 <= value < 2**63}
-    return DeviceInfo(kind, printable(name)[:LONGEST_NAME] if isinstance(name, str) and name else f"GPU {gpu}", known)
+    return DeviceInfo(kind, printable(name)[:_LONGEST_NAME] if isinstance(name, str) and name else f"GPU {gpu}", known)
 
 
 def versions_of(given: Mapping[Any, Any]) -> dict[str, str]:
     """Return versions by library, as texts; those that are neither texts nor numbers are left out."""
     kept = ((printable(str(name)), value) for name, value in given.items() if isinstance(value, str | int | float))
-    return {name[:LONGEST_VERSION]: printable(str(value))[:LONGEST_VERSION] for name, value in kept}
+    return {name[:_LONGEST_VERSION]: printable(str(value))[:_LONGEST_VERSION] for name, value in kept}
 
 
 def created_at(unix_ns: Any) -> str:

@@ -27,7 +27,7 @@ from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
-RECORDER = "nsys"
+_RECORDER = "nsys"
 _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
     f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")
 )
@@ -41,12 +41,12 @@ _THREAD = (1 << 24) - 1
 _SAYS_LOST = re.compile(r"not all|lost|dropp|incomplete|missing", re.IGNORECASE)
 
 
-def is_nsight(names: Collection[str]) -> bool:
+def _is_nsight(names: Collection[str]) -> bool:
     """Tell whether tables are those of Nsight Systems, by their names."""
     return "StringIds" in names and any(name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS")) for name in names)
 
 
-def read_nsight(file: object, options: ReadOptions) -> Trace:
+def _read_nsight(file: object, options: ReadOptions) -> Trace:
     """Read the trace of one GPU from the tables of an export."""
     with opened_tables(options.path) as tables:
         return _trace(tables, options)
@@ -82,7 +82,7 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
-        found, engine=RECORDER, program=options.program, device=_device(tables, gpu, keys), recorder=RECORDER, gpu=gpu,
+        found, engine=_RECORDER, program=options.program, device=_device(tables, gpu, keys), recorder=_RECORDER, gpu=gpu,
         notes=[*notes, *odd], waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
@@ -268,8 +268,8 @@ FORMAT = Format(
     name="nsight",
     label="an SQLite export of Nsight Systems",
     suffixes=(".sqlite", ".db"),
-    sniff=lambda start, path: has_tables(start, path, is_nsight),
-    read=read_nsight,
-    recorder=RECORDER,
+    sniff=lambda start, path: has_tables(start, path, _is_nsight),
+    read=_read_nsight,
+    recorder=_RECORDER,
     stretches=True,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAGIC = b"PAR1"
-MOST_FOOTER_BYTES = 1 << 26
+_MOST_FOOTER_BYTES = 1 << 26
 MOST_PAGE_BYTES = 1 << 29
 """Of all pages together, once they are decompressed."""
 _MOST_VALUES, _MOST_PAGES = 1_000_000, 100_000
@@ -48,8 +48,8 @@ def _footer(data: bytes) -> dict[int, Any]:
     if len(data) < 12 or data[:4] != MAGIC or data[-4:] != MAGIC:
         raise ValueError("it does not begin and end as Parquet files do")
     length = int.from_bytes(data[-8:-4], "little")
-    if length > min(MOST_FOOTER_BYTES, len(data) - 12):
-        raise ValueError(f"its footer says that it has {length:,} of {len(data):,} bytes, where {MOST_FOOTER_BYTES:,} are read at most")
+    if length > min(_MOST_FOOTER_BYTES, len(data) - 12):
+        raise ValueError(f"its footer says that it has {length:,} of {len(data):,} bytes, where {_MOST_FOOTER_BYTES:,} are read at most")
     return _Compact(data, len(data) - 8 - length, len(data) - 8).struct()
 
 

@@ -9,12 +9,12 @@ from streamscope.files import suffix_of
 from streamscope.trace.format import Format
 from streamscope.trace.trace import Trace
 
-SUFFIXES = (".pftrace", ".perfetto-trace")
+_SUFFIXES = (".pftrace", ".perfetto-trace")
 
 
-def write_perfetto(trace: Trace, path: Path) -> Path:
+def _write_perfetto(trace: Trace, path: Path) -> Path:
     """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path."""
-    suffix_of(path, *SUFFIXES)
+    suffix_of(path, *_SUFFIXES)
     try:
         import perfetto.protos  # noqa: F401
     except ModuleNotFoundError as error:
@@ -24,4 +24,4 @@ def write_perfetto(trace: Trace, path: Path) -> Path:
     return write_packets(trace, path)
 
 
-FORMAT = Format(name="perfetto", label="Perfetto's protobuf", suffixes=SUFFIXES, write=write_perfetto)
+FORMAT = Format(name="perfetto", label="Perfetto's protobuf", suffixes=_SUFFIXES, write=_write_perfetto)

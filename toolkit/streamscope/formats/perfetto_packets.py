@@ -24,20 +24,20 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, time_before_zero_ns, tracks_of
 
-AT_ONCE = 4096
+_AT_ONCE = 4096
 """Packets that are in memory at one time."""
-NEEDS_NAMES = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-SEQUENCE = 1
+_NEEDS_NAMES = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_SEQUENCE = 1
 """All packets are of one sequence, so that names can be given once."""
-PROCESS = 1
+_PROCESS = 1
 """Number of the process, of the track that stands for it, and of the GPU's context."""
-FIRST_TRACK = 2
-CORRELATION_FIELD = 3000
+_FIRST_TRACK = 2
+_CORRELATION_FIELD = 3000
 """Of ``TrackEvent``: ``GpuTrackEvent.gpu_correlation``, which the package does not know. Its fields are lists of ids of render stages."""
-SUBMITTED, AWAITED = 1, 2
-MOST_SIZE = 2**32 - 1
+_SUBMITTED, _AWAITED = 1, 2
+_MOST_SIZE = 2**32 - 1
 """Largest extent of a launch that Perfetto can express."""
-ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops")
+_ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops")
 """Columns that are shown beside a span where they are known."""
 
 
@@ -60,9 +60,9 @@ class _Packets:
 
     def add(self, **fields: Any) -> Any:
         """Return a new packet; it is written with those that come after it."""
-        if len(self.batch.packet) >= AT_ONCE:
+        if len(self.batch.packet) >= _AT_ONCE:
             self.flush()
-        return self.batch.packet.add(trusted_packet_sequence_id=SEQUENCE, **fields)
+        return self.batch.packet.add(trusted_packet_sequence_id=_SEQUENCE, **fields)
 
     def flush(self) -> None:
         """Write the batch to the file. Perfetto traces behind each other are one trace."""
@@ -93,7 +93,7 @@ class _Packets:
     def annotations(self) -> dict[int, list[tuple[str, int | str]]]:
         """Debug annotations of spans, by row."""
         spans, found = self.trace.spans, defaultdict[int, list[tuple[str, int | str]]](list)
-        for column in ANNOTATIONS:
+        for column in _ANNOTATIONS:
             values = getattr(spans, column)
             rows = np.flatnonzero(values >= (0 if column in ("operation", "correlation", "graph_node") else 1))
             for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
@@ -141,10 +141,10 @@ class _Packets:
         packet.gpu_info.gpus.add(name=device.name)
         data = packet.interned_data
         api = {"cuda": proto.InternedGraphicsContext.CUDA, "hip": proto.InternedGraphicsContext.HIP}
-        data.graphics_contexts.add(iid=PROCESS, pid=PROCESS, api=api.get(device.kind, proto.InternedGraphicsContext.UNDEFINED))
+        data.graphics_contexts.add(iid=_PROCESS, pid=_PROCESS, api=api.get(device.kind, proto.InternedGraphicsContext.UNDEFINED))
         for iid, name in enumerate(self.trace.spans.names, 1):
             data.event_names.add(iid=iid, name=name)
-        for iid, name in enumerate((*ANNOTATIONS, "basis"), 1):
+        for iid, name in enumerate((*_ANNOTATIONS, "basis"), 1):
             data.debug_annotation_names.add(iid=iid, name=name)
         for iid, track in enumerate(tracks, 1):
             if track.device:
@@ -157,34 +157,34 @@ class _Packets:
         """Write the packets that name the process and the tracks of the host."""
         info = self.trace.info
         descriptor = self.add().track_descriptor
-        descriptor.uuid, descriptor.description = PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes))
+        descriptor.uuid, descriptor.description = _PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes))
         descriptor.child_ordering = proto.TrackDescriptor.EXPLICIT
-        descriptor.process.pid, descriptor.process.process_name = PROCESS, titled(self.trace)
+        descriptor.process.pid, descriptor.process.process_name = _PROCESS, titled(self.trace)
         if info.device.simulated:
             descriptor.process.process_labels.append("simulated times")
         for index, track in enumerate(tracks):
             if not track.device:
                 descriptor = self.add().track_descriptor
-                descriptor.uuid, descriptor.parent_uuid, descriptor.name = FIRST_TRACK + index, PROCESS, track.label
+                descriptor.uuid, descriptor.parent_uuid, descriptor.name = _FIRST_TRACK + index, _PROCESS, track.label
                 descriptor.sibling_order_rank = index
 
     def _calls(self, rows: IntArray, index: int) -> None:
         """Write the beginnings and ends of a host track's slices, in their order."""
-        spans, numbers = self.trace.spans, {name: iid for iid, name in enumerate((*ANNOTATIONS, "basis"), 1)}
+        spans, numbers = self.trace.spans, {name: iid for iid, name in enumerate((*_ANNOTATIONS, "basis"), 1)}
         rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
         columns = (rows, spans.name[rows], spans.start_ns[rows] + self.shift_ns, spans.end_ns[rows] + self.shift_ns)
         around: list[int] = []
         for row, name, start, end in zip(*(column.tolist() for column in columns), strict=True):
             while around and around[-1] <= start:
                 self._end(around.pop(), index)
-            event = self.add(timestamp=start, sequence_flags=NEEDS_NAMES).track_event
-            event.type, event.track_uuid, event.name_iid = proto.TrackEvent.TYPE_SLICE_BEGIN, FIRST_TRACK + index, name + 1
+            event = self.add(timestamp=start, sequence_flags=_NEEDS_NAMES).track_event
+            event.type, event.track_uuid, event.name_iid = proto.TrackEvent.TYPE_SLICE_BEGIN, _FIRST_TRACK + index, name + 1
             for column, value in self.annotations.get(row, ()):
                 if isinstance(value, str):
                     event.debug_annotations.add(name_iid=numbers[column], string_value=value)
                 else:
                     event.debug_annotations.add(name_iid=numbers[column], int_value=value)
-            for number, others in ((SUBMITTED, self.submitted.get(row)), (AWAITED, self.awaited.get(row))):
+            for number, others in ((_SUBMITTED, self.submitted.get(row)), (_AWAITED, self.awaited.get(row))):
                 if others:
                     event.MergeFromString(_correlation(number, others))
             around.append(end)
@@ -192,8 +192,8 @@ class _Packets:
             self._end(around.pop(), index)
 
     def _end(self, time_ns: int, index: int) -> None:
-        event = self.add(timestamp=time_ns, sequence_flags=NEEDS_NAMES).track_event
-        event.type, event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, FIRST_TRACK + index
+        event = self.add(timestamp=time_ns, sequence_flags=_NEEDS_NAMES).track_event
+        event.type, event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, _FIRST_TRACK + index
 
     def _work(self, rows: IntArray, index: int) -> None:
         """Write the render stages of a stream."""
@@ -203,10 +203,10 @@ class _Packets:
             self.stages[1][rows], spans.blocks[rows], spans.threads[rows],
         )  # fmt: skip
         for row, name, start, length, stage, blocks, threads in zip(*(column.tolist() for column in columns), strict=True):
-            event = self.add(timestamp=start, sequence_flags=NEEDS_NAMES).gpu_render_stage_event
+            event = self.add(timestamp=start, sequence_flags=_NEEDS_NAMES).gpu_render_stage_event
             event.event_id, event.duration, event.name_iid = row + 1, length, name + 1
-            event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = 0, PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
-            if 0 < blocks <= MOST_SIZE:
+            event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = 0, _PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
+            if 0 < blocks <= _MOST_SIZE:
                 event.launch.grid_size.x = blocks
             if threads:
                 event.launch.workgroup_size.x = threads
@@ -225,7 +225,7 @@ def _grouped(values: IntArray, keys: IntArray) -> dict[int, list[int]]:
 def _correlation(field: int, rows: Sequence[int]) -> bytes:
     """Return a ``GpuCorrelation`` with the ids of some rows, as the field of a ``TrackEvent``."""
     ids = b"".join(_varint(field << 3) + _varint(row + 1) for row in rows)
-    return _varint(CORRELATION_FIELD << 3 | 2) + _varint(len(ids)) + ids
+    return _varint(_CORRELATION_FIELD << 3 | 2) + _varint(len(ids)) + ids
 
 
 def _varint(number: int) -> bytes:

@@ -23,7 +23,7 @@ from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 
-RECORDER = "rocpd"
+_RECORDER = "rocpd"
 _KERNELS = "rocpd_kernel_dispatch"
 _COPIES = {
     "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD", "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
@@ -33,12 +33,12 @@ _PLACES = {"tid": -1, "agent_id": -1, "queue_id": -1, "stream_id": -1}
 _SIZES = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
 
 
-def is_rocpd(names: Collection[str]) -> bool:
+def _is_rocpd(names: Collection[str]) -> bool:
     """Tell whether tables are those of rocprofv3, by their names."""
     return any(name.startswith(_KERNELS) for name in names)
 
 
-def read_rocpd(file: object, options: ReadOptions) -> Trace:
+def _read_rocpd(file: object, options: ReadOptions) -> Trace:
     """Read the trace of one GPU from the tables of rocprofv3."""
     with opened_tables(options.path) as tables:
         return _trace(tables, options)
@@ -64,7 +64,7 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
         for tag, value in tables.texts(name, ("tag", "value")) if tag == "schema_version" and isinstance(value, str)
     })  # fmt: skip
     return foreign_trace(
-        found, engine=RECORDER, program=options.program, device=device_info("hip", devices.get(gpu), gpu), recorder=RECORDER, gpu=gpu,
+        found, engine=_RECORDER, program=options.program, device=device_info("hip", devices.get(gpu), gpu), recorder=_RECORDER, gpu=gpu,
         notes=notes, versions=versions, created="",
     )  # fmt: skip
 
@@ -171,8 +171,8 @@ FORMAT = Format(
     name="rocpd",
     label="rocprofv3's rocpd (.db)",
     suffixes=(".db", ".sqlite"),
-    sniff=lambda start, path: has_tables(start, path, is_rocpd),
-    read=read_rocpd,
-    recorder=RECORDER,
+    sniff=lambda start, path: has_tables(start, path, _is_rocpd),
+    read=_read_rocpd,
+    recorder=_RECORDER,
     stretches=True,
 )

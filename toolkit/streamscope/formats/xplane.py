@@ -28,10 +28,10 @@ from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
-RECORDER = "xplane"
-MOST_BYTES = 1 << 31
+_RECORDER = "xplane"
+_MOST_BYTES = 1 << 31
 """Protobuf allows no longer messages."""
-MOST_EVENTS = 10_000_000
+_MOST_EVENTS = 10_000_000
 _START = re.compile(rb"\n[\x80-\xff]*[\x00-\x7f](?:\x08[\x80-\xff]*[\x00-\x7f])?\x12.(?:/host:|/device:|Task Environment)", re.DOTALL)
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
 _STREAM = re.compile(r"Stream #(\d{1,9})")
@@ -41,17 +41,17 @@ _SIZE = re.compile(r"\bsize:(\d{1,18})")
 _NAMES = {"MemcpyH2D": "Memcpy HtoD", "MemcpyD2H": "Memcpy DtoH", "MemcpyD2D": "Memcpy DtoD", "MemcpyP2P": "Memcpy PtoP"}
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version")
 _MOST_KNOWN = 1 << 16
-Value = int | float | str | bytes
-Row = tuple[int, int, int, int, int, int, int, int, int, int, int]
+_Value = int | float | str | bytes
+_Row = tuple[int, int, int, int, int, int, int, int, int, int, int]
 """Kind, name, start and end in ns, place, correlation, node of a graph, blocks, threads, bytes, GPU."""
 _COLUMNS = ("kind", "name", "start_ns", "end_ns", "place", "correlation", "graph_node", "blocks", "threads", "bytes", "gpu")
 
 
-def read_xplane(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
+def _read_xplane(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
     """Read the trace of one GPU."""
-    data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise TraceError(f"it has more than the {MOST_BYTES:,} bytes that are read")
+    data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise TraceError(f"it has more than the {_MOST_BYTES:,} bytes that are read")
     space = _Space()
     for number, value in _fields(data):
         if number == 1:
@@ -65,17 +65,17 @@ def read_xplane(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
 class _Space:
     """Collects the activities of all planes."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
     names: Names = field(default_factory=Names)
     notes: list[str] = field(default_factory=list)
     threads: dict[int, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     """Events of the host by kind; a mark has no duration or no name."""
-    gpus: dict[int, Mapping[str, Value]] = field(default_factory=dict)
-    versions: dict[str, Value] = field(default_factory=dict)
+    gpus: dict[int, Mapping[str, _Value]] = field(default_factory=dict)
+    versions: dict[str, _Value] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     """Planes of devices that are no GPUs."""
-    began_ns: Value = 0
+    began_ns: _Value = 0
     """When the profiler started, since 1970."""
 
     def add(self, plane: _Plane) -> None:
@@ -118,10 +118,10 @@ class _Space:
                 kind = int(call_kinds([name.partition(" ")[0]])[0]) if call else SpanKind.API if correlation >= 0 else SpanKind.RANGE
                 self._add((kind, self.names.code(name), start_ns, end_ns, place, correlation, -1, 0, 0, 0, -1))
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: _Row) -> None:
         self.rows.append(row)
-        if len(self.rows) > MOST_EVENTS:
-            raise TraceError(f"it has more than {MOST_EVENTS:,} calls, ranges, kernels and copies")
+        if len(self.rows) > _MOST_EVENTS:
+            raise TraceError(f"it has more than {_MOST_EVENTS:,} calls, ranges, kernels and copies")
 
     def trace(self, options: ReadOptions) -> Trace:
         """Return the trace of one GPU."""
@@ -134,7 +134,7 @@ class _Space:
         found = recorded(found, notes)
         gpu = busiest_gpu(found, options.gpu)
         return foreign_trace(
-            found, engine=RECORDER, program=options.program, device=_device(self.gpus[gpu], gpu), recorder=RECORDER, gpu=gpu, notes=notes,
+            found, engine=_RECORDER, program=options.program, device=_device(self.gpus[gpu], gpu), recorder=_RECORDER, gpu=gpu, notes=notes,
             versions=versions_of({name.removesuffix("_version"): value for name, value in self.versions.items()}),
             created=created_at(self.began_ns) or created_at(int(found.start_ns.min())),
         )  # fmt: skip
@@ -157,7 +157,7 @@ class _Plane:
                 (self._events if number == 4 else self._statistics)[key] = name
             elif number == 6:
                 own.append(_message(value))
-        self._known: dict[bytes, tuple[str, Value]] = {}
+        self._known: dict[bytes, tuple[str, _Value]] = {}
         self.statistics = dict(map(self.statistic, own))
 
     def lines(self) -> Iterator[_Line]:
@@ -169,11 +169,11 @@ class _Plane:
         """Return the name of events by its number; empty where there is none."""
         return self._events.get(number, "")
 
-    def statistic(self, data: bytes) -> tuple[str, Value]:
+    def statistic(self, data: bytes) -> tuple[str, _Value]:
         """Return the name and the value of a statistic. Many events have the same ones, so each is decoded once."""
         found = self._known.get(data)
         if found is None:
-            key, value = 0, cast("Value", "")
+            key, value = 0, cast("_Value", "")
             for number, each in _fields(data):
                 if number == 1:
                     key = _whole(each, 0)
@@ -207,7 +207,7 @@ class _Line:
                 shown = _text(value)
         self.name = shown or self.name
 
-    def events(self) -> Iterator[tuple[str, int, int, dict[str, Value]]]:
+    def events(self) -> Iterator[tuple[str, int, int, dict[str, _Value]]]:
         """Yield name, start and end in ns, and statistics of each event."""
         for data in self._events:
             name = start_ps = length_ps = 0
@@ -225,7 +225,7 @@ class _Line:
             yield self._plane.event_name(name), start_ns, end_ns, dict(said)
 
 
-def _kind_of_work(name: str, kernel: str, said: Mapping[str, Value]) -> SpanKind:
+def _kind_of_work(name: str, kernel: str, said: Mapping[str, _Value]) -> SpanKind:
     if "memcpy_details" in said:
         return SpanKind.COPY
     if "memset_details" in said:
@@ -239,7 +239,7 @@ def _product(sizes: re.Match[str] | None) -> int:
     return product if product < 2**62 else -1
 
 
-def _device(said: Mapping[str, Value], gpu: int) -> DeviceInfo:
+def _device(said: Mapping[str, _Value], gpu: int) -> DeviceInfo:
     keys = {
         "multiprocessors": "core_count", "memory_bytes": "memory_size", "compute_major": "compute_cap_major",
         "compute_minor": "compute_cap_minor",
@@ -315,8 +315,8 @@ FORMAT = Format(
     label="JAX's XPlane (.xplane.pb)",
     suffixes=(".xplane.pb",),
     sniff=lambda start, path: _START.match(start) is not None,
-    read=read_xplane,
-    recorder=RECORDER,
+    read=_read_xplane,
+    recorder=_RECORDER,
     stretches=True,
-    most_bytes=MOST_BYTES,
+    most_bytes=_MOST_BYTES,
 )

@@ -21,13 +21,13 @@ from streamscope.program.view import View, row_major
 
 _CUDA = pieces("transpose")
 
-WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+_WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 """Dtype of the whole numbers that elements of so many bytes are copied as."""
-EDGE = 32
+_EDGE = 32
 """Of a tile, in elements: neighbours that a warp reads, or writes, together."""
-LEAST = 16
+_LEAST = 16
 """Along shorter axes, most of a tile would be empty."""
-MOST_BLOCKS = 2**31 - 1
+_MOST_BLOCKS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Tiled:
     def tiles(self) -> tuple[int, int]:
         """How many tiles there are along both axes."""
         extents = self.layout.extents
-        return -(-extents[self.source_axis] // EDGE), -(-extents[-1] // EDGE)
+        return -(-extents[self.source_axis] // _EDGE), -(-extents[-1] // _EDGE)
 
     @property
     def blocks(self) -> int:
@@ -69,8 +69,8 @@ def tiled(layout: StridedLayout) -> Tiled | None:
     if layout.rank < 2 or read[-1] in (0, 1) or 1 not in read or written[-1] != 1 or layout.size == 0:
         return None
     found = Tiled(layout, read.index(1))
-    long = min(layout.extents[found.source_axis], layout.extents[-1]) >= LEAST
-    return found if long and found.blocks <= MOST_BLOCKS else None
+    long = min(layout.extents[found.source_axis], layout.extents[-1]) >= _LEAST
+    return found if long and found.blocks <= _MOST_BLOCKS else None
 
 
 def tiled_view(view: View) -> Tiled | None:
@@ -86,8 +86,8 @@ def _transpose_source(nbytes: int, others: int) -> KernelSource:
         others=f", extent[{others}], read[{others}], written[{others}]" if others else "",
         threads=THREADS,
         name=PLACE_OF_NAME,
-        edge=EDGE,
-        step=THREADS // EDGE,
+        edge=_EDGE,
+        step=THREADS // _EDGE,
         outer=fill(_CUDA["outer"], last=others - 1) if others else "",
     )
     return named_source(f"transpose_x{nbytes}{f'_{others + 2}d' if others else ''}", f"{VECTORS}\n{code}")
@@ -95,7 +95,7 @@ def _transpose_source(nbytes: int, others: int) -> KernelSource:
 
 @cache
 def _copy_signature(itemsize: int) -> Signature:
-    word = WORDS[itemsize]
+    word = _WORDS[itemsize]
     return Signature("copy", (Parameter("x", word, word),), word, "x", word)
 
 

@@ -11,34 +11,34 @@ from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, KernelSource, Pla
 
 _CUDA = pieces("cumsum")
 
-ITEMS = 8
+_ITEMS = 8
 """Elements of a tile that a thread adds up by itself."""
-MANY_LINES = 16 * 1024
+_MANY_LINES = 16 * 1024
 """So many threads, one a line, have enough loads under way."""
-BLOCKS = 4 * MULTIPROCESSORS
-LEAST_TILES = 4
+_BLOCKS = 4 * MULTIPROCESSORS
+_LEAST_TILES = 4
 """Tiles of a part: the sum of all before it takes about as long as a tile."""
-TILE_STAGES = 3
+_TILE_STAGES = 3
 """Barriers of a tile: read its elements, join the threads' sums, write the results."""
 
-SECTORS, SECTORS_APART = 0.5, 2.0
+_SECTORS, _SECTORS_APART = 0.5, 2.0
 """Where a thread's elements follow each other, half find their sectors in the cache. Where they lie apart, none does, and a sector of which
 a part is written is read before."""
 
 
 def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, *, reverse: bool) -> tuple[PlannedKernel, ...]:
     """Return the kernel ``(x, out, ...)``, or two: ``(x, totals, ...)`` and ``(x, totals, out, ...)``."""
-    lines, tile = outer * inner, THREADS * ITEMS
+    lines, tile = outer * inner, THREADS * _ITEMS
     source = partial(_source, dtype=dtype, result=result, reverse=reverse)
-    if inner > 1 and lines >= MANY_LINES:
+    if inner > 1 and lines >= _MANY_LINES:
         blocks = -(-lines // THREADS)
         return (PlannedKernel(partial(source, "lines"), blocks, THREADS, (lines, count, inner), stages=max(1, count // 2)),)
     tiles = max(1, -(-count // tile))
-    parts = max(1, min(tiles // LEAST_TILES, BLOCKS // max(1, lines)))
+    parts = max(1, min(tiles // _LEAST_TILES, _BLOCKS // max(1, lines)))
     of_part = -(-tiles // parts) * tile
     parts = max(1, -(-count // of_part))
-    numbers, stages = (parts, of_part, count, inner), TILE_STAGES * -(-min(of_part, count) // tile)
-    sectors = SECTORS_APART if inner > 1 else SECTORS
+    numbers, stages = (parts, of_part, count, inner), _TILE_STAGES * -(-min(of_part, count) // tile)
+    sectors = _SECTORS_APART if inner > 1 else _SECTORS
     last = PlannedKernel(
         partial(source, "scan" if parts == 1 else "scan_of_parts"), lines * parts, THREADS, numbers, stages=stages, sectors=sectors
     )
@@ -58,7 +58,7 @@ def _source(kind: str, *, dtype: str, result: str, reverse: bool) -> KernelSourc
         **places,
         name=PLACE_OF_NAME,
         step="(count - 1 - i)" if reverse else "i",
-        items=ITEMS,
+        items=_ITEMS,
         totals=", const sum_t* totals" if in_parts else "",
         carry=fill(_CUDA["carry"], threads=THREADS) if in_parts else "",
     )

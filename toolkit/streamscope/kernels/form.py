@@ -9,7 +9,7 @@ from enum import Enum
 from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout
 from streamscope.program.view import row_major
 
-LARGE = 2**22
+_LARGE = 2**22
 """From so many elements on, two vectors a thread still leave enough blocks to fill a GPU."""
 THREADS = 256
 VECTOR_BYTES = 16
@@ -94,17 +94,17 @@ def choose_form(
         accesses = [access if access is Access.LINEAR else Access.STRIDED for access in accesses]
     wide = layout.size >= INDEX32_LIMIT
     masked = lead > 0 or layout.size % width > 0
-    form = Form(width, variant.items or default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked)
+    form = Form(width, variant.items or _default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked)
     return AlignedForm(form, lead)
 
 
-def default_items(size: int, accesses: Sequence[Access]) -> int:
+def _default_items(size: int, accesses: Sequence[Access]) -> int:
     """Return how many vectors a thread has in flight: one, or two for large results of which no operand is as large.
 
     Measured on an H200, 256 MiB: with one, additions, comparisons and biases reach the rate of a device-to-device copy (4.2 TB/s).
     With two, they are up to 10 % slower. An outer product reaches 3.8 TB/s with one and 4.4 with two, products over four axes 3.6 and 3.8.
     """
-    return 2 if size >= LARGE and Access.LINEAR not in accesses[:-1] else 1
+    return 2 if size >= _LARGE and Access.LINEAR not in accesses[:-1] else 1
 
 
 def _access(layout: StridedLayout, strides: Sequence[int]) -> Access:

@@ -27,12 +27,12 @@ from streamscope.kernels.source import (
 
 _CUDA = pieces("pooling")
 
-UNROLLED = 8
+_UNROLLED = 8
 """Windows of more rows are loops: a kernel of theirs would be long."""
 
 
 @dataclass(frozen=True)
-class PoolingForm:
+class _PoolingForm:
     """Variant of the source, besides kind and dtype."""
 
     vector: int
@@ -54,14 +54,14 @@ def planned_pooling(name: str, shape: ConvolutionShape, dtype: str, *, aligned: 
     pixels = images * (height * width if name.endswith("_gradient") else rows * columns)
     size = pixels * channels // vector
     wide = max(images * height * width, images * rows * columns) * channels >= INDEX32_LIMIT - THREADS
-    form = PoolingForm(vector, shape.w[1], shape.stride, shape.padding, wide)
+    form = _PoolingForm(vector, shape.w[1], shape.stride, shape.padding, wide)
     numbers = (size, channels // vector, height, width, rows, columns)
-    source, number = partial(pooling_source, name, dtype, form), c_longlong if wide else c_int
+    source, number = partial(_pooling_source, name, dtype, form), c_longlong if wide else c_int
     return PlannedKernel(source, -(-size // THREADS), THREADS, numbers, number, stages=1 + name.endswith("_gradient"))
 
 
 @lru_cache(maxsize=256)
-def pooling_source(name: str, dtype: str, form: PoolingForm) -> KernelSource:
+def _pooling_source(name: str, dtype: str, form: _PoolingForm) -> KernelSource:
     """Return a kernel: ``(x, out, ...)``, or for a gradient ``(dy, out, ...)`` or ``(dy, x, y, out, ...)``; see `planned_pooling`."""
     element, largest = STORAGE[dtype], name.startswith("max")
     places = {"name": PLACE_OF_NAME, "threads": THREADS, "element": element}
@@ -98,7 +98,7 @@ def pooling_source(name: str, dtype: str, form: PoolingForm) -> KernelSource:
             _CUDA["forward"],
             **places,
             start="lowest()" if largest else "0",
-            unrolled="#pragma unroll" if form.window <= UNROLLED else "#pragma unroll 1",
+            unrolled="#pragma unroll" if form.window <= _UNROLLED else "#pragma unroll 1",
             joined=f"larger(total[k], {value})" if largest else f"total[k] + {value}",
             write=stored(dtype, "result.item[k]", "total[k]" if largest else f"total[k] / {mean}"),
         )

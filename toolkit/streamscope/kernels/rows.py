@@ -19,7 +19,7 @@ class RowForm:
     width: int
     """Elements that a thread loads at once."""
     lanes: int
-    """Threads that share a row: a power of two up to `MOST_THREADS`."""
+    """Threads that share a row: a power of two up to `_MOST_THREADS`."""
     items: int
     """Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice."""
 
@@ -30,8 +30,8 @@ class RowForm:
 
 
 WARP = 32
-MOST_THREADS = 1024
-MOST_KEPT = {THREADS: 16, 512: 32, MOST_THREADS: 32}
+_MOST_THREADS = 1024
+MOST_KEPT = {THREADS: 16, 512: 32, _MOST_THREADS: 32}
 """Registers that a thread has for elements of a row, over all inputs, by the threads that share it. Few keep more threads busy, so a row
 is spread over `THREADS` first; of longer rows a thread keeps more."""
 
@@ -47,7 +47,7 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
 
     for most_lanes, registers in MOST_KEPT.items():
         # Places of single elements take registers too, which are few then.
-        most_kept = registers // 2 if width == 1 and most_lanes == MOST_THREADS else registers
+        most_kept = registers // 2 if width == 1 and most_lanes == _MOST_THREADS else registers
         while kept() > most_kept and lanes < most_lanes:
             lanes *= 2
         if kept() <= most_kept:

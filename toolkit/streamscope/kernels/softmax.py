@@ -24,7 +24,7 @@ from streamscope.kernels.source import (
 
 
 @dataclass(frozen=True)
-class RowFunction:
+class _RowFunction:
     """Code that joins over a row, and code of each element."""
 
     inputs: tuple[str, ...]
@@ -53,21 +53,21 @@ def _sum_of(term: str) -> str:
     return fill(_CUDA["sum"], term=term)
 
 
-ROW_FUNCTIONS: Mapping[str, RowFunction] = {
-    "softmax": RowFunction(("x",), _MAXIMUM_AND_SUM, "exp(x - row.m) / total(row)", "exp(x - largest)", "x", "1 / total", "x * closing"),
-    "log_softmax": RowFunction(
+_ROW_FUNCTIONS: Mapping[str, _RowFunction] = {
+    "softmax": _RowFunction(("x",), _MAXIMUM_AND_SUM, "exp(x - row.m) / total(row)", "exp(x - largest)", "x", "1 / total", "x * closing"),
+    "log_softmax": _RowFunction(
         ("x",), _MAXIMUM_AND_SUM, "x - row.m - log(total(row))", "x - largest", "exp(x)", "log(total)", "x - closing"
     ),
-    "softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy * y"), "y * (dy - row)"),
-    "log_softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy"), "dy - exp(y) * row"),
+    "softmax_gradient": _RowFunction(("dy", "y"), _sum_of("dy * y"), "y * (dy - row)"),
+    "log_softmax_gradient": _RowFunction(("dy", "y"), _sum_of("dy"), "dy - exp(y) * row"),
 }
 """Kinds of kernels; the gradients take the incoming gradient and the result."""
 
 
 @lru_cache(maxsize=1024)
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
-    """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
-    role = ROW_FUNCTIONS[function]
+    """Return the kernel of one of `_ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
+    role = _ROW_FUNCTIONS[function]
     width, lanes = form.width, form.lanes
     joins = across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes)
     body = _kept if form.items else _read_twice
@@ -84,7 +84,7 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
 @lru_cache(maxsize=1024)
 def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel along an axis with others behind it: ``(inputs..., out, rows, columns, inner)``, a thread for each line."""
-    role, place = ROW_FUNCTIONS[function], "first + i * inner"
+    role, place = _ROW_FUNCTIONS[function], "first + i * inner"
     target, value = f"out[{place}]", f"value(row, {', '.join(f'{name}_i' for name in role.inputs)})"
     kernel = fill(
         _CUDA["columns"],
@@ -99,7 +99,7 @@ def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = Fals
 
 
 @lru_cache(maxsize=64)
-def _arithmetic(role: RowFunction, dtype: str) -> str:
+def _arithmetic(role: _RowFunction, dtype: str) -> str:
     infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     arithmetic = fill(
         _CUDA["arithmetic"],
@@ -112,11 +112,11 @@ def _arithmetic(role: RowFunction, dtype: str) -> str:
     return f"{conversions_source((dtype,))}{VECTORS}{arithmetic}"
 
 
-def _parameters(role: RowFunction, dtype: str) -> str:
+def _parameters(role: _RowFunction, dtype: str) -> str:
     return ", ".join(f"const {STORAGE[dtype]}* {name}" for name in role.inputs) + f", {STORAGE[dtype]}* out"
 
 
-def _kept(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+def _kept(role: _RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements that read a row into registers, join it and write it."""
     elements = ", ".join(loaded(dtype, f"{name}_kept[i].item[k]") for name in role.inputs)
     loads = " ".join(f"{name}_kept[i] = fetched<{form.width}>({name}_row + at);" for name in role.inputs)
@@ -129,7 +129,7 @@ def _kept(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> 
     )
 
 
-def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+def _kept_in_two_steps(role: _RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements for a row in registers: its maximum, then a sum, so that each element is raised to a power once only."""
     kept = f"kept[i * {form.width} + k]"
     load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);\n"
@@ -145,7 +145,7 @@ def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm, *, accumula
     )
 
 
-def _read_twice(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+def _read_twice(role: _RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements that read a row to join it, and again, from the cache if it is there still, to write it."""
     vector, elements = f"vector<{STORAGE[dtype]}, {form.width}>", ", ".join(loaded(dtype, f"{name}_i.item[k]") for name in role.inputs)
     return fill(

@@ -28,7 +28,7 @@ from streamscope.words import counted, format_mib
 
 MOST_ROUNDS = 100
 """After so many rounds, engines that cannot be told apart count as equal."""
-STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
+_STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
 
 
 @verb
@@ -172,7 +172,7 @@ class Selection:
 
     def _candidate(self, name: str, chosen: str, elimination: Elimination) -> Candidate:
         times_ns, dropped = elimination.times_ns[name], elimination.dropped.get(name)
-        standing = STANDINGS[dropped.why] if dropped else Standing.CHOSEN if name == chosen else Standing.UNDECIDED
+        standing = _STANDINGS[dropped.why] if dropped else Standing.CHOSEN if name == chosen else Standing.UNDECIDED
         ratio: MedianInterval | None = None
         if name != chosen and (ratios := paired_ratios(times_ns, elimination.times_ns[chosen])):
             ratio = median_interval(ratios)

@@ -35,7 +35,7 @@ from streamscope.words import binary_size, counted
 
 Result = TypeVar("Result")
 
-CHECKED_RUNS = 3
+_CHECKED_RUNS = 3
 """The first is warm, the second captures graphs, the third replays them. A device that repeats itself exactly is run once."""
 
 
@@ -193,7 +193,7 @@ class Case:
 
     def checking_parts(self, device: Device) -> int:
         """Return how many launches `prepare` lets a device compute itself."""
-        return self._computed(device) * (1 if device.repeats_exactly else CHECKED_RUNS)
+        return self._computed(device) * (1 if device.repeats_exactly else _CHECKED_RUNS)
 
     def _computed(self, device: Device) -> int:
         return sum(1 for _ in self.program.launches()) if device.info.exact else 0
@@ -208,7 +208,7 @@ class Case:
         if device.repeats_exactly and device.log is not None:
             return uncollected(self._run_once, engine, device, device.log, streams)
         prepared = prepare_traced(self.program, engine, device, streams=streams)
-        for _ in range(CHECKED_RUNS):
+        for _ in range(_CHECKED_RUNS):
             prepared.load(self.inputs)
             prepared.put_back()
             prepared.run()

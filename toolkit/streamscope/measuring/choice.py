@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 HEADINGS = ("engine", "", "makespan, µs", INTERVAL, "time / chosen", "device memory, MiB", "why")
-WIDTH = 120
+_WIDTH = 120
 """Characters in a line of text."""
 
 
@@ -133,7 +133,7 @@ class Choice(Result):
 
     def __str__(self) -> str:
         rows = [row[:-1] for row in self.rows()]
-        return "\n".join([self.headline, *wrapped(self.reason, WIDTH), "", *aligned(rows)])
+        return "\n".join([self.headline, *wrapped(self.reason, _WIDTH), "", *aligned(rows)])
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return headings and a row for each candidate; simulated times have no intervals, so that column is left out."""

@@ -24,10 +24,10 @@ from streamscope.tolerance import absolute_errors, adds_up_halves
 from streamscope.tracing import called_with_arrays
 from streamscope.words import counted
 
-MOST_HALF_FLOPS = 2**28
+_MOST_HALF_FLOPS = 2**28
 """NumPy multiplies matrices of float16 without a library, at about this rate: it takes a second."""
 
-LEFT_OPEN = ("in cast", "in reciprocal")
+_LEFT_OPEN = ("in cast", "in reciprocal")
 """How NumPy's warnings end where the result depends on the machine, and kernels have their own: of a conversion of a number that is out of
 range, and of 1 / 0 of whole numbers. Of conversions to 8 and 16 bits, NumPy often does not warn: see `_converts_out_of_range`."""
 
@@ -63,7 +63,7 @@ class PlainFunction:
 
     def results(self, program: Program) -> tuple[Array, ...] | Answer:
         """Return the function's results or, if it cannot be called, the reason; ``program`` is its traced program."""
-        if _half_flops(program) > MOST_HALF_FLOPS:
+        if _half_flops(program) > _MOST_HALF_FLOPS:
             return Answer(why_not="multiplies matrices of float16, which takes NumPy long")
         try:
             return self()
@@ -98,11 +98,11 @@ class PlainFunction:
         return Answer(found)
 
     def _again(self) -> tuple[tuple[Array, ...], bool]:
-        """Return the results of a further call, and whether it meets one of `LEFT_OPEN`."""
+        """Return the results of a further call, and whether it meets one of `_LEFT_OPEN`."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             again = self(on_error="warn")
-        return again, any(str(each.message).endswith(LEFT_OPEN) for each in caught)
+        return again, any(str(each.message).endswith(_LEFT_OPEN) for each in caught)
 
 
 def _like(array: Array) -> Array:

@@ -19,7 +19,7 @@ from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, 
 from streamscope.recording.staying import cupti_stayed
 from streamscope.trace.trace import Trace
 
-LEDGER = ("events", "stamps", "cupti")
+_LEDGER = ("events", "stamps", "cupti")
 """All recorders of a GPU. CUPTI is the last, in case that it stays in the process, which then launches more slowly."""
 
 
@@ -48,17 +48,17 @@ class Recorded:
     @property
     def recorders(self) -> tuple[str, ...]:
         """All that record where the ledger is wanted: the one whose trace is shown, too."""
-        return LEDGER if self.recorder in LEDGER else (self.recorder, *LEDGER)
+        return _LEDGER if self.recorder in _LEDGER else (self.recorder, *_LEDGER)
 
 
-BY_DEFAULT = Recorded()
+_BY_DEFAULT = Recorded()
 
 
 def recorded_traces(
     case: Case,
     device: Device,
     checked: Mapping[str, Checked],
-    asked: Recorded = BY_DEFAULT,
+    asked: Recorded = _BY_DEFAULT,
     begin: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, Trace]]:
     """Yield each engine's trace; all times are taken before.
@@ -94,7 +94,7 @@ def recorded_traces(
                 raise
             reasons.append(f"what {name} would cost is not known: {error.message}")
     for engine, found in traces.items():
-        costs = {f"{name}_ns": found[name].info.ledger["recorded_ns"] for name in LEDGER if name in found}
+        costs = {f"{name}_ns": found[name].info.ledger["recorded_ns"] for name in _LEDGER if name in found}
         trace = found[chosen]
         info = replace(trace.info, ledger={**trace.info.ledger, **costs})
         yield engine, _noted(replace(trace, info=info), reasons)

@@ -18,7 +18,7 @@ from streamscope.program.variable import ArraySpec
 from streamscope.words import a_kind
 
 Request = Literal["write", "add", "null"]
-REQUESTS: tuple[Request, ...] = get_args(Request)
+_REQUESTS: tuple[Request, ...] = get_args(Request)
 """Requests: ``out`` is replaced, added to, or left alone."""
 
 
@@ -30,7 +30,7 @@ def require(condition: bool, operator: str, problem: str, hint: str | None = Non
 
 def check_request(operator: str, request: str, *, has_target: bool) -> None:
     """Raise a `ProgramError` unless the request is known: replace, add to, or leave ``out`` alone."""
-    require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
+    require(request in _REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(_REQUESTS)}")
     require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
 
 
@@ -83,7 +83,7 @@ def shape_of_argument(operator: str, x: object, dy: object) -> tuple[int, ...]:
     return argument.shape
 
 
-def is_aligned(*arrays: Any) -> bool:
+def _is_aligned(*arrays: Any) -> bool:
     """Tell whether all arrays in device memory begin on a boundary of vectors."""
     return all(int(array.data.ptr) % VECTOR_BYTES == 0 for array in arrays)
 
@@ -112,7 +112,7 @@ def planned_launch(
         return [function(*arrays).reshape(result.shape).astype(result.dtype, copy=False)]
 
     def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-        return planned(aligned=is_aligned(*reads, *writes)).bind(bench, [*reads[pointers], *writes, *scalars])
+        return planned(aligned=_is_aligned(*reads, *writes)).bind(bench, [*reads[pointers], *writes, *scalars])
 
     fresh = planned(aligned=True)
     nbytes = application.nbytes if moved_bytes is None else moved_bytes

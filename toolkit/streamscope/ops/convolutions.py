@@ -23,7 +23,7 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
-STEM_CHANNELS, STEM_PIXELS = 8, 49
+STEM_CHANNELS, _STEM_PIXELS = 8, 49
 """Filters of at most so many channels and at least so many pixels, as networks begin with, take cuDNN longer than as much other work."""
 
 _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
@@ -35,7 +35,7 @@ def padded_images(shape: ConvolutionShape, x: Array, value: float = 0.0) -> Arra
     return np.pad(x.astype(arithmetic(x.dtype)), ((0, 0), edge, edge, (0, 0)), constant_values=value)
 
 
-def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
+def _forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
     """Return ``y`` in NumPy: one matrix product for each filter position."""
     padded, wide = padded_images(shape, x), w.astype(arithmetic(w.dtype))
     y = np.zeros(shape.y, wide.dtype)
@@ -44,7 +44,7 @@ def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
     return y.astype(x.dtype)
 
 
-def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
+def _data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
     """Return ``dx`` for the gradient ``dy`` of the output."""
     wide, gradient = w.astype(arithmetic(w.dtype)), dy.astype(arithmetic(dy.dtype))
     padded = padded_images(shape, np.zeros(shape.x, dy.dtype))
@@ -54,7 +54,7 @@ def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Arr
     return padded[:, shape.padding : shape.padding + h, shape.padding : shape.padding + width].astype(dy.dtype)
 
 
-def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
+def _weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
     """Return ``dw`` for the gradient ``dy`` of the output."""
     padded, gradient = padded_images(shape, x), dy.astype(arithmetic(dy.dtype))
     pixels = gradient.reshape(-1, shape.w[0]).T
@@ -88,7 +88,7 @@ def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -
     product = products[direction]
     if (r, s, shape.stride) == (1, 1, 1):
         product = replace(product, kind="pointwise")
-    elif c <= STEM_CHANNELS and r * s >= STEM_PIXELS:
+    elif c <= STEM_CHANNELS and r * s >= _STEM_PIXELS:
         product = replace(product, kind=f"stem_{product.kind}")
     # The weight gradient's sum over all pixels is split over blocks, or too few would run.
     split = max(1, min(16, product.inner // 1024)) if direction == "weight_gradient" else 1
@@ -97,7 +97,7 @@ def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -
 
 def _launch(application: Application, part: int, shape: ConvolutionShape, direction: Direction, *, auxiliary: bool = False) -> Launch:
     """Make the launch of one direction; ``application`` names its two arguments and its result."""
-    functions = {"forward": forward_reference, "data_gradient": data_gradient_reference, "weight_gradient": weight_gradient_reference}
+    functions = {"forward": _forward_reference, "data_gradient": _data_gradient_reference, "weight_gradient": _weight_gradient_reference}
     dtype = application.write_specs[0].dtype
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:

@@ -20,8 +20,8 @@ from streamscope.program.variable import ArraySpec
 from streamscope.signatures import signature_of
 from streamscope.words import counted
 
-Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
-Predicate = Callable[[Attributes], bool]
+_Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
+_Predicate = Callable[[Attributes], bool]
 
 
 _NAMES = 'names of its parameters, for example ["x"]'
@@ -80,10 +80,10 @@ def operator(
     *,
     reads: Sequence[str],
     writes: Sequence[str],
-    shapes: Shapes | None = None,
+    shapes: _Shapes | None = None,
     reference: Callable[..., Any] | None = None,
-    capturable: bool | Predicate | None = None,
-    stateful: bool | Predicate = False,
+    capturable: bool | _Predicate | None = None,
+    stateful: bool | _Predicate = False,
     flops: int = 0,
 ) -> Any:
     """Make an operator of a function that launches work on the current CuPy stream (a decorator).
@@ -167,10 +167,10 @@ class _Declared:
     function: Callable[..., None]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    shapes: Shapes | None
+    shapes: _Shapes | None
     reference: Callable[..., Any] | None
-    capturable: bool | Predicate | None
-    stateful: bool | Predicate
+    capturable: bool | _Predicate | None
+    stateful: bool | _Predicate
     flops: int
 
     def infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -232,7 +232,7 @@ class _Declared:
         given = ", ".join(f"{key}={shown(value)}" for key, value in attributes.items())
         return f"its author declared capturable=False{' for ' if given else ''}{given}"
 
-    def _says(self, argument: str, attributes: Attributes, *, declared: bool | Predicate) -> bool:
+    def _says(self, argument: str, attributes: Attributes, *, declared: bool | _Predicate) -> bool:
         try:
             said = declared(attributes) if callable(declared) else declared
         except Exception as error:

@@ -27,7 +27,7 @@ from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view, forward_view
 from streamscope.words import counted
 
-Numbers = Mapping[str, np.generic]
+_Numbers = Mapping[str, np.generic]
 
 
 def gradients(
@@ -117,7 +117,7 @@ def _signature(
     )
 
 
-def applied_gradient(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: Numbers, out: object) -> Any:
+def applied_gradient(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: _Numbers, out: object) -> Any:
     """Apply the gradient that a signature computes of variables, the first of which has the shape that the others are broadcast to."""
 
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -137,7 +137,7 @@ def applied_gradient(signature: Signature, reads: Sequence[Any], target: ArraySp
     return current_tracer(signature.name).apply(operator, reads, attributes, out)
 
 
-def summing_launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
+def summing_launch(application: Application, signature: Signature, scalars: _Numbers) -> tuple[Launch, ...]:
     """Return the launch of a signature summed over the axes along which the result is 1 or has none.
 
     The first array has the shape that all others are broadcast to.
@@ -166,7 +166,7 @@ def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[
     return [specialized_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
 
 
-def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
+def _reference(signature: Signature, scalars: _Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
     """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and the unknown part."""
     try:
         function = evaluated(signature)
@@ -174,7 +174,7 @@ def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tup
         return None, str(error)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
-        gradient = summed_to(function(*operand_values(signature, arrays, scalars)), target.shape)
+        gradient = _summed_to(function(*operand_values(signature, arrays, scalars)), target.shape)
         if signature.accumulate:
             gradient = arrays[-1].astype(gradient.dtype) + gradient
         return [gradient.astype(target.dtype, copy=False)]
@@ -182,7 +182,7 @@ def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tup
     return reference, ""
 
 
-def summed_to(values: Array, shape: tuple[int, ...]) -> Array:
+def _summed_to(values: Array, shape: tuple[int, ...]) -> Array:
     """Return the sum over the axes along which an array of ``shape`` was broadcast to that of ``values``."""
     missing = values.ndim - len(shape)
     repeated = tuple(axis for axis in range(values.ndim) if axis < missing or (shape[axis - missing] == 1 and values.shape[axis] != 1))

@@ -26,9 +26,9 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view
 
-LONG_FLOPS = 4
+_LONG_FLOPS = 4
 """Of an element: so many follow each other, divisions and exponentials mostly, and take a thread about as long as waiting for others."""
-MOST_AXES = 32
+_MOST_AXES = 32
 """Of arrays that NumPy broadcasts."""
 Scalars = Mapping[str, Any]
 
@@ -202,7 +202,7 @@ class Elementwise:
         flops = self.definition.flops
         return application.kernel(
             self.__name__,
-            Cost(application.nbytes, flops * result.size, max(1, kernel.blocks), THREADS, int(flops >= LONG_FLOPS)),
+            Cost(application.nbytes, flops * result.size, max(1, kernel.blocks), THREADS, int(flops >= _LONG_FLOPS)),
             self._reference(signature, numbers, accumulate=accumulate),
             ElementwiseCall(signature, numbers),
             unknown=self.definition.unknown,
@@ -271,7 +271,7 @@ def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[i
     """Return the shape that shapes broadcast to."""
     axes = max(map(len, shapes))
     hint = "merge axes of the arrays that you pass: x.reshape(...)"
-    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)
+    require(axes <= _MOST_AXES, operator, f"a shape has {axes} axes; the most is {_MOST_AXES}", hint)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
+_EXAMPLES: dict[str, tuple[str, ...]] = {
     "negative": ("[1.0, -2.0]", "[-1.  2.]"),
     "abs": ("[-1.5, 2.0]", "[1.5 2. ]"),
     "sign": ("[-3.0, 0.0, 2.0]", "[-1.  0.  1.]"),
@@ -120,9 +120,9 @@ RAISES = """
 
 def example_of(name: str) -> str:
     """Return the *Examples* section of an operator's documentation, which tests run; empty where there is none."""
-    if name not in EXAMPLES:
+    if name not in _EXAMPLES:
         return ""
-    *operands, shown = EXAMPLES[name]
+    *operands, shown = _EXAMPLES[name]
     printed = shown.replace("\n", "\n    ")
     arrays = ", ".join(f"np.array({operand})" for operand in operands)
     return f"""

@@ -25,7 +25,7 @@ from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind, Refer
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.view import View, whole
 
-MOST_NAMED = 3
+_MOST_NAMED = 3
 """Most operations whose names are all in the name of the fused one."""
 
 
@@ -36,7 +36,7 @@ def fused(program: Program) -> Program:
     the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` lists its parts; ``where`` is the line of the first,
     and ``label`` joins theirs by ``+``.
     """
-    by_last = {group[-1]: group for group in fusible_groups(program)}
+    by_last = {group[-1]: group for group in _fusible_groups(program)}
     inside = {each for group in by_last.values() for each in group[:-1]}
     operations = [
         _fused_operation(program, [program.operations[each] for each in by_last[operation.id]]) if operation.id in by_last else operation
@@ -71,7 +71,7 @@ def _label(operations: Sequence[Operation]) -> str:
 
 
 def _title(names: Sequence[str]) -> str:
-    return "+".join(names) if len(names) <= MOST_NAMED else f"{names[0]}+...+{names[-1]} ({len(names)})"
+    return "+".join(names) if len(names) <= _MOST_NAMED else f"{names[0]}+...+{names[-1]} ({len(names)})"
 
 
 class _Operands:
@@ -111,7 +111,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
     operands, steps = _Operands(program), []
     launches = [operation.launches[0] for operation in operations]
     for index, (operation, launch) in enumerate(zip(operations, launches, strict=True)):
-        call = elementwise_call(operation)
+        call = _elementwise_call(operation)
         if call is not None:  # None is in no group
             steps.append(operands.step(launch, call))
             operands.inside[launch.writes[0]] = f"v{index}"
@@ -193,11 +193,11 @@ MOST_STEPS = 64
 """Operations of one group: they are unrolled for each element of a vector, and the compiler's time grows with them."""
 MOST_ARRAYS = 16
 """Arrays that one group reads. A thread has a vector of 16 bytes of each in registers, and an address: six registers of the 255."""
-MOST_NUMBERS = 64
+_MOST_NUMBERS = 64
 """Numbers among the operands of one group, which are arguments of its kernel."""
 
 
-def elementwise_call(operation: Operation) -> ElementwiseCall | None:
+def _elementwise_call(operation: Operation) -> ElementwiseCall | None:
     """Return the element-wise kernel that an operation launches; None for one that is something else, or nothing, or cannot be fused.
 
     One that writes a part of a variable cannot: a fused one writes a whole variable.
@@ -208,7 +208,7 @@ def elementwise_call(operation: Operation) -> ElementwiseCall | None:
     return None if "#" in call.signature.functions else call
 
 
-def fusible_groups(program: Program) -> list[tuple[int, ...]]:
+def _fusible_groups(program: Program) -> list[tuple[int, ...]]:
     """Return the groups of two and more operations that can be fused, each in order and by the operations' ids.
 
     Every operation is in one group at most.
@@ -217,7 +217,7 @@ def fusible_groups(program: Program) -> list[tuple[int, ...]]:
     taken: set[int] = set()
     groups = []
     for last in reversed(program.operations):
-        if last.id not in taken and elementwise_call(last) is not None:
+        if last.id not in taken and _elementwise_call(last) is not None:
             group = _grown(flow, last)
             taken.update(group)
             if len(group) > 1:
@@ -280,7 +280,7 @@ def _grown(flow: _Flow, last: Operation) -> set[int]:
 def _can_join(flow: _Flow, each: int, last: Operation, group: set[int]) -> bool:
     operations = flow.program.operations
     return (
-        elementwise_call(operations[each]) is not None
+        _elementwise_call(operations[each]) is not None
         and _result_shape(flow.program, operations[each]) == _result_shape(flow.program, last)
         and each not in flow.kept
         and flow.readers[each] <= group
@@ -298,5 +298,5 @@ def _fits(flow: _Flow, operations: Sequence[Operation]) -> bool:
     inside = {operation.id for operation in operations}
     operands = ((each.id, operand) for each in operations for operand in each.launches[0].operands)
     arrays = {operand for each, operand in operands if flow.sources[each][operand[0]] not in inside}
-    numbers = sum(len(call.numbers) for call in map(elementwise_call, operations) if call is not None)
-    return len(arrays) <= MOST_ARRAYS and numbers <= MOST_NUMBERS
+    numbers = sum(len(call.numbers) for call in map(_elementwise_call, operations) if call is not None)
+    return len(arrays) <= MOST_ARRAYS and numbers <= _MOST_NUMBERS

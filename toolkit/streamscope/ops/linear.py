@@ -19,13 +19,13 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
 
-TILE = 64
+_TILE = 64
 """Edge of the tile that one block of a library kernel is taken to compute: an estimate, used by the simulated device only."""
 
 
 def tiles(rows: int, columns: int) -> int:
     """Return the blocks of a library kernel that computes a matrix of this size (an estimate)."""
-    return -(-rows // TILE) * -(-columns // TILE)
+    return -(-rows // _TILE) * -(-columns // _TILE)
 
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:

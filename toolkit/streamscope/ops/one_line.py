@@ -20,7 +20,7 @@ from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.program.user_line import user_line
 
-DEEPEST, MOST_WORDS = 64, 8000
+DEEPEST, _MOST_WORDS = 64, 8000
 """Limits of a text's brackets and words: NVRTC ends the process for 4,000 levels in a thread, and takes minutes for 400 kB."""
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.+)", re.DOTALL)
 
@@ -200,9 +200,9 @@ def _check_expression(whose: str, expression: str) -> None:
     foreign = re.search(r"//|/\*|[;{}#\"'\\@$`]", expression)
     if foreign is not None:
         raise ProgramError(f"{whose}: {foreign[0]!r} has no place in {expression!r}", hint="give one expression; more goes into functions=")
-    words, levels = sum(1 for _ in islice(tokens(expression), MOST_WORDS + 1)), nesting(expression)
-    if words > MOST_WORDS:
-        raise ProgramError(f"{whose}: the expression has more than {MOST_WORDS:,} words", hint="make several operators of it")
+    words, levels = sum(1 for _ in islice(tokens(expression), _MOST_WORDS + 1)), nesting(expression)
+    if words > _MOST_WORDS:
+        raise ProgramError(f"{whose}: the expression has more than {_MOST_WORDS:,} words", hint="make several operators of it")
     if levels > DEEPEST:
         raise ProgramError(f"{whose}: the expression is nested {levels:,} levels deep, and the most is {DEEPEST}", hint="use functions=")
 

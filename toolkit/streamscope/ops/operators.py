@@ -46,7 +46,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.ndim: lambda a: len(a.shape),
     np.size: lambda a: a.spec.size,
 }
-INSTEAD: Mapping[Any, str] = {
+_INSTEAD: Mapping[Any, str] = {
     np.around: "round to whole numbers with np.rint",
     np.dot: "use a @ b",
     np.einsum: "use @ and views: a @ b.swapaxes(-1, -2)",
@@ -56,7 +56,7 @@ INSTEAD: Mapping[Any, str] = {
     **dict.fromkeys((np.array_split, np.hsplit, np.vsplit), "use np.split, or slices"),
 }
 
-OWN = "call NumPy in an ss.host_function, or make an ss.operator of your own"
+_OWN = "call NumPy in an ss.host_function, or make an ss.operator of your own"
 """The way out where there is no operator for a function."""
 
 
@@ -103,22 +103,22 @@ ADAPTED: Mapping[Any, Callable[..., Any]] = {
 """NumPy's functions whose arguments differ from our operator's: adapters that take NumPy's arguments."""
 
 
-def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
+def _apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
     """Apply the operator that a ufunc means."""
     if method != "__call__":
         raise _refused(f"{function.__name__}.{method}", "use np.sum, np.max and the like" if method == "reduce" else "")
     if function not in UFUNCS:
-        raise _refused(function.__name__, INSTEAD.get(function, f"write it as one line with ss.elementwise, or {OWN}"))
+        raise _refused(function.__name__, _INSTEAD.get(function, f"write it as one line with ss.elementwise, or {_OWN}"))
     out = options.get("out", (None,))
     return _applied(function.__name__, UFUNCS[function], inputs, {**options, "out": out[0] if len(out) == 1 else out})
 
 
-def apply_function(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
+def _apply_function(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
     """Apply the operator that another function of NumPy's means."""
     if function in ADAPTED:
         return _adapted(function.__name__, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:
-        raise _refused(function.__name__, INSTEAD.get(function, ""))
+        raise _refused(function.__name__, _INSTEAD.get(function, ""))
     signature = inspect.signature(function)
     try:
         (_, variable), *others = signature.bind(*arguments, **options).arguments.items()
@@ -150,7 +150,7 @@ def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], 
 
 
 def _refused(what: str, hint: str) -> ProgramError:
-    return refused(what, hint or OWN)
+    return refused(what, hint or _OWN)
 
 
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
@@ -164,7 +164,7 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     "matmul": matmul,
     "astype": astype,
     "take": take,
-    "__array_ufunc__": apply_ufunc,
-    "__array_function__": apply_function,
+    "__array_ufunc__": _apply_ufunc,
+    "__array_function__": _apply_function,
 }
 """Implementations of Python's operators and NumPy's functions, for `streamscope.program.symbol`."""

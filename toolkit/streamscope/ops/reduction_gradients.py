@@ -26,7 +26,7 @@ Formula = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Gradient:
+class _Gradient:
     """How the gradient of a reduction is computed."""
 
     expression: str
@@ -83,30 +83,30 @@ def _exact(reduction: Reduction) -> tuple[tuple[str, Reduction]]:
     return (("y", exact),)
 
 
-def _gradient_of(reduction: Reduction, count: int) -> Gradient:
+def _gradient_of(reduction: Reduction, count: int) -> _Gradient:
     """Return how the gradient is computed where each result joins ``count`` elements."""
     match reduction.reducer.name:
         case "sum":
-            return Gradient("dy")
+            return _Gradient("dy")
         case "nansum":
-            return Gradient("x != x ? T(0) : dy")
+            return _Gradient("x != x ? T(0) : dy")
         case "mean":
-            return Gradient("dy / count", numbers={"count": np.float64(count)})
+            return _Gradient("dy / count", numbers={"count": np.float64(count)})
         case "prod":
-            return Gradient(_PRODUCT, (_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
+            return _Gradient(_PRODUCT, (_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
         case "nanprod":
-            return Gradient(f"x != x ? T(0) : {_PRODUCT}", (_NUMBER_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
+            return _Gradient(f"x != x ? T(0) : {_PRODUCT}", (_NUMBER_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
         case "max" | "min":
-            return Gradient("x == y || x != x ? dy : T(0)", _exact(reduction))
+            return _Gradient("x == y || x != x ? dy : T(0)", _exact(reduction))
         case "norm_1":
-            return Gradient(f"dy * {_SIGN}")
+            return _Gradient(f"dy * {_SIGN}")
         case "norm_2":
-            return Gradient("y == 0 ? T(0) : dy * x / y", _exact(reduction))
+            return _Gradient("y == 0 ? T(0) : dy * x / y", _exact(reduction))
         case "norm_inf":
-            return Gradient(f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)", _exact(reduction))
+            return _Gradient(f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)", _exact(reduction))
         case "norm_p":
             power = f"pow((x < 0 ? -x : x) / y, T({reduction.order - 1!r}))"
-            return Gradient(f"y == 0 ? T(0) : dy * {_SIGN} * {power}", _exact(reduction))
+            return _Gradient(f"y == 0 ? T(0) : dy * {_SIGN} * {power}", _exact(reduction))
     raise ProgramError(f"{reduction.__name__}: it has no gradient", hint="it is not differentiable")
 
 
@@ -129,7 +129,7 @@ def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: boo
     return applied_gradient(signature, [x, *repeated], x.spec, how.numbers, out)
 
 
-def _signature(name: str, how: Gradient, dtype: np.dtype[Any], *, accumulate: bool) -> Signature:
+def _signature(name: str, how: _Gradient, dtype: np.dtype[Any], *, accumulate: bool) -> Signature:
     """Return the signature of a gradient's kernel."""
     taken = "float64" if how.double else dtype.name
     exact = "float32" if dtype == np.float16 else dtype.name

@@ -23,7 +23,7 @@ from streamscope.program.variable import ArraySpec
 from streamscope.program.view import forward_view
 
 Axis = int | Sequence[int] | None
-NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")
+_NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")
 """Reducers without an identity."""
 
 
@@ -137,7 +137,7 @@ class Reduction:
         if self.reducer.located and axis is not None:
             checked_axis(self.__name__, x.shape, axis)
         nothing = 0 in [x.shape[one] for one in axes]
-        require(not nothing or self.reducer.name not in NEED_ELEMENTS, self.__name__, f"{x} has no elements to reduce over axis {axis}")
+        require(not nothing or self.reducer.name not in _NEED_ELEMENTS, self.__name__, f"{x} has no elements to reduce over axis {axis}")
         return [ArraySpec(reduced_shape(x.shape, axes, keepdims=attributes["keepdims"]), self.result_dtype(x.dtype))]
 
     def _build(self, application: Application) -> tuple[Launch, ...]:

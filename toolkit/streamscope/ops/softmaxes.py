@@ -43,7 +43,7 @@ def _log_softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
     return np.asarray(dy - np.exp(y) * dy.sum(axis=axis, keepdims=True))
 
 
-JOINED = 2.5
+_JOINED = 2.5
 """Elements with their exponentials that a thread joins in the time of a stage, on an H200."""
 
 
@@ -158,7 +158,7 @@ def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool
 
 def _stages(name: str, joined: int) -> int:
     """Return the waits of a thread: for others of its row, and for exponentials of its elements in a row."""
-    return 1 if name.endswith("_gradient") else 1 + int(joined / JOINED)
+    return 1 if name.endswith("_gradient") else 1 + int(joined / _JOINED)
 
 
 def _documentation(name: str, summary: str) -> str:

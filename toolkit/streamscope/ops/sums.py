@@ -18,7 +18,7 @@ from streamscope.ops.examples import example_of
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators
 
-MOST_AT_ONCE = 32
+_MOST_AT_ONCE = 32
 """Operands of one kernel; it has an address in registers for each of them."""
 
 
@@ -57,10 +57,10 @@ class AddN:
     def __call__(self, *operands: object, out: Any = None, request: Request = "write") -> Symbol:
         """Apply the operator inside a program that is being traced."""
         given = _some(operands)
-        terms, rest = given[: MOST_AT_ONCE - 1], given[MOST_AT_ONCE - 1 :]
+        terms, rest = given[: _MOST_AT_ONCE - 1], given[_MOST_AT_ONCE - 1 :]
         while rest:
             # An intermediate sum has a variable of its own, since `out` may be an operand that is still to be read.
-            terms, rest = [_adder(len(terms))(*terms), *rest[: MOST_AT_ONCE - 1]], rest[MOST_AT_ONCE - 1 :]
+            terms, rest = [_adder(len(terms))(*terms), *rest[: _MOST_AT_ONCE - 1]], rest[_MOST_AT_ONCE - 1 :]
         return _adder(len(terms))(*terms, out=out, request=request)
 
     def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
@@ -75,9 +75,9 @@ class AddN:
         ProgramError
             They do not fit, or are so many that it takes several kernels.
         """
-        if len(_some(operands)) >= MOST_AT_ONCE:
+        if len(_some(operands)) >= _MOST_AT_ONCE:
             raise ProgramError(
-                f"add_n: {len(operands)} operands take several kernels", hint=f"ask for one with up to {MOST_AT_ONCE - 1} operands"
+                f"add_n: {len(operands)} operands take several kernels", hint=f"ask for one with up to {_MOST_AT_ONCE - 1} operands"
             )
         return _adder(len(operands)).source(*operands, **options)
 
@@ -88,7 +88,7 @@ def _some(operands: Sequence[object]) -> list[object]:
     return list(operands)
 
 
-@lru_cache(maxsize=MOST_AT_ONCE)
+@lru_cache(maxsize=_MOST_AT_ONCE)
 def _adder(count: int) -> Elementwise:
     """Return the operator that adds so many operands."""
     names = tuple(f"x{index}" for index in range(count))

@@ -20,7 +20,7 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import one_piece
 
-Axis = int | None
+_Axis = int | None
 
 
 def _places(indices: Array, count: int) -> tuple[Array, Array]:
@@ -48,14 +48,14 @@ def _taken_gradient(shape: TakenShape, indices: Array, dy: Array) -> Array:
     return total.swapaxes(0, 1)
 
 
-def _shape(operator: str, x: Sequence[int], dtype: np.dtype[Any], indices: ArraySpec, along: Axis) -> TakenShape:
+def _shape(operator: str, x: Sequence[int], dtype: np.dtype[Any], indices: ArraySpec, along: _Axis) -> TakenShape:
     require(indices.dtype.kind in "iu", operator, f"indices are {indices.dtype.name}", "use whole numbers, for example int32")
     if along is None:
         return TakenShape(1, math.prod(x), 1, indices.size, dtype.name, indices.dtype.name)
     return TakenShape(math.prod(x[:along]), x[along], math.prod(x[along + 1 :]), indices.size, dtype.name, indices.dtype.name)
 
 
-def _result_shape(x: Sequence[int], indices: Sequence[int], along: Axis) -> tuple[int, ...]:
+def _result_shape(x: Sequence[int], indices: Sequence[int], along: _Axis) -> tuple[int, ...]:
     return tuple(indices) if along is None else (*x[:along], *indices, *x[along + 1 :])
 
 
@@ -99,7 +99,7 @@ _take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")
 _embedding, _embedding_gradient = _operator("embedding"), _gradient_operator("embedding_gradient")
 
 
-def _along(operator: str, x: object, axis: Axis) -> Axis:
+def _along(operator: str, x: object, axis: _Axis) -> _Axis:
     if axis is None:
         return None
     (spec,) = specs_of(operator, [x])

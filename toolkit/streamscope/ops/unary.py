@@ -13,9 +13,9 @@ from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
 from streamscope.ops.examples import example_of
 from streamscope.program.variable import ArraySpec
 
-PI_OVER_180 = "T(0.0174532925199432957692)"
-LN_2 = "T(0.693147180559945309417)"
-LN_10 = "T(2.30258509299404568402)"
+_PI_OVER_180 = "T(0.0174532925199432957692)"
+_LN_2 = "T(0.693147180559945309417)"
+_LN_10 = "T(2.30258509299404568402)"
 
 
 _unary = partial(defined, ("x",))
@@ -67,8 +67,8 @@ fix = _unary("fix", "Round towards zero; another name of `trunc`.", "trunc(x)", 
 exp = _unary("exp", "Return e to the power of x.", "exp(x)", np.exp, "dy * y")
 expm1 = _unary("expm1", "Return ``exp(x) - 1``, exact near 0.", "expm1(x)", np.expm1, "dy * exp(x)")
 log = _unary("log", "Return the natural logarithm.", "log(x)", np.log, "dy / x")
-log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {LN_2})")
-log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {LN_10})")
+log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {_LN_2})")
+log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {_LN_10})")
 log1p = _unary("log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", half="half_log1p(x)")
 
 sqrt = _unary("sqrt", "Return the square root.", "sqrt(x)", np.sqrt, "dy / (2 * y)")
@@ -83,7 +83,7 @@ arcsin = _unary("arcsin", "Return the inverse sine, in radians.", "asin(x)", np.
 arccos = _unary("arccos", "Return the inverse cosine, in radians.", "acos(x)", np.arccos, "-dy / sqrt((1 - x) * (1 + x))")
 arctan = _unary("arctan", "Return the inverse tangent, in radians.", "atan(x)", np.arctan, "dy / (1 + x * x)")
 degrees = _unary("degrees", "Convert radians to degrees.", "x * T(57.2957795130823208768)", np.degrees, "dy * T(57.2957795130823208768)")
-radians = _unary("radians", "Convert degrees to radians.", f"x * {PI_OVER_180}", np.radians, f"dy * {PI_OVER_180}")
+radians = _unary("radians", "Convert degrees to radians.", f"x * {_PI_OVER_180}", np.radians, f"dy * {_PI_OVER_180}")
 sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(x)", np.sinh, "dy * cosh(x)")
 cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(x)", np.cosh, "dy * sinh(x)")
 tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(x)", np.tanh, "dy / (cosh(x) * cosh(x))")

@@ -25,7 +25,7 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import forward_view
 
-exact_mean = Reduction("mean", "", REDUCERS["mean"], mean.reference, exact=True)
+_exact_mean = Reduction("mean", "", REDUCERS["mean"], mean.reference, exact=True)
 """Of half in float32, for operators that go on computing with it."""
 
 
@@ -73,7 +73,7 @@ _of_dtype, _exact = _operator(exact=False), _operator(exact=True)
 
 def exact_moments(x: Symbol, axes: tuple[int, ...]) -> tuple[Symbol, Symbol]:
     """Return mean and variance over the first axes of a variable; of half in float32."""
-    center = exact_mean(x, axes)
+    center = _exact_mean(x, axes)
     return center, cast("Symbol", _exact(x, center, axis=axes, keepdims=False, ddof=0))
 
 
@@ -114,5 +114,5 @@ def var(x: object, axis: Axis = None, *, ddof: Any = 0, keepdims: bool = False, 
     )
     count = math.prod(spec.shape[one] for one in axes)
     require(count > ddof, "var", f"{spec} has {count} elements along axis {axis}, less ddof={ddof} none")
-    center = exact_mean(x, axes, keepdims=True)
+    center = _exact_mean(x, axes, keepdims=True)
     return cast("Symbol", _of_dtype(x, center, out=out, axis=axes, keepdims=keepdims, ddof=ddof))

@@ -25,10 +25,10 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View, any_view
 
-TRANSPOSE_STAGES = 2
+_TRANSPOSE_STAGES = 2
 """Of a tile: it is written to shared memory, and read there across."""
-Axes = int | Sequence[int] | None
-Made = TypeVar("Made")
+_Axes = int | Sequence[int] | None
+_Made = TypeVar("_Made")
 
 
 def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -39,7 +39,7 @@ def _build_copy(application: Application) -> tuple[Launch, ...]:
     (source,), (target,) = application.read_specs, application.write_specs
     view = application.views[0]
     turned = tiled_view(view) if view is not None else None
-    blocks, stages = (copy_blocks(source), 0) if turned is None else (turned.blocks, TRANSPOSE_STAGES)
+    blocks, stages = (copy_blocks(source), 0) if turned is None else (turned.blocks, _TRANSPOSE_STAGES)
     cost = Cost(application.nbytes, 0, max(1, blocks), THREADS, stages)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -130,7 +130,7 @@ def swapaxes(x: object, axis1: int, axis2: int) -> Symbol:
 
 
 @applies_operators
-def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
+def moveaxis(x: object, source: _Axes, destination: _Axes) -> Symbol:
     """Return a view with some axes at other places; the others stay in order, and nothing is launched.
 
     Parameters
@@ -155,7 +155,7 @@ def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
 
 
 @applies_operators
-def flip(x: object, axis: Axes = None) -> Symbol:
+def flip(x: object, axis: _Axes = None) -> Symbol:
     """Return a view with the elements in reverse along some axes; nothing is launched.
 
     Parameters
@@ -181,7 +181,7 @@ def flip(x: object, axis: Axes = None) -> Symbol:
 
 
 @applies_operators
-def expand_dims(x: object, axis: Axes) -> Symbol:
+def expand_dims(x: object, axis: _Axes) -> Symbol:
     """Return a view with further axes of extent 1; nothing is launched. ``x[:, None]`` is the same.
 
     Parameters
@@ -206,7 +206,7 @@ def expand_dims(x: object, axis: Axes) -> Symbol:
 
 
 @applies_operators
-def squeeze(x: object, axis: Axes = None) -> Symbol:
+def squeeze(x: object, axis: _Axes = None) -> Symbol:
     """Return a view without axes of extent 1; nothing is launched.
 
     Parameters
@@ -320,7 +320,7 @@ def ravel(x: object) -> Symbol:
     symbol = cast("Symbol", x)
     symbol.tracer.reshapes = True
     # A vector in other steps could be seen as it is, but NumPy's ravel copies whatever has gaps.
-    return reshape(symbol, -1) if view_of(symbol).contiguous or not spec.size else flattened(symbol)
+    return reshape(symbol, -1) if view_of(symbol).contiguous or not spec.size else _flattened(symbol)
 
 
 @applies_operators
@@ -379,19 +379,19 @@ def matrix_transposed(x: Symbol) -> Symbol:
     return viewed(".mT", x, lambda array: np.swapaxes(array, -1, -2), ".T" if len(x.shape) == 2 else ".mT")
 
 
-def copied(x: Symbol) -> Symbol:
+def _copied(x: Symbol) -> Symbol:
     """Return ``x.copy()``: of a number a number, where ``np.copy`` makes an array."""
     result = copy(x)
     result.sharing = Sharing.NUMBER if x.sharing is Sharing.NUMBER else Sharing.ARRAY
     return result
 
 
-def flattened(x: Symbol) -> Symbol:
+def _flattened(x: Symbol) -> Symbol:
     """Return ``x.flatten()``: a copy, always."""
     return cast("Symbol", COPY(x, shape=(x.spec.size,)))
 
 
-def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:
+def _made(operator: str, x: Symbol, make: Callable[[View], _Made], hint: str | None = None) -> _Made:
     """Return a changed view of a variable; where NumPy refuses, raise an error with the variable and the line."""
     try:
         return make(view_of(x))
@@ -449,8 +449,8 @@ def _listed(numbers: object) -> str:
 
 OF_SYMBOLS: dict[str, Callable[..., Any]] = {
     "mT": matrix_transposed,
-    "flatten": flattened,
-    "copy": copied,
+    "flatten": _flattened,
+    "copy": _copied,
     **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel)},
 }
 """Implementations of the attributes and methods of a program's variables."""

@@ -15,22 +15,22 @@ from streamscope.order.clocks import AnyStamp, Clock, Stamp, fewest, merged
 HOST = -1
 """The lane of host functions: the host thread that issues everything."""
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-class Accesses(Generic[Item]):
+class Accesses(Generic[_Item]):
     """Who last used a variable."""
 
     __slots__ = ("readers", "writer")
 
     def __init__(self) -> None:
-        self.writer: Item | None = None
+        self.writer: _Item | None = None
         """The last that wrote it."""
-        self.readers: dict[int, Item] = {}
+        self.readers: dict[int, _Item] = {}
         """The last of each lane that has read it since."""
 
     @property
-    def users(self) -> list[Item]:
+    def users(self) -> list[_Item]:
         """All of them, those that others imply, too."""
         return [*(() if self.writer is None else (self.writer,)), *self.readers.values()]
 
@@ -40,7 +40,7 @@ class Accesses(Generic[Item]):
         self.readers.clear()
 
 
-def hazards(reads: Iterable[Accesses[Item]], writes: Iterable[Accesses[Item]]) -> list[Item]:
+def hazards(reads: Iterable[Accesses[_Item]], writes: Iterable[Accesses[_Item]]) -> list[_Item]:
     """Return all that a new operation must come after."""
     found = [state.writer for state in reads if state.writer is not None]
     for state in writes:
@@ -71,7 +71,7 @@ def unordered(lane: int, clock: Clock, reads: Iterable[Accesses[AnyStamp]], writ
     return found
 
 
-def note(lane: int, item: Item, reads: Iterable[Accesses[Item]], writes: Iterable[Accesses[Item]]) -> None:
+def note(lane: int, item: _Item, reads: Iterable[Accesses[_Item]], writes: Iterable[Accesses[_Item]]) -> None:
     """Note a new item on a lane: it replaces its lane's reader of the variables it reads, and all users of those it writes."""
     for state in reads:
         state.readers[lane] = item

@@ -15,7 +15,7 @@ from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.words import a_kind
 
-MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
+_MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
 Place = tuple[int, tuple[int, ...], bool, bool]
 
@@ -35,7 +35,7 @@ def check_on_device(what: str, path: str, array: Any) -> None:
     """
     tensor = is_tensor(array)
     if on_host(array):
-        raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=how_to_move(path, array))
+        raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=_how_to_move(path, array))
     if tensor and (why := unsupported(array)) is not None:
         raise ProgramError(f"{what}: {path} is {why[0]}", hint=f"pass {why[1]}")
     if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
@@ -52,7 +52,7 @@ def on_host(array: Any) -> bool:
     return isinstance(array, np.ndarray) or (is_tensor(array) and not array.is_cuda)
 
 
-def how_to_move(path: str, array: Any) -> str:
+def _how_to_move(path: str, array: Any) -> str:
     """Say how an argument gets from host memory to the GPU."""
     return f"move it to the GPU before: {path}.cuda()" if is_tensor(array) else f"move it to the GPU before: cupy.asarray({path})"
 
@@ -60,7 +60,7 @@ def how_to_move(path: str, array: Any) -> str:
 def how_to_fit(path: str, array: Any, captured: Any) -> str:
     """Describe an argument like the captured one."""
     if on_host(array):
-        return how_to_move(path, array)
+        return _how_to_move(path, array)
     if is_tensor(array) != is_tensor(captured):
         return f"pass torch.as_tensor({path})" if is_tensor(captured) else f"pass cupy.asarray({path})"
     if array.dtype != captured.dtype:
@@ -137,7 +137,7 @@ def holds_the_same(one: Any, other: Any) -> bool:
 
 
 @contextmanager
-def out_of_memory(what: str, hint: str = MEMORY_HINT) -> Iterator[None]:
+def out_of_memory(what: str, hint: str = _MEMORY_HINT) -> Iterator[None]:
     """Turn a library's error that device memory ran out into ours.
 
     Raises

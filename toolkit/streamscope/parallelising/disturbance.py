@@ -20,13 +20,13 @@ from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaCall
 from streamscope.program.operation import Operation, Program
 
-LONGEST_DELAY_NS = 100_000
-HELD_BACK = 0.15
+_LONGEST_DELAY_NS = 100_000
+_HELD_BACK = 0.15
 """The share of the nodes that are held back in a disturbed run."""
-PRIORITIES = 6
+_PRIORITIES = 6
 """Of streams, from 0 on; CUDA takes those that it does not have for its highest."""
-NEIGHBOUR_NS = 300_000
-COPY_BYTES = 1 << 24
+_NEIGHBOUR_NS = 300_000
+_COPY_BYTES = 1 << 24
 
 _NOW = """
 __device__ inline unsigned long long now()
@@ -36,7 +36,7 @@ __device__ inline unsigned long long now()
     return time;
 }
 """
-BEGINS = KernelSource(
+_BEGINS = KernelSource(
     "node_begins",
     f"""
 // Marks that a node may begin, and holds it back for a while, or until the host writes to the first word.
@@ -49,7 +49,7 @@ extern "C" __global__ void node_begins(volatile unsigned int* words, int begun, 
 }}
 """,
 )
-ENDED = KernelSource(
+_ENDED = KernelSource(
     "node_ended",
     """
 // Marks that a node has ended.
@@ -59,7 +59,7 @@ extern "C" __global__ void node_ended(volatile unsigned int* words, int ended)
 }
 """,
 )
-NEIGHBOUR = KernelSource(
+_NEIGHBOUR = KernelSource(
     "neighbour",
     f"""
 // Keeps multiprocessors busy for a while.
@@ -86,7 +86,7 @@ class Disturbed:
         self._words: npt.NDArray[np.uint32] = np.frombuffer(self._memory, np.uint32, 1 + 3 * self._count)
         self._words[:] = 0
         plan = self._plan(program)
-        streams = {lane: device.stream(name, priority=int(random.integers(PRIORITIES))) for lane, name in enumerate(plan.lanes)}
+        streams = {lane: device.stream(name, priority=int(random.integers(_PRIORITIES))) for lane, name in enumerate(plan.lanes)}
         self.prepared = Prepared(plan, device, streams=streams)
         """Its runs are disturbed as `hold_back` said last."""
         # Never issued one by one: if something hangs, the host would wait for room to launch the rest.
@@ -106,9 +106,9 @@ class Disturbed:
 
     def _bind(self, build: Callable[..., CudaCall], number: int, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         words, count, kept = ctypes.c_void_p(self._memory.ptr), self._count, self._memory
-        begins = bench.kernel(BEGINS, 1, 1, [words, ctypes.c_int(1 + number), ctypes.c_int(1 + 2 * count + number)])
+        begins = bench.kernel(_BEGINS, 1, 1, [words, ctypes.c_int(1 + number), ctypes.c_int(1 + 2 * count + number)])
         call = build(bench, reads, writes)
-        ended = bench.kernel(ENDED, 1, 1, [words, ctypes.c_int(1 + count + number)])
+        ended = bench.kernel(_ENDED, 1, 1, [words, ctypes.c_int(1 + count + number)])
 
         def launch(kept: object = kept) -> None:
             begins()
@@ -121,8 +121,8 @@ class Disturbed:
         """Draw how long each node is held back in the next runs; nothing is without a generator. The device must be idle."""
         self._words[:] = 0
         if random is not None:
-            held = random.random(self._count) < HELD_BACK
-            self._words[1 + 2 * self._count :] = held * random.integers(0, LONGEST_DELAY_NS, self._count)
+            held = random.random(self._count) < _HELD_BACK
+            self._words[1 + 2 * self._count :] = held * random.integers(0, _LONGEST_DELAY_NS, self._count)
 
     def let_go(self) -> None:
         """Hold nothing back any more, and release held nodes."""
@@ -144,16 +144,16 @@ class Neighbours:
     """Work of nobody's that fills the GPU for a while, and copies, on streams of their own."""
 
     def __init__(self, device: Any) -> None:
-        self._streams = device.stream("neighbour", priority=PRIORITIES), device.stream("neighbouring copies")
+        self._streams = device.stream("neighbour", priority=_PRIORITIES), device.stream("neighbouring copies")
         self._blocks = device.properties["multiProcessorCount"]
         self._bench = CudaBench(device, self._streams[0], "a neighbour")
-        self._memory = [device.empty_bytes(COPY_BYTES) for _ in range(2)]
+        self._memory = [device.empty_bytes(_COPY_BYTES) for _ in range(2)]
 
     def begin(self, random: np.random.Generator) -> None:
         """Put a kernel and copies beside the next launch; they end by themselves."""
         blocks = int(random.integers(1, 2 * self._blocks))
-        duration = ctypes.c_uint(int(random.integers(1000, NEIGHBOUR_NS)))
-        self._bench.kernel(NEIGHBOUR, blocks, 1024, [duration])()
+        duration = ctypes.c_uint(int(random.integers(1000, _NEIGHBOUR_NS)))
+        self._bench.kernel(_NEIGHBOUR, blocks, 1024, [duration])()
         runtime, (one, other) = libraries().runtime, self._memory
         for _ in range(int(random.integers(1, 5))):
-            runtime.memcpyAsync(one.data.ptr, other.data.ptr, COPY_BYTES, runtime.memcpyDeviceToDevice, self._streams[1].pointer)
+            runtime.memcpyAsync(one.data.ptr, other.data.ptr, _COPY_BYTES, runtime.memcpyDeviceToDevice, self._streams[1].pointer)

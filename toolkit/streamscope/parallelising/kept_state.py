@@ -26,11 +26,11 @@ from streamscope.parallelising.device_arrays import is_out_of_memory
 
 Memory = Any
 """The memory of arrays as bytes: a tensor or a CuPy array, which keeps it alive."""
-Saved = dict[Region, tuple[Memory, Memory]]
+_Saved = dict[Region, tuple[Memory, Memory]]
 """Memory, and a copy of its content."""
-Live = dict[Region, tuple[Memory, int]]
+_Live = dict[Region, tuple[Memory, int]]
 """Memory, and how often PyTorch has written to tensors in it, as far as it counts."""
-NUMBER_BYTES = 16
+_NUMBER_BYTES = 16
 """An array in host memory of at most so many bytes is a number."""
 MOST_NUMBERS = 10_000
 """Of more numbers than these, none is saved: they are data."""
@@ -49,7 +49,7 @@ class KeptState:
         live = live_memory()
         self._fits = sum(end - start for start, end in live) + LEFT_FREE <= _free_bytes()
         self._before = self._saved(live)
-        self._after: Saved = {}
+        self._after: _Saved = {}
         self._made: set[Region] = set()
         self._written = {region: written for region, (_, written) in live.items()}
 
@@ -68,7 +68,7 @@ class KeptState:
         self._before = {region: saved for region, saved in self._before.items() if region in changed}
         self._after = self._saved({region: found for region, found in live.items() if region in changed})
 
-    def _saved(self, live: Live) -> Saved:
+    def _saved(self, live: _Live) -> _Saved:
         """Return copies of memory; nothing, also from now on, where they do not fit."""
         try:
             return {region: (memory, memory_copy(memory)) for region, (memory, _) in live.items()} if self._fits else {}
@@ -125,15 +125,15 @@ def generators_held(arguments: object) -> list[Any]:
     return list(found.values())
 
 
-def live_memory(without: Collection[int] = ()) -> Live:
+def live_memory(without: Collection[int] = ()) -> _Live:
     """Return the memory on the current GPU of all tensors and CuPy arrays that Python knows of, and that of numbers on the host.
 
     Objects whose ``id`` is among ``without`` are left out.
     """
     torch, cupy = sys.modules.get("torch"), libraries().cupy
     current = int(libraries().runtime.getDevice())
-    live: Live = {}
-    numbers: Live = {}
+    live: _Live = {}
+    numbers: _Live = {}
     with plainly():
         for each in known_objects():
             kind = type(each)
@@ -162,12 +162,12 @@ def _of_tensor(tensor: Any, current: int) -> list[tuple[Region, Memory, int]]:
     try:
         # A gradient that nobody has looked at has no object of Python's yet.
         for one in (tensor, tensor.grad if tensor.is_leaf else None):
-            if one is None or one.layout is not torch.strided or not (one.is_cuda or one.nbytes <= NUMBER_BYTES):
+            if one is None or one.layout is not torch.strided or not (one.is_cuda or one.nbytes <= _NUMBER_BYTES):
                 continue
             storage = one.untyped_storage()
             place = storage.device  # Where this is "meta", PyTorch warns of whoever asks for the address.
             # What other processes may write meanwhile, such as a sign to stop, is not the function's.
-            is_number = place.type == "cpu" and storage.nbytes() <= NUMBER_BYTES and not storage.is_shared()
+            is_number = place.type == "cpu" and storage.nbytes() <= _NUMBER_BYTES and not storage.is_shared()
             if (is_number or (place.type == "cuda" and place.index == current)) and (start := storage.data_ptr()):
                 memory = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
                 written = 0 if one.is_inference() else one._version  # noqa: SLF001 — no public way
@@ -188,7 +188,7 @@ def memory_copy(memory: Memory) -> Memory:
     return memory.clone() if hasattr(memory, "clone") else memory.copy()
 
 
-def changed_of(saved: Saved) -> Saved:
+def changed_of(saved: _Saved) -> _Saved:
     """Return saved memory with other content now; memory that cannot be compared, as none is free, counts as changed."""
     # All are compared before the first answer is asked for, since each asking waits for the device.
     differs = [(region, [_differs(memory, copy, at) for at in range(0, len(memory), PIECE)]) for region, (memory, copy) in saved.items()]

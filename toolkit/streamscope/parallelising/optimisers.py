@@ -18,7 +18,7 @@ from streamscope.capturing.arrays import holds_numbers, is_tensor, on_device, pl
 from streamscope.capturing.memory import NodeMemory, around, united
 from streamscope.words import counted
 
-Numbers = list[dict[str, Any]]
+_Numbers = list[dict[str, Any]]
 """For each group of parameters its numbers, by their names."""
 _KINDS = (bool, int, float, str, np.generic, type(None))
 
@@ -28,7 +28,7 @@ class Given:
     """An optimiser, and the numbers that its kernels were given."""
 
     optimiser: Any
-    numbers: Numbers
+    numbers: _Numbers
 
     def changed(self) -> str:
         """Say which of the numbers is another one by now; nothing where none is. A scheduler that is made later adds some."""
@@ -60,7 +60,7 @@ def optimisers() -> list[Any]:
     return [one for one in found if hasattr(one, "param_groups")]
 
 
-def numbers_of(optimiser: Any) -> Numbers:
+def numbers_of(optimiser: Any) -> _Numbers:
     """Return the numbers of an optimiser that Python gives to kernels."""
     return [
         {name: _value_of(value) for name, value in group.items() if name != "params" and _is_number(value)}

@@ -40,11 +40,11 @@ from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
 
-PLAIN_CALLS = 10
+_PLAIN_CALLS = 10
 """Plain calls that are timed."""
-LEAST_ROUNDS = 20
+_LEAST_ROUNDS = 20
 """Rounds of both orders, so that the interval of their ratio is one of many."""
-WRONG_HINT = "does it depend on calls before, draw random numbers on the host, or launch on the default stream, as some extensions do?"
+_WRONG_HINT = "does it depend on calls before, draw random numbers on the host, or launch on the default stream, as some extensions do?"
 _SHAPES, _OUTPUTS = ("refuse", "recapture"), ("fresh", "static")
 _CHOICES = {
     "shapes": (lambda value: value in _SHAPES, " or ".join(map(repr, _SHAPES))),
@@ -54,7 +54,7 @@ _CHOICES = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class _Wanted:
     """How a function is to be parallelised."""
 
     title: str
@@ -158,7 +158,7 @@ def parallelise(
         limit = None if memory_limit is None else memory_bytes(memory_limit)
         proofs = whole_number("check", check, least=0)
         calls = Calls(function)
-        wanted = Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
+        wanted = _Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
         made = out_of_memory(f"parallelising {wanted.title}", MEMORY_HINT)(partial(_capture, function, calls, wanted))
         found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture")
         found.add(calls.arguments(inputs, keywords))
@@ -168,7 +168,7 @@ def parallelise(
 _OWN = tuple(one.name for one in inspect.signature(parallelise).parameters.values() if one.kind is one.KEYWORD_ONLY)
 
 
-def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, arguments: Arguments) -> Capture:
+def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, arguments: Arguments) -> Capture:
     """Capture one kind of call, and choose its order."""
     try:
         device = open_device("cuda")
@@ -183,7 +183,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             found, slots, flat = captured(function, calls, arguments, wanted.title, wanted.memory_limit, state.called)
             state.draws_from(found.generators)
             choice, prepared, proof = _chosen(found, device, wanted, steps)
-            plain_us = found.plain_call_us(PLAIN_CALLS)
+            plain_us = found.plain_call_us(_PLAIN_CALLS)
             random, bound = drawing(found), found.bound()
             found.clear_outputs()
         except HungError:
@@ -207,19 +207,19 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             note=note,
         )
         assert flat.returned is not None
-        call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, launch_of(prepared), wanted.fresh, random)
+        call = CapturedCall(wanted.title, flat.tree, slots, flat.returned, found.results, _launch_of(prepared), wanted.fresh, random)
         call.mode, call.given = mode, flat.given
         call.learn(calls)
     return Capture(call, found, gain, prepared)
 
 
-def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:
+def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:
     """Let both orders take turns, and return the faster one that is proven; the captured one where they are equal within 1 %."""
     selection = Selection(Case.of(found, (), "ss.parallelise"), device)
     selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps)
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
-        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=WRONG_HINT)
+        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=_WRONG_HINT)
     choice = _timed(selection, steps)
     assert choice.prepared is not None
     if choice.engine == CAPTURED or not wanted.check:
@@ -241,10 +241,10 @@ def _timed(selection: Selection, steps: Steps) -> Choice:
     elimination, random = selection.elimination(), np.random.default_rng(0)
     timers = {name: _Timer(checked.prepared) for name, checked in selection.admitted.items()}
     for number in range(MOST_ROUNDS):
-        if elimination.decided and number >= LEAST_ROUNDS:
+        if elimination.decided and number >= _LEAST_ROUNDS:
             break
         steps.begin("timing")
-        names = timers if number < LEAST_ROUNDS else elimination.remaining
+        names = timers if number < _LEAST_ROUNDS else elimination.remaining
         elimination.add(in_turns(names, lambda name: timers[name].replay_ns(), random))
     return selection.choice(elimination)
 
@@ -254,7 +254,7 @@ class _Timer:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._launch = launch_of(prepared)
+        self._launch = _launch_of(prepared)
         self._stream = prepared.streams[0]
         self._start, self._end = (prepared.device.event(timing=True) for _ in range(2))
 
@@ -268,7 +268,7 @@ class _Timer:
         return self._prepared.device.elapsed_ns(self._start, self._end)
 
 
-def launch_of(prepared: Prepared) -> Launch:
+def _launch_of(prepared: Prepared) -> Launch:
     """Return a function that launches the graph of captured code on any stream."""
     (bound,) = prepared.bound
     if bound.graph is None:

@@ -22,9 +22,9 @@ from streamscope.parallelising.trees import put_together
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 
-MOST_CAPTURES = 8
+_MOST_CAPTURES = 8
 """Captures that a callable keeps with ``shapes="recapture"``; the one that was not used for the longest goes."""
-REPEATS = 30
+_REPEATS = 30
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Capture:
     @cached_property
     def comparison(self) -> Comparison:
         """Both orders recorded; made when first asked for."""
-        return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=REPEATS, progress=False, name=self.gain.name)
+        return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=_REPEATS, progress=False, name=self.gain.name)
 
 
 class Parallelised(Result):
@@ -103,7 +103,7 @@ class Parallelised(Result):
         """Capture the function for arguments, as `ss.parallelise` does."""
         with self._lock:
             capture = self._make(arguments)
-            self._captures = (capture, *self._captures[: MOST_CAPTURES - 1])
+            self._captures = (capture, *self._captures[: _MOST_CAPTURES - 1])
             return capture
 
     @property

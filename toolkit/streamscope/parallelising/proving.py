@@ -28,13 +28,13 @@ from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
-SELF_RUNS = 6
+_SELF_RUNS = 6
 """Runs of the capture that are compared with each other, half of them beside neighbours."""
-SECOND_LOOKS = 12
+_SECOND_LOOKS = 12
 """Runs of the capture on the same input, once something differs: maybe the capture does so as well, and seldom."""
-HELD_BACK_FIRST, HELD_BACK_EVERY = 20, 5
+_HELD_BACK_FIRST, _HELD_BACK_EVERY = 20, 5
 """With so many inputs, and then with each fifth, there is a run in which nodes are held back, which takes longer than others."""
-STATE = "state"
+_STATE = "state"
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ def prove(
 
 def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, str]:
     """Return how equal the outputs were, how many inputs were tried, and the node that differed first."""
-    found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(SELF_RUNS)]
+    found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(_SELF_RUNS)]
     for number in range(inputs):
         trial.draw(number)
         expected = trial.sequential()
-        held_back = number < HELD_BACK_FIRST or number % HELD_BACK_EVERY == 0
+        held_back = number < _HELD_BACK_FIRST or number % _HELD_BACK_EVERY == 0
         for run in (trial.disturbed, trial.chosen) if held_back else (trial.chosen,):
             values = run()
             differences = values.differences(expected)
@@ -167,7 +167,7 @@ def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, s
             own, left = [one.self_difference for one in found], []
             if not all(map(_holds, differences, own, allowed)):
                 left = trial.memory_left()
-                own = [max(old, now) for old, (_, now) in zip(own, trial.self_differences(SECOND_LOOKS), strict=True)]
+                own = [max(old, now) for old, (_, now) in zip(own, trial.self_differences(_SECOND_LOOKS), strict=True)]
             found = [
                 replace(one, self_difference=itself, difference=max(one.difference, now), holds=_holds(now, itself, fits))
                 for one, itself, now, fits in zip(found, own, differences, allowed, strict=True)
@@ -248,7 +248,7 @@ class _Trial:
         for number in range(runs - 1):
             now = self._run(self._sequential, beside=number % 2 == 1)
             found = list(map(max, found, now.differences(first)))
-        yield from zip([*names, STATE], found, strict=True)
+        yield from zip([*names, _STATE], found, strict=True)
 
     def _run(self, prepared: Prepared, *, beside: bool = False) -> _Left:
         self.captured.clear_outputs()

@@ -20,7 +20,7 @@ from streamscope.capturing.state import LINE
 from streamscope.errors import EngineError
 from streamscope.kernels.library.libraries import libraries
 
-SEED, OFFSET = 0x5EED_0F_57_2EA_5C09E, 0x0FF_5E7_0F_57_2EA4
+_SEED, _OFFSET = 0x5EED_0F_57_2EA_5C09E, 0x0FF_5E7_0F_57_2EA4
 """A seed and an offset that no code has; offsets are multiples of 4."""
 _WORD = 8
 
@@ -40,7 +40,7 @@ class Philox:
         """Fill the words from the generator, on PyTorch's current stream, and move the generator on, as a plain call does."""
         generator = self.generator
         begin = generator.get_offset()
-        self.seed.fill_(as_signed(generator.initial_seed()))
+        self.seed.fill_(_as_signed(generator.initial_seed()))
         self.offset.fill_(begin)
         generator.set_offset(begin + self.increment)
 
@@ -61,7 +61,7 @@ def drawing(captured: CapturedFunction) -> tuple[Philox, ...]:
         return ()
     generators = captured.generators
     before = [generator.get_state() for generator in generators]
-    marks = {id(generator): (SEED + number, OFFSET + 64 * number) for number, generator in enumerate(generators)}
+    marks = {id(generator): (_SEED + number, _OFFSET + 64 * number) for number, generator in enumerate(generators)}
     try:
         for generator in generators:
             generator.manual_seed(marks[id(generator)][0])
@@ -94,7 +94,7 @@ def _philox(generator: Any, marks: tuple[int, int], places: Mapping[int, int]) -
     return Philox(generator, seed, offset, int(generator.get_offset()) - marks[1])
 
 
-def as_signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     """Return the int64 that has the bits of a 64-bit word."""
     return word - 2**64 if word >= 2**63 else word
 

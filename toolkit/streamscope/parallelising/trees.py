@@ -26,12 +26,12 @@ from streamscope.words import counted
 
 NOT_IN_ORDER = ", not in the order "
 """Before the keys that are wanted, in a `difference` of nothing but their order."""
-MOST_ELEMENTS = 1_000
+_MOST_ELEMENTS = 1_000
 """Elements of a collection of an unknown class that are looked at."""
-DEEPEST = 100
+_DEEPEST = 100
 """Levels of a tree; a list that holds itself has no end of them."""
 
-IsArray = Callable[[object], bool]
+_IsArray = Callable[[object], bool]
 Path = str
 """How to reach a part of a tree from its root: ``"batch['image'][0]"``."""
 
@@ -44,19 +44,19 @@ class Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class _Constant:
     """A value that is not an array and holds none that is known."""
 
     value: Any
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Constant):
+class Held(_Constant):
     """Numbers in host memory, such as lengths of sequences: a copy, of which everybody gets another one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
+class _Branch:
     """A container."""
 
     kind: type
@@ -67,20 +67,20 @@ class Branch:
     """A copy of a mapping that knows more than its parts, such as a ``defaultdict``, with None for each."""
 
 
-Tree = Array | Constant | Branch
+Tree = Array | _Constant | _Branch
 
 
-def taken_apart(value: object, is_array: IsArray, root: Path = "") -> tuple[list[Any], Tree]:
+def taken_apart(value: object, is_array: _IsArray, root: Path = "") -> tuple[list[Any], Tree]:
     """Return the arrays of a value, each once, and its tree; errors name the value as ``root``."""
     arrays: list[Any] = []
     tree = _apart(value, is_array, arrays, {}, root, 0)
     return arrays, tree
 
 
-def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, int], path: Path, depth: int) -> Tree:
+def _apart(part: Any, is_array: _IsArray, arrays: list[Any], numbers: dict[int, int], path: Path, depth: int) -> Tree:
     # Not a function inside the one above: it would hold the arrays until the collector comes, and a tensor all that its gradient needs.
-    if depth > DEEPEST:
-        raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
+    if depth > _DEEPEST:
+        raise ProgramError(f"a value is nested more than {_DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
     if holds_numbers(part):
         return Held(copy_of(part))
     if is_array(part):
@@ -91,16 +91,16 @@ def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, i
     names = _names(part)
     if names is None:
         _check_constant(part, is_array, path)
-        return Constant(part)
+        return _Constant(part)
     kind = type(part)
     if issubclass(kind, set | frozenset) and any(map(is_array, part)):
         raise ProgramError(f"{path or 'the value'} is a {kind.__name__} of arrays, whose order is by chance", hint="pass a list")
     pairs = zip(names, _parts(part, names), strict=True)
     parts = tuple(_apart(each, is_array, arrays, numbers, _path(path, kind, name), depth + 1) for name, each in pairs)
-    return Branch(kind, names, parts, _shell(part))
+    return _Branch(kind, names, parts, _shell(part))
 
 
-def _check_constant(value: Any, is_array: IsArray, path: Path) -> None:
+def _check_constant(value: Any, is_array: _IsArray, path: Path) -> None:
     """Check that an object that is not a container holds no arrays: others put there later would not be seen.
 
     A callable object, such as a module, keeps its arrays as a function does.
@@ -125,7 +125,7 @@ def _elements(value: Any) -> Iterable[Any]:
     """Return the first elements of a collection, or the values of a mapping; nothing of anything else."""
     if isinstance(value, str | bytes | range) or not isinstance(value, Collection):
         return ()
-    return tuple(islice(value.values() if isinstance(value, Mapping) else value, MOST_ELEMENTS))
+    return tuple(islice(value.values() if isinstance(value, Mapping) else value, _MOST_ELEMENTS))
 
 
 def _names_of_slots(kind: type) -> Iterable[str]:
@@ -151,7 +151,7 @@ def put_together(tree: Tree, arrays: Sequence[Any], held: list[tuple[Any, Any]] 
         if held is not None:
             held.append((tree.value, own))
         return own
-    if isinstance(tree, Constant):
+    if isinstance(tree, _Constant):
         return tree.value
     parts = [put_together(part, arrays, held) for part in tree.parts]
     if dataclasses.is_dataclass(tree.kind):
@@ -170,7 +170,7 @@ def put_together(tree: Tree, arrays: Sequence[Any], held: list[tuple[Any, Any]] 
     return tree.kind(*parts) if hasattr(tree.kind, "_fields") else tree.kind(parts)  # type: ignore[call-arg]
 
 
-def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
+def fits(tree: Tree, value: Any, is_array: _IsArray, found: list[Any]) -> bool:
     """Tell whether a value has a tree, and put its arrays into ``found``, which holds None for each before."""
     if isinstance(tree, Array):
         known = found[tree.number]
@@ -180,7 +180,7 @@ def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
         return known is not None and known is value
     if isinstance(tree, Held):
         return holds_numbers(value) and same(tree.value, value)
-    if isinstance(tree, Constant):
+    if isinstance(tree, _Constant):
         return _names(value) is None and not is_array(value) and same(tree.value, value)
     if type(value) is not tree.kind or not _same_names(tree, _names(value)):
         return False
@@ -203,7 +203,7 @@ def difference(tree: Tree, other: Tree, root: Path = "") -> str:
 
 def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) -> str:
     """Return the first difference; ``numbers`` are those of the other tree's arrays, by the number of the tree's."""
-    if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
+    if isinstance(tree, _Branch) and isinstance(other, _Branch) and tree.kind is other.kind:
         if not _same_names(tree, other.names):
             if tree.kind in (tuple, list, set, frozenset):
                 return f"{root or 'the call'} has {counted(len(other.names), 'element')}, not {len(tree.names):,}"
@@ -218,7 +218,7 @@ def _difference(tree: Tree, other: Tree, root: Path, numbers: dict[int, int]) ->
         return "" if same_one else f"{root} is another array than one beside it, which was the same"
     if isinstance(tree, Array) and isinstance(other, Held):
         return ""  # An array that lies elsewhere, as its shape and place say.
-    if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
+    if isinstance(tree, _Constant) and isinstance(other, _Constant) and same(tree.value, other.value):
         return ""
     return f"{root or 'the call'} is {_in_words(other)}, not {_in_words(tree)}"
 
@@ -251,7 +251,7 @@ def _names(value: Any) -> tuple[Any, ...] | None:
     return tuple(range(len(value))) if isinstance(value, set | frozenset) else None
 
 
-def _same_names(tree: Branch, names: tuple[Any, ...] | None) -> bool:
+def _same_names(tree: _Branch, names: tuple[Any, ...] | None) -> bool:
     """Tell whether a container of the kind of a branch has its parts; a function may loop over a mapping, so its order counts."""
     return names is not None and len(names) == len(tree.names) and all(map(same, tree.names, names))
 
@@ -264,7 +264,7 @@ def _parts(value: Any, names: Sequence[Any]) -> list[Any]:
 
 def leaves(tree: Tree, root: Path) -> Iterator[tuple[Path, Tree]]:
     """Yield the arrays and constants of a tree, each with how it is reached."""
-    if isinstance(tree, Branch):
+    if isinstance(tree, _Branch):
         for name, part in zip(tree.names, tree.parts, strict=True):
             yield from leaves(part, _path(root, tree.kind, name))
     else:
@@ -286,4 +286,4 @@ def _listed(names: Sequence[Any]) -> str:
 def _in_words(tree: Tree) -> str:
     if isinstance(tree, Array):
         return "an array"
-    return shown(tree.value) if isinstance(tree, Constant) else f"a {tree.kind.__name__}"
+    return shown(tree.value) if isinstance(tree, _Constant) else f"a {tree.kind.__name__}"

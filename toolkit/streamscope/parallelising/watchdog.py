@@ -14,10 +14,10 @@ from streamscope.devices.hanging import hung
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import HungError
 
-LEAST_S = 10.0
-TIMES = 100
+_LEAST_S = 10.0
+_TIMES = 100
 """How many times as long as the sequential order a new one may take before it counts as hung."""
-BETWEEN_LOOKS_S = 0.0005
+_BETWEEN_LOOKS_S = 0.0005
 
 _GIVEN_UP: list[object] = []
 """Work that never ends on the GPU, and all that it uses, which nobody may free."""
@@ -25,7 +25,7 @@ _GIVEN_UP: list[object] = []
 
 def time_limit_s(sequential_us: float) -> float:
     """Return after how long a run of a new order counts as hung, in s."""
-    return LEAST_S + TIMES * sequential_us / 1e6
+    return _LEAST_S + _TIMES * sequential_us / 1e6
 
 
 def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
@@ -51,7 +51,7 @@ def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequ
     while not all(event.done() for event in events):
         if time.monotonic() > deadline:
             raise _given_up(prepared, limit_s, under_way, events, kept)
-        time.sleep(BETWEEN_LOOKS_S)
+        time.sleep(_BETWEEN_LOOKS_S)
 
 
 def _given_up(

@@ -24,11 +24,11 @@ from streamscope.trace.trace import Trace
 LONGER_NODE_GAP_NS, LONGER_KERNEL_GAP_NS = 200.0, 450.0
 """By how much gaps are longer behind kernels that do more than the shortest, with which the cost model's gaps were measured: in a graph of
 ResNet-50, CUPTI has 0.43 µs between kernels, and 0.24 between the shortest; on streams, from chains of additions of 1 and 16 million."""
-FEWEST_WAITS = 8
+_FEWEST_WAITS = 8
 """Launches from which a run tells whether its host was slower than usual; of fewer, one call that met something decides."""
-PACES = 0.25, 2.0
+_PACES = 0.25, 2.0
 """Limits of the factor on calls: beyond them it is not the host's pace, but kernels or waits that were slower, too."""
-LONGEST_WAIT = 1.2
+_LONGEST_WAIT = 1.2
 """How much longer than in the cost model a wait is taken to be: a longer one met something, or began late behind an event that was slow.
 Waiting is the device's: of five traces each of 26 programs on one host, calls took up to 1.9 times as long in some, and waits did not."""
 
@@ -56,19 +56,19 @@ def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], m
 
     A host has slow moments, and the run that is shown may lie in one. How long a run usually takes was ``measured_ns``, or is the median of
     unrecorded runs in the ledger, if that is NaN. The rest without kernels, copies and ``waits``, which are not slower then, is
-    compared with the host's time in the recorded run. 1 where it did not wait for each launch, or for fewer than `FEWEST_WAITS`.
+    compared with the host's time in the recorded run. 1 where it did not wait for each launch, or for fewer than `_FEWEST_WAITS`.
     """
-    if len(waits) != sum(not task.on_host for task in tasks) or len(waits) < FEWEST_WAITS:
+    if len(waits) != sum(not task.on_host for task in tasks) or len(waits) < _FEWEST_WAITS:
         return 1.0
     other_ns = sum(task.alone_ns for task in tasks) + sum(waits.values()) + _last_wait_ns(trace)
     usual_ns = float(trace.info.ledger.get("unrecorded_ns", 0.0)) if math.isnan(measured_ns) else measured_ns
     calls_ns = sum(task.call_ns for task in tasks)
-    return float(np.clip((usual_ns - other_ns) / calls_ns, *PACES)) if min(usual_ns, calls_ns) > 0 else 1.0
+    return float(np.clip((usual_ns - other_ns) / calls_ns, *_PACES)) if min(usual_ns, calls_ns) > 0 else 1.0
 
 
 def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: float = math.nan) -> Host:
     """Return the host of a trace, given its tasks and the measured time of a run, if there is one."""
-    waits = _waits_ns(trace, tasks, LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns))
+    waits = _waits_ns(trace, tasks, _LONGEST_WAIT * (model.launch_latency_ns + model.synchronize_return_ns))
     pace = pace_of(trace, tasks, waits, measured_ns)
     ratio = pace * _ratio([task.call_ns for task in tasks if _is_plain(task)], model.launch_ns)
     own = [wait for task in tasks if _is_plain(task) and (wait := waits.get(task.place)) is not None]

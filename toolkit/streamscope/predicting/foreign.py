@@ -28,7 +28,7 @@ _TRAITS = {1: Trait.CAPTURED | Trait.COPY_IN, -1: Trait.CAPTURED | Trait.COPY_OU
 """By which way a copy goes."""
 SEVERAL = "the trace holds"
 """Begin of the note on the number of steps."""
-WAITS_STAY = "{} of 30 µs or more, {} in all, stay as long: nothing in the trace tells what for (an event, another stream or GPU)"
+_WAITS_STAY = "{} of 30 µs or more, {} in all, stay as long: nothing in the trace tells what for (an event, another stream or GPU)"
 GAPS_STAY = (
     "what has no launch call stays as long after what came before it: why the device waited is not known, so no engine makes it shorter"
 )
@@ -96,7 +96,7 @@ def notes_of_foreign(trace: Trace, tasks: list[Task], *, in_graphs: bool) -> tup
         graphs = f"so there are {breaks + 1} graphs with its work between" if in_graphs else "and its work between stays"
         notes.append(f"the host waits {counted(breaks, 'time')} in the middle, {graphs}")
     if waits_ns := [task.gap_ns for task in tasks if task.gap_ns >= KERNEL_WAIT_BELOW_NS]:
-        notes.append(WAITS_STAY.format(counted(len(waits_ns), "wait"), time_text(sum(waits_ns))))
+        notes.append(_WAITS_STAY.format(counted(len(waits_ns), "wait"), time_text(sum(waits_ns))))
     return (*notes, *_repeated(trace.spans))
 
 

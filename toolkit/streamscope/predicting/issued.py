@@ -23,7 +23,7 @@ from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
-LONGEST_GAP_NS = 1_000
+_LONGEST_GAP_NS = 1_000
 """The device's own delay between two kernels of a stream is no longer, whatever the gaps of a trace are: they may wait for the host."""
 _NOTHING = 1e-6
 """Costs of a model are above 0."""
@@ -58,7 +58,7 @@ class Calls:
         """Read them from a trace's spans."""
         rows, calls = launch_order(spans)
         blocking = blocking_copies(spans, rows, calls)
-        known, zero_ns = calls >= 0, run_start_ns(spans)
+        known, zero_ns = calls >= 0, _run_start_ns(spans)
         begin_ns, end_ns = spans.start_ns[rows] - zero_ns, spans.end_ns[rows] - zero_ns
         called_ns = np.where(known, spans.start_ns[calls] - zero_ns, begin_ns)
         back_ns = np.where(known, spans.end_ns[calls] - zero_ns, begin_ns)
@@ -70,7 +70,7 @@ class Calls:
         return cls(rows, calls, begin_ns, end_ns, called_ns, back_ns, breaks_of(spans, rows, calls, blocking))
 
 
-def run_start_ns(spans: SpanTable) -> int:
+def _run_start_ns(spans: SpanTable) -> int:
     """Return when a run begins: with its first call, or on the device where no call is known."""
     return int(run_of(spans).start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0
 
@@ -86,7 +86,7 @@ def recorded_ns(trace: Trace) -> int:
     waits_ns = spans.end_ns[spans.kind == SpanKind.SYNC]
     noticed_ns = waits_ns[waits_ns >= last_ns]
     end_ns = int(noticed_ns.min()) if len(noticed_ns) else max(last_ns, int(calls.max(initial=last_ns)))
-    return end_ns - run_start_ns(spans)
+    return end_ns - _run_start_ns(spans)
 
 
 def last_wait_ns(trace: Trace) -> int:
@@ -96,7 +96,7 @@ def last_wait_ns(trace: Trace) -> int:
 
 
 def own_gap_ns(spans: SpanTable) -> int:
-    """Return the device's own delay between two kernels of a stream: the shortest of the trace, at most `LONGEST_GAP_NS`.
+    """Return the device's own delay between two kernels of a stream: the shortest of the trace, at most `_LONGEST_GAP_NS`.
 
     No launch takes less than that. Streams begin as if there were one more kernel on them that ended with the start of the run: of several,
     each begins behind an event.
@@ -104,12 +104,12 @@ def own_gap_ns(spans: SpanTable) -> int:
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     device = device[np.argsort(spans.stream_lanes[spans.lane[device]], kind="stable")]
     opens = np.diff(spans.stream_lanes[spans.lane[device]], prepend=-1) != 0
-    before_ns = np.where(opens, run_start_ns(spans), np.append(0, spans.end_ns[device[:-1]])[: len(device)])
+    before_ns = np.where(opens, _run_start_ns(spans), np.append(0, spans.end_ns[device[:-1]])[: len(device)])
     gaps_ns = spans.start_ns[device] - before_ns
     calls = call_rows(spans, device)
     latency_ns = (spans.start_ns[device] - spans.start_ns[calls])[calls >= 0]
     delays_ns = np.concatenate([gaps_ns[~opens] if _one_stream(spans) else gaps_ns, latency_ns])
-    return int(delays_ns[delays_ns >= 0].min(initial=LONGEST_GAP_NS))
+    return int(delays_ns[delays_ns >= 0].min(initial=_LONGEST_GAP_NS))
 
 
 def _one_stream(spans: SpanTable) -> bool:

@@ -30,18 +30,18 @@ from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, percent, time_text
 
-CHANGED = "changed: "
+_CHANGED = "changed: "
 """Begin of a note on a change."""
 MOST_LAUNCHES = 1_000_000
 """Kernels, copies and sets of a trace that is predicted: each costs Python some µs."""
 
-STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
-AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
-REPLAYED = "the model replays the recording in {} of {}"
-MISSED = REPLAYED + ": that is {} off, so what it predicts may be as far off"
-WORST_REPLAY = 0.1
+_STRETCHED = f"{PROFILED}, and give measured_us to compare with that"
+_AS_THEY_ARE = "the times of the table are taken as they are: if a profiler took them, it stretched them"
+_REPLAYED = "the model replays the recording in {} of {}"
+_MISSED = _REPLAYED + ": that is {} off, so what it predicts may be as far off"
+_WORST_REPLAY = 0.1
 """From this error of the replay on, a prediction is warned of."""
-OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
+_OTHER_PACE = "the recorded run lies in a {} moment of its host: its calls are taken {:.2f} times as long, as in a usual run"
 
 
 @dataclass(frozen=True, repr=False)
@@ -223,7 +223,7 @@ class Prediction(Trace):
     @property
     def told(self) -> tuple[str, ...]:
         """Warnings without the changes, which stand in the head of the text already."""
-        return tuple(note for note in self.info.notes if not note.startswith(CHANGED))
+        return tuple(note for note in self.info.notes if not note.startswith(_CHANGED))
 
     @property
     def against(self) -> str:
@@ -328,7 +328,7 @@ def what_if(
     return predicted_from(uncollected(partial(supposition_of, waits=waits), trace, engine, streams, measured_us))
 
 
-def own_engine(trace: Trace) -> str:
+def _own_engine(trace: Trace) -> str:
     """Return the engine that a trace is of: code that is not ours is issued as it was, which the plain engine means for it."""
     return trace.info.engine if trace.info.engine in ENGINES and not is_foreign(trace) else DEFAULT_ENGINE
 
@@ -385,7 +385,7 @@ def _simulated(supposed: Supposition) -> Trace:
 
 def _as_it_ran(supposed: Supposition) -> Supposition:
     """Return the supposition that changes nothing: the trace's own engine, its streams and its tasks."""
-    source, engine = supposed.source, own_engine(supposed.source)
+    source, engine = supposed.source, _own_engine(supposed.source)
     streams = source.info.plan.get("streams") if ENGINES[engine].takes_streams else None
     return replace(supposition_of(source, engine, streams, waits=supposed.waits), measured_ns=supposed.measured_ns)
 
@@ -441,11 +441,11 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",
         _replay_words(supposed),
         *supposed.notes,
-        *([OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
+        *([_OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
-        *([STRETCHED] if supposed.stretched else [AS_THEY_ARE] if _from_table(source) and math.isnan(supposed.measured_ns) else []),
+        *([_STRETCHED] if supposed.stretched else [_AS_THEY_ARE] if _from_table(source) and math.isnan(supposed.measured_ns) else []),
         *source.info.notes,
-        *(f"{CHANGED}{change}" for change in supposed.changes),
+        *(f"{_CHANGED}{change}" for change in supposed.changes),
     )
 
 
@@ -453,7 +453,7 @@ def _replay_words(supposed: Supposition) -> str:
     """Say how well the model replays the run under its own engine: any prediction may be off by as much."""
     run_ns, replay_ns = _replayed_run_ns(supposed), supposed.replay_ns
     error = abs(replay_ns / run_ns - 1) if run_ns else 0.0
-    text = MISSED if error > WORST_REPLAY else REPLAYED
+    text = _MISSED if error > _WORST_REPLAY else _REPLAYED
     return text.format(time_text(replay_ns), time_text(run_ns), percent(error))
 
 

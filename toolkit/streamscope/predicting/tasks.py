@@ -107,10 +107,10 @@ def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
             f"operation {operation}",
             hint="record the program again; what is not known is not predicted",
         )
-    return usual_calls(tasks)
+    return _usual_calls(tasks)
 
 
-def usual_calls(tasks: Sequence[Task]) -> list[Task]:
+def _usual_calls(tasks: Sequence[Task]) -> list[Task]:
     """Return tasks whose launches cost the host the median of their name: one call in one run may meet anything."""
     by_name: dict[str, list[float]] = {}
     for task in tasks:

@@ -32,8 +32,8 @@ from streamscope.words import aligned, format_us
 SOURCE = engine_with(WAITING)
 """The engine whose trace is all that predictions see: nothing overlaps in it, so each launch stands for itself."""
 SIMULATED_REPEATS = 1
-SAME_MODEL = "Here the prediction is compared with the model that it was made from, so this proves nothing about a GPU."
-RECORDINGS = 5
+_SAME_MODEL = "Here the prediction is compared with the model that it was made from, so this proves nothing about a GPU."
+_RECORDINGS = 5
 """Traces among which a usual one counts: for a tenth of a second, a host may take twice as long for everything."""
 
 
@@ -134,7 +134,7 @@ class Verification(Mapping[str, Verified], Result):
     def __str__(self) -> str:
         rows = [("engine", "predicted µs", ran_heading(self.device), "error"), *(each.cells() for each in self.values())]
         told = f"{self.program} on {self.device.name}: {self._headline()}"
-        head = [f"Simulated, not measured: {told}", SAME_MODEL] if self.device.simulated else [told]
+        head = [f"Simulated, not measured: {told}", _SAME_MODEL] if self.device.simulated else [told]
         return "\n".join([*head, *aligned(rows)])
 
     def _headline(self) -> str:
@@ -209,7 +209,7 @@ def verify(
     count = SIMULATED_REPEATS if opened.info.exact else wanted
     with showing("verifying predictions", progress=progress) as said:
         parts = case.parts(opened)
-        moments = {number * (count - 1) // (RECORDINGS - 1) for number in range(RECORDINGS)}
+        moments = {number * (count - 1) // (_RECORDINGS - 1) for number in range(_RECORDINGS)}
         steps = Steps(said, case.measuring_steps(opened, len(ENGINES), rounds=2 * count, recorded=len(moments)))
         sources: list[Trace] = []
         with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):

@@ -53,7 +53,7 @@ class LaunchKind(Enum):
     COPY_OUT = "copy out"
 
 
-class LeftOut:
+class _LeftOut:
     """Stands in for a function that stayed behind when its program was pickled: calling it says so, and whose function it is."""
 
     def __init__(self, what: str) -> None:
@@ -71,7 +71,7 @@ class _WithFunctions:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
-        return state | {name: LeftOut(str(self)) for name in self._FUNCTIONS if state[name] is not None}
+        return state | {name: _LeftOut(str(self)) for name in self._FUNCTIONS if state[name] is not None}
 
     def __copy__(self) -> Self:
         return self  # It is frozen, and keeps its functions.

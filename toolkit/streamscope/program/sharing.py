@@ -54,7 +54,7 @@ def of_repeated(of: Sharing, shape: tuple[int, ...]) -> Sharing:
     return Sharing.READ_ONLY if of is Sharing.ARRAY else of_view(of, shape)
 
 
-MOST_WORK: Any = 1000
+_MOST_WORK: Any = 1000
 """How long NumPy may look for an element that two arrays share; after that, two whose memory overlaps are taken to share one."""
 
 
@@ -138,12 +138,12 @@ def _share(one: Any, other: Any) -> bool:
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return True
     try:
-        return np.shares_memory(one, other, max_work=MOST_WORK)
+        return np.shares_memory(one, other, max_work=_MOST_WORK)
     except np.exceptions.TooHardError:
         return True
 
 
-SIGNS = {
+_SIGNS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "mod": "%", "power": "**", "matmul": "@",
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
 }  # fmt: skip
@@ -167,7 +167,7 @@ def too_wide(operator: Operator, sources: Sequence[Symbol], attributes: Mapping[
 
 def check_update(target: Symbol, operator: str, result: ArraySpec, wide: Callable[[], Sequence[str]] = list) -> None:
     """Raise a `ProgramError` where NumPy would not write a result of an operator in place; ``wide`` tells which operands are too wide."""
-    sign = SIGNS.get(operator)
+    sign = _SIGNS.get(operator)
     instead = f"write x = x {sign} y" if sign else "write a new variable"
     where = f"in-place {operator} of {target.name!r} at {user_line()}"
     if target.sharing is not Sharing.ARRAY:

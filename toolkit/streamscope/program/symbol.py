@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 operators: dict[str, Callable[..., Any]] = {}
 """Python's operators and NumPy's functions on symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
-Method = TypeVar("Method", bound=Callable[..., Any])
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def refused(what: str, hint: str) -> ProgramError:
@@ -40,10 +40,10 @@ def is_same(value: object, default: object) -> bool:
     return value is default or (isinstance(value, int | str) and value == default)
 
 
-def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
+def _of_arrays(**defaults: object) -> Callable[[_Method], _Method]:
     """Let a method refuse by name all that NumPy's takes besides; ``defaults`` are those of further options, which change nothing."""
 
-    def decorate(method: Method) -> Method:
+    def decorate(method: _Method) -> _Method:
         signature = inspect.signature(method)
         named = {name for name, each in signature.parameters.items() if each.kind is not inspect.Parameter.VAR_POSITIONAL}
 
@@ -58,7 +58,7 @@ def _of_arrays(**defaults: object) -> Callable[[Method], Method]:
                 raise refused(f"{method.__name__} with such arguments", f"{error}") from None
             return method(self, *arguments, **given)
 
-        return cast("Method", checked)
+        return cast("_Method", checked)
 
     return decorate
 

@@ -31,10 +31,10 @@ AN_INPUT = (
 )
 """Remedy for an array, or a list, as an operand."""
 Attributes = Mapping[str, Any]
-Thing = TypeVar("Thing", bound=Callable[..., Any])
+_Thing = TypeVar("_Thing", bound=Callable[..., Any])
 
 
-def applies_operators(thing: Thing) -> Thing:
+def applies_operators(thing: _Thing) -> _Thing:
     """Mark a function, or a class of callable objects, as an operator: called with variables of a program, it adds operations."""
     thing.applies_operators = True  # type: ignore[attr-defined]
     return with_shared_parts(thing)

@@ -87,7 +87,7 @@ class ArraySpec:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
-def check_meaning(value: object) -> None:
+def _check_meaning(value: object) -> None:
     """Raise a `ProgramError` for a subclass of NumPy's arrays that may mean something else by the same operators."""
     if isinstance(value, np.ma.MaskedArray):
         raise ProgramError("a masked array would lose its mask", hint="fill it first: array.filled(value)")
@@ -106,7 +106,7 @@ def spec_of(value: Any, name: str) -> ArraySpec:
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ProgramError(f"argument {name!r} is {a_kind(value)}, not an array", hint=HINT)
     try:
-        check_meaning(value)
+        _check_meaning(value)
         return ArraySpec(value.shape, value.dtype)
     except ProgramError as error:
         raise ProgramError(f"argument {name!r}: {error.message}", hint=error.hint) from None
@@ -114,7 +114,7 @@ def spec_of(value: Any, name: str) -> ArraySpec:
 
 def host_array(values: Any) -> npt.NDArray[Any]:
     """Return an array's values on the host: NumPy as it is, CuPy copied."""
-    check_meaning(values)
+    _check_meaning(values)
     try:
         array = np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.

@@ -14,7 +14,7 @@ from streamscope.program.variable import ArraySpec
 
 SECTOR_BYTES = 32
 """Sector in bytes: the least that memory hands out."""
-ALIGNED_BYTES = 256
+_ALIGNED_BYTES = 256
 """Memory of its own begins at such addresses, so a view that does is as good."""
 
 _ORIGIN = np.zeros(1, np.int8)
@@ -114,7 +114,7 @@ def one_piece(view: View) -> bool:
 
 def like_new(view: View) -> bool:
     """Accept views that are like memory of their own: without gaps, and aligned as that is."""
-    return view.contiguous and view.offset * view.spec.dtype.itemsize % ALIGNED_BYTES == 0
+    return view.contiguous and view.offset * view.spec.dtype.itemsize % _ALIGNED_BYTES == 0
 
 
 @dataclass(frozen=True)

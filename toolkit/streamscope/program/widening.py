@@ -12,16 +12,16 @@ from streamscope.program.variable import ArraySpec
 if TYPE_CHECKING:
     from streamscope.program.operation import Operation
 
-SpecOf = Callable[[int], ArraySpec]
-NameOf = Callable[[int], str]
+_SpecOf = Callable[[int], ArraySpec]
+_NameOf = Callable[[int], str]
 
 
-def widened(operation: Operation, spec_of: SpecOf) -> str:
+def widened(operation: Operation, spec_of: _SpecOf) -> str:
     """Explain a widened floating-point result, as "float64 from int32 and float32"; empty where it is as wide as an operand."""
     return _widened(operation, spec_of, lambda variable: spec_of(variable).dtype.name)
 
 
-def _widened(operation: Operation, spec_of: SpecOf, called: NameOf) -> str:
+def _widened(operation: Operation, spec_of: _SpecOf, called: _NameOf) -> str:
     result = spec_of(operation.writes[0]).dtype if len(operation.writes) == 1 else np.dtype(np.bool_)
     reads = [variable for variable in operation.reads if variable not in operation.writes]
     dtypes = [spec_of(variable).dtype for variable in reads]
@@ -32,7 +32,7 @@ def _widened(operation: Operation, spec_of: SpecOf, called: NameOf) -> str:
     return f"{result.name} from {' and '.join(causes)}" if causes else ""
 
 
-def origin_of(dtype: np.dtype[Any], variable: int, operations: Sequence[Operation], spec_of: SpecOf, name_of: NameOf) -> str:
+def origin_of(dtype: np.dtype[Any], variable: int, operations: Sequence[Operation], spec_of: _SpecOf, name_of: _NameOf) -> str:
     """Return a sentence about where a variable got its floating-point dtype; empty where it is that of an input, or asked for."""
     for operation in reversed(operations):
         if operation.writes != (variable,):
@@ -48,7 +48,7 @@ def origin_of(dtype: np.dtype[Any], variable: int, operations: Sequence[Operatio
     return ""
 
 
-def _advice(operation: Operation, dtype: np.dtype[Any], spec_of: SpecOf, name_of: NameOf) -> str:
+def _advice(operation: Operation, dtype: np.dtype[Any], spec_of: _SpecOf, name_of: _NameOf) -> str:
     if any(_as_wide(number.dtype, dtype) for number in _numpy_numbers(operation.attributes)):
         return ": write float(...) around that number, since Python's numbers widen nothing"
     floats = [spec_of(each).dtype for each in operation.reads if spec_of(each).dtype.kind == "f"]

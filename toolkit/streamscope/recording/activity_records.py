@@ -14,7 +14,7 @@ from streamscope.trace.spans import SpanKind
 
 Rows = Any
 """A structured array. NumPy's types know no columns, and mypy would try every overload of each operator on them, for seconds."""
-Layouts = Mapping[int, "Layout"]
+_Layouts = Mapping[int, "Layout"]
 
 _MARKER_START, _MARKER_END = 1 << 1, 1 << 2
 STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "overhead")
@@ -90,7 +90,7 @@ class ActivityRecords:
     def decoded(
         cls,
         buffers: Iterable[npt.NDArray[np.uint8]],
-        layouts: Layouts,
+        layouts: _Layouts,
         size_at: Callable[[npt.NDArray[np.uint8], int], int],
         text_at: Callable[[int], str],
         dropped: int = 0,

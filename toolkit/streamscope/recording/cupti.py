@@ -37,8 +37,8 @@ from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, time_text
 
-CLOCK_SAMPLES = 50
-NODE_MASK = 0xFFFFFFFF
+_CLOCK_SAMPLES = 50
+_NODE_MASK = 0xFFFFFFFF
 """Of CUPTI's id of a graph's node: its place among the graph's nodes, in the order of capture. Above are bits of the graph's own id."""
 STRETCHED = 0.03
 """Graphs that take that much longer under CUPTI than a whole run without it do not run as they do otherwise; a note says so."""
@@ -91,7 +91,7 @@ class CuptiRecorder:
     def _clock(self, cupti: Subscription) -> TimerClock:
         """Compare CUPTI's clock and the host's, by the tightest of some samples."""
         samples = []
-        for _ in range(CLOCK_SAMPLES):
+        for _ in range(_CLOCK_SAMPLES):
             before = self.device.now_ns()
             stamp = cupti.now_ns()
             after = self.device.now_ns()
@@ -117,7 +117,7 @@ def steps_of_calls(calls: Rows, host: Sequence[HostInterval], clock: TimerClock,
     return np.where((calls["thread"] == thread) & (step >= 0) & (middle <= ends[step]), step, -1)
 
 
-def steps_of_work(work: Rows, calls: Rows, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _steps_of_work(work: Rows, calls: Rows, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return of each kernel, copy and set the step whose call put it on the device, -1 for none."""
     return looked_up(calls["correlation"], steps, work["correlation"], -1)
 
@@ -145,7 +145,7 @@ class RecordedRun:
         launches = np.isin(call_kinds(names), [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
         self.launching = set(steps[steps >= 0][launches].tolist())
         """Steps that called for work on the device."""
-        self.owners = steps_of_work(records.work, records.calls, steps)
+        self.owners = _steps_of_work(records.work, records.calls, steps)
         self.work = records.work
         self.missing: list[str] = []
         self.early = 0
@@ -190,7 +190,7 @@ class RecordedRun:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
         nodes = replay.graph.nodes if replay.graph is not None else ()
         pieces: dict[int, list[Piece]] = {}
-        for row, node in zip(rows, (rows["graph_node"] & NODE_MASK).tolist(), strict=True):
+        for row, node in zip(rows, (rows["graph_node"] & _NODE_MASK).tolist(), strict=True):
             if node < len(replay.owners):
                 # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
                 kind = _DEVICE_NODES.get(nodes[node].kind)

@@ -20,7 +20,7 @@ from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
-ROUGH = "times of {} are rough: of shapes that nobody has timed, the model has half within 15 %, and some at half or twice their time"
+_ROUGH = "times of {} are rough: of shapes that nobody has timed, the model has half within 15 %, and some at half or twice their time"
 """Of 305 convolutions that took no part in the cost model, 12 are not within 40 % of it; one took four times its estimate, one half."""
 
 
@@ -75,7 +75,7 @@ class DeviceLogRecorder:
     def _notes(self, prepared: Prepared) -> list[str]:
         launches = [step.launch for step in prepared.plan.flat() if isinstance(step, Issue)]
         rough = sum(launch.cost.product is not None and launch.cost.product.kind != "matmul" for launch in launches)
-        notes = [ROUGH.format(counted(rough, "convolution"))] if rough else []
+        notes = [_ROUGH.format(counted(rough, "convolution"))] if rough else []
         if self.asked not in ("auto", "events"):
             notes.append(f'recorder="{self.asked}" is for GPUs: {self.device.info.name} was recorded by its own log, which is exact')
         return notes

@@ -34,12 +34,12 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
-HOST_LANE = "host"
+_HOST_LANE = "host"
 
 ALONE_ERROR, BESIDE_ERROR = 0.025, 0.09
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI checks nothing: timed alone it finds other
 caches; in a branch of a graph it also has neighbours (benchmarks/results/recorder_accuracy.json)."""
-OVERLAP_ERROR = 0.1
+_OVERLAP_ERROR = 0.1
 """How far the overlap of streams may be off then: branches of a graph begin up to 2 µs apart, and no event tells when."""
 
 
@@ -167,7 +167,7 @@ class EventRecorder:
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
     """Return the spans of one run: calls of the host, their work on the device (shifted by ``late_ns``), replays of graphs."""
-    builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
+    builder = SpanBuilder([_HOST_LANE, *device_lanes(prepared)])
     zero, lanes = host[0].start_ns, prepared.plan.lanes
     graphs: dict[int, list[Placed]] = {}
     for index, interval in enumerate(host):
@@ -191,7 +191,7 @@ def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], p
 
 def unchecked(device: Device, share: float) -> dict[str, float]:
     """Return a trace's error bounds where CUPTI checked nothing; ``share`` is how far a duration may be off."""
-    return {"kernel_error_ns": reference_kernel(device).error_ns, "kernel_error_share": share, "overlap_error": OVERLAP_ERROR}
+    return {"kernel_error_ns": reference_kernel(device).error_ns, "kernel_error_share": share, "overlap_error": _OVERLAP_ERROR}
 
 
 def has_branches(prepared: Prepared) -> bool:
@@ -240,4 +240,4 @@ def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero
         case CallHost(call):
             kind, name, operation = SpanKind.HOST, call.name, call.operation
     times = interval.start_ns - zero, interval.end_ns - zero
-    builder.add(kind, name, HOST_LANE, *times, operation=operation, part=part, correlation=correlation)
+    builder.add(kind, name, _HOST_LANE, *times, operation=operation, part=part, correlation=correlation)

@@ -13,7 +13,7 @@ from streamscope.recording.passes import launches_of
 from streamscope.recording.pieces import Piece
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
-Key = tuple[int, int, int]
+_Key = tuple[int, int, int]
 """A launch: the host's step that put it on the device, its operation, and its part of that."""
 Times = tuple[float, float]
 
@@ -22,9 +22,9 @@ Times = tuple[float, float]
 class KernelTimes:
     """How long the launches of a program take in its own order, beside their neighbours and with its caches; times in ns."""
 
-    pieces: dict[Key, tuple[Piece, ...]]
+    pieces: dict[_Key, tuple[Piece, ...]]
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
-    in_replay_ns: dict[Key, Times]
+    in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
@@ -39,7 +39,7 @@ class KernelTimes:
         return {index: max((piece.end_ns for piece in own), default=0.0) for index, own in pieces.items()}, pieces
 
 
-def key_of(bound: Bound, step: int) -> Key:
+def key_of(bound: Bound, step: int) -> _Key:
     """Return which launch a bound step is; ``step`` is the host's."""
     assert isinstance(bound.step, Issue)
     return step, bound.step.launch.operation, bound.step.launch.part
@@ -69,12 +69,12 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     )
 
 
-def _by_launch(spans: SpanTable) -> dict[Key, list[Piece]]:
+def _by_launch(spans: SpanTable) -> dict[_Key, list[Piece]]:
     """Return the kernels, copies and sets of each launch, those of a graph in the order of its nodes, others in that of their starts."""
     work = spans.of_kind(DEVICE_KINDS)
     order = np.lexsort((work.start_ns, work.graph_node))
     columns = (work.correlation, work.operation, work.part, work.kind, work.start_ns, work.end_ns, work.symbol, work.blocks, work.threads)
-    found: dict[Key, list[Piece]] = {}
+    found: dict[_Key, list[Piece]] = {}
     for *key, kind, start, end, symbol, blocks, threads, node in zip(
         *(column[order].tolist() for column in (*columns, work.graph_node)), strict=True
     ):

@@ -18,8 +18,8 @@ from streamscope.engines.binding import capturing
 from streamscope.errors import RecordingError
 from streamscope.recording.subscription import subscription
 
-ROUNDS, WARM = 14, 2
-NODES = 20
+_ROUNDS, _WARM = 14, 2
+_NODES = 20
 """In a graph of three nodes, kernels take as long as on a stream."""
 
 Kernel = tuple[str, int, int]
@@ -81,11 +81,11 @@ def _one_by_one(device: CudaDevice, launches: Sequence[Launched]) -> None:
 
 
 def _chained(device: CudaDevice, launches: Sequence[Launched]) -> tuple[Graph, int]:
-    """Return a graph of all launches, one after the other and again until it has `NODES` of them, and how often each is in it.
+    """Return a graph of all launches, one after the other and again until it has `_NODES` of them, and how often each is in it.
 
     They take turns, as in a program: a kernel that follows itself takes longer.
     """
-    times = -(-NODES // len(launches))
+    times = -(-_NODES // len(launches))
     main = launches[0].stream
     with capturing(cast("Device", device), main) as graphs:
         for one in [*launches] * times:
@@ -108,16 +108,16 @@ def _measured(device: CudaDevice, memory: StampMemory, launches: Sequence[Launch
     own = [slot for one in launches for slot in one.slots]
     extents = []
     with subscription().recording(["CONCURRENT_KERNEL"], beside_others=False) as found:
-        for _ in range(ROUNDS):
+        for _ in range(_ROUNDS):
             run()
             device.synchronize()
             stamps = memory.read()
             extents.append([int(stamps[slot][:, 1].max() - stamps[slot][:, 0].min()) for slot in own])
     work = np.sort(found[0].work, order=("correlation", "start_ns"))
-    if len(work) != ROUNDS * times * len(own):
+    if len(work) != _ROUNDS * times * len(own):
         return {}
-    lengths = (work["end_ns"] - work["start_ns"]).reshape(ROUNDS, times, len(own))[:, -1]  # Stamps are those of the last time.
-    left_out = np.sort((lengths - np.array(extents))[WARM:], axis=0)
+    lengths = (work["end_ns"] - work["start_ns"]).reshape(_ROUNDS, times, len(own))[:, -1]  # Stamps are those of the last time.
+    left_out = np.sort((lengths - np.array(extents))[_WARM:], axis=0)
     # The mean of the middle half: both clocks step by 32 ns, and a median of their readings does, too.
     quarter = len(left_out) // 4
     means = left_out[quarter : len(left_out) - quarter].mean(axis=0)

@@ -19,9 +19,9 @@ from streamscope.engines.prepared import Prepared
 from streamscope.kernels.source import KernelSource
 from streamscope.recording.passes import MOST_VARIANTS, gated_replay
 
-MARK = KernelSource("mark", 'extern "C" __global__ void mark() {}\n')
+_MARK = KernelSource("mark", 'extern "C" __global__ void mark() {}\n')
 MARKS_OWNER = (-1, 0)
-CHAIN = 20
+_CHAIN = 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Marker:
     def mark(self, stream: CudaStream) -> Mark:
         """Make a mark; it has been launched once, so that nothing is loaded behind a gate or in a capture."""
         with self.device.stamping(self.memory):
-            call = CudaBench(self.device, stream, "a mark", MARKS_OWNER).kernel(MARK, 1, 1, [])
+            call = CudaBench(self.device, stream, "a mark", MARKS_OWNER).kernel(_MARK, 1, 1, [])
         call()
         return Mark(call, len(self.memory.slots) - 1)
 
@@ -64,7 +64,7 @@ class Marker:
     def gap_ns(self) -> float:
         """Time from one mark to the next in a graph: from the end of the predecessor to the start of a kernel, and unseen parts of both."""
         stream = self._stream
-        marks = [self.mark(stream) for _ in range(CHAIN)]
+        marks = [self.mark(stream) for _ in range(_CHAIN)]
         with capturing(self.prepared.device, self.prepared.streams[0]) as graphs:
             for mark in marks:
                 mark.call()

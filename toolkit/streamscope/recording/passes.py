@@ -30,12 +30,12 @@ MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off.
 A device with exact times needs fewer."""
 
-LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
+_LONG_PROGRAM, _FEWEST_VARIANTS = 500, 8
 
 REFERENCES = 12
 """How often a gated pass times the reference kernel, as a kernel and as a copy."""
 
-Pair = tuple[Event, Event]
+_Pair = tuple[Event, Event]
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
     primers, shields, known = ({stream: call(device, stream) for stream in streams} for call in (primer_call, shield_call, reference_call))
     kernels, copies = _sorted(steps)
     places = _places(kernels) + _places(copies)
-    pairs: dict[int, Pair] = {}
-    references: dict[bool, list[Pair]] = {True: [], False: []}
+    pairs: dict[int, _Pair] = {}
+    references: dict[bool, list[_Pair]] = {True: [], False: []}
 
-    def timed(stream: Stream, calls: Sequence[Call], what: str, first: Sequence[Call]) -> Pair:
+    def timed(stream: Stream, calls: Sequence[Call], what: str, first: Sequence[Call]) -> _Pair:
         pair = device.event(timing=True), device.event(timing=True)
         with held(device, [stream], what):
             for each in first:
@@ -251,7 +251,7 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
     whole = _median_ns(prepared, replay.graph, span, {-1: span[1]}, repeats)[-1]
     # Capturing a long program takes long, and its launches are many to learn from.
     most = MOST_EXACT_VARIANTS if device.info.exact else MOST_VARIANTS
-    variants = min(len(launches), most if len(launches) <= LONG_PROGRAM else FEWEST_VARIANTS)
+    variants = min(len(launches), most if len(launches) <= _LONG_PROGRAM else _FEWEST_VARIANTS)
     ends: dict[int, float] = {}
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}

@@ -23,11 +23,11 @@ from streamscope.words import counted
 
 CallName = Callable[[int, int], str]
 
-COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
+_COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
 """Names of copies by ``CUpti_ActivityMemcpyKind``; those of arrays of textures are just copies."""
-STREAM_WAITED, STREAM_SYNCHRONIZED = 2, 3
+_STREAM_WAITED, _STREAM_SYNCHRONIZED = 2, 3
 """Waiters, by ``CUpti_ActivitySynchronizationType``: a stream for an event, or the host for a stream."""
-COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
+_COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 """Overheads of the driver, by ``CUpti_ActivityOverheadKind``; the other kinds are CUPTI's own."""
 
 
@@ -56,7 +56,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     records = replace(records, work=work, waits=waits, events=events)
     calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
     own = block.began(records.overheads)
-    compiling = np.isin(own["what"], list(COMPILING))
+    compiling = np.isin(own["what"], list(_COMPILING))
     ranges, open_ranges = marker_ranges(records.markers)
     parts = [
         calls,
@@ -68,7 +68,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     said = [*notes, *_notes(records.dropped, captured, open_ranges)]
     found = timed(replace(joined(parts), names=names.all()), said)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
-    on_stream = records.waits[records.waits["what"] == STREAM_SYNCHRONIZED]
+    on_stream = records.waits[records.waits["what"] == _STREAM_SYNCHRONIZED]
     name_waits(found, on_stream["correlation"], on_stream["stream"])
     return foreign_trace(
         found,
@@ -136,7 +136,7 @@ def _calls(calls: Rows, work: Rows, names: Names, call_name: CallName) -> tuple[
 
 def _event_waits(records: ActivityRecords, calls: Activities) -> EventWaits:
     """Return the waits of streams for events; both sides have the number of one record of an event."""
-    events, waits = records.events, records.waits[records.waits["what"] == STREAM_WAITED]
+    events, waits = records.events, records.waits[records.waits["what"] == _STREAM_WAITED]
     made = calls.rows(calls.kind == SpanKind.EVENT)
     record_ns = looked_up(made.correlation, made.start_ns, looked_up(events["event"], events["correlation"], waits["event"], -1), -1)
     wait_ns = looked_up(made.correlation, made.start_ns, waits["correlation"], -1)
@@ -159,7 +159,7 @@ def _work(work: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
     kernel, copy = work["code"] == SpanKind.KERNEL, work["code"] == SpanKind.COPY
     name = np.full(len(work), names.code("set"), np.int64)
     name[kernel] = names.codes(work["name"][kernel], lambda address: demangled(texts.get(address, "")) or "kernel without a name")
-    name[copy] = names.codes(work["way"][copy], lambda way: COPIES.get(way, "copy"))
+    name[copy] = names.codes(work["way"][copy], lambda way: _COPIES.get(way, "copy"))
     blocks, threads = (work[f"{what}_x"] * work[f"{what}_y"] * work[f"{what}_z"] for what in ("grid", "block"))
     more = {"blocks": blocks, "threads": threads, "graph_node": np.where(work["graph_node"] == 0, -1, work["graph_node"])}
     return _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
@@ -183,4 +183,4 @@ def _ranges(ranges: Rows, names: Names, texts: Mapping[int, str]) -> Activities:
 
 
 def _compiling(overheads: Rows, names: Names) -> Activities:
-    return _rows(SpanKind.COMPILE, names.codes(overheads["what"], COMPILING.__getitem__), overheads, "thread")
+    return _rows(SpanKind.COMPILE, names.codes(overheads["what"], _COMPILING.__getitem__), overheads, "thread")

@@ -37,10 +37,10 @@ from streamscope.trace.spans import Basis, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
 
-Stamps = npt.NDArray[np.int64]
+_Stamps = npt.NDArray[np.int64]
 Owner = tuple[int, int]
 
-IN_GRAPH_NS = 125.0
+_IN_GRAPH_NS = 125.0
 """How much longer a generated kernel takes in a graph of an H200, by CUPTI, than one by one (benchmarks/results/stamp_accuracy.json)."""
 STAMPED_ERROR = 0.025
 """Share of its duration by which a kernel may be off, besides `Reference.error_ns`, where CUPTI cannot measure the stamps' overhead."""
@@ -55,7 +55,7 @@ def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     (benchmarks/stamp_accuracy.py). In another session it was right to 0.2 µs where kernels do not fill the GPU beside each other
     (benchmarks/results/stamp_accuracy.json). Where they do, CUPTI counts a kernel also while it waits for room, up to 3.4 µs more.
     """
-    return 635 + 205 * math.log10(max(1.0, blocks / 60)) + IN_GRAPH_NS * in_graph
+    return 635 + 205 * math.log10(max(1.0, blocks / 60)) + _IN_GRAPH_NS * in_graph
 
 
 def stamping_ns(blocks: int) -> float:
@@ -105,7 +105,7 @@ class StampRecorder:
 class _Pass:
     """One natural pass, with its stamps on the host's clock."""
 
-    def __init__(self, natural: NaturalPass, stamps: Sequence[Stamps], clock: TimerClock) -> None:
+    def __init__(self, natural: NaturalPass, stamps: Sequence[_Stamps], clock: TimerClock) -> None:
         self.natural = natural
         self.stamps = [np.where(one[:, :2] > 0, one[:, :2] + clock.offset_ns, 0) for one in stamps]
         self.multiprocessors = [one[:, 2] for one in stamps]
@@ -293,7 +293,7 @@ class Recording:
         found = self.events.pieces(self.twin, [steps[index] for index in chosen], own)
         return {index: found[position] for position, index in enumerate(chosen)}
 
-    def extent_ns(self, slot: int, stamps: Stamps) -> tuple[float, float]:
+    def extent_ns(self, slot: int, stamps: _Stamps) -> tuple[float, float]:
         """Return start and end of a kernel, by its stamps and their overhead."""
         around = self._corrected_ns(self.excess_ns[slot], slot) / 2
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around

@@ -29,12 +29,12 @@ from streamscope.recording.staying import STAYS
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 CALLS = ("RUNTIME", "DRIVER")
 """CUPTI's names of device work, and of calls of the host."""
-BUFFER_BYTES, SPARE_BUFFERS = 8 << 20, 2
+BUFFER_BYTES, _SPARE_BUFFERS = 8 << 20, 2
 """Each holds 38,000 kernels. Those that are spare are in memory before they are asked for, which is in the middle of a user's call."""
 NVTX = "NVTX_INJECTION64_PATH"
-PERMISSION_HINT = "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0; see streamscope doctor"
-OTHER_PROFILER_HINT = "another profiler holds CUPTI: end it (torch.profiler, Nsight Systems, DCGM), or restart this process without it"
-_HINTS = {7: OTHER_PROFILER_HINT, 35: PERMISSION_HINT, 36: OTHER_PROFILER_HINT, 39: OTHER_PROFILER_HINT, 40: PERMISSION_HINT}
+_PERMISSION_HINT = "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0; see streamscope doctor"
+_OTHER_PROFILER_HINT = "another profiler holds CUPTI: end it (torch.profiler, Nsight Systems, DCGM), or restart this process without it"
+_HINTS = {7: _OTHER_PROFILER_HINT, 35: _PERMISSION_HINT, 36: _OTHER_PROFILER_HINT, 39: _OTHER_PROFILER_HINT, 40: _PERMISSION_HINT}
 _QUERIES = (
     "Get", "Query", "Peek", "Occupancy", "IsCapturing", "SetDevice", "SetCurrent", "PushCurrent", "PopCurrent", "SetAttribute",
     "ExchangeStreamCaptureMode", "TensorMapEncode", "EventCreate", "EventDestroy", "CallConfiguration",
@@ -48,7 +48,7 @@ _CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32,
 _DRIVER_API, _AT_EXIT = 1, 1  # CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_API_EXIT
 _COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
-Bytes = npt.NDArray[np.uint8]
+_Bytes = npt.NDArray[np.uint8]
 
 
 class Subscription:
@@ -74,7 +74,7 @@ class Subscription:
         ]
         self._spare: list[npt.NDArray[np.uint64]] = []
         self._held: dict[int, npt.NDArray[np.uint64]] = {}
-        self._filled: dict[int, Bytes] = {}
+        self._filled: dict[int, _Bytes] = {}
         self._ctrl_c = CalledByC(Subscription._request, Subscription._complete)
         self._set_variable = False
         self._queries_off = False
@@ -128,7 +128,7 @@ class Subscription:
             enabled: list[int] = []
             self._ctrl_c.begin()
             try:
-                while len(self._spare) < SPARE_BUFFERS:
+                while len(self._spare) < _SPARE_BUFFERS:
                     self._spare.append(_buffer(touched=True))
                 self._attach(beside_others=beside_others)
                 flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
@@ -180,7 +180,7 @@ class Subscription:
         if not self._library.cuptiSubscribe(ctypes.byref(subscriber), self._told, None):
             self._subscriber = subscriber
         elif not beside_others:
-            raise RecordingError("CUPTI has another subscriber", hint=OTHER_PROFILER_HINT)
+            raise RecordingError("CUPTI has another subscriber", hint=_OTHER_PROFILER_HINT)
         self.attached = True
         # Each time: another profiler may have put its own in their place.
         self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
@@ -248,7 +248,7 @@ class Subscription:
                 continue
             return self._ctrl_c.again()
 
-    def _size_at(self, buffer: Bytes, offset: int) -> int:
+    def _size_at(self, buffer: _Bytes, offset: int) -> int:
         """Return the size of a record, which depends on the CUPTI that is in use, by asking it where the next one is."""
         base = buffer.ctypes.data
         record = ctypes.c_void_p(base + offset)
@@ -278,7 +278,7 @@ def subscription() -> Subscription:
     except ImportError as error:
         if not has_driver():
             raise RecordingError("there is no NVIDIA GPU here", hint=NO_GPU_HINT) from None
-        why, hint = without_cupti(driver_version()[0]) if error.name == "cupti" else (str(error), INSTALL_HINT)
+        why, hint = without_cupti(driver_version()[0]) if error.name == "cupti" else (str(error), _INSTALL_HINT)
         raise RecordingError(f"CUPTI cannot be loaded: {why}", hint=hint) from None
     try:
         cupti.get_timestamp()  # This loads the library.
@@ -294,7 +294,7 @@ def subscription() -> Subscription:
         raise RecordingError(f"CUPTI does not work here: {error}", hint=hint) from error
 
 
-INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cupti-python>=13,<14 for CUDA 13"
+_INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cupti-python>=13,<14 for CUDA 13"
 NO_GPU_HINT = "record on a machine with an NVIDIA GPU, save with recording.trace.to_parquet(path), and open it here with ss.read(path)"
 
 
@@ -345,7 +345,7 @@ def _dtype(cupti: Any, structure: str) -> np.dtype[Any]:
     """Return the newest layout that cupti-python has of a structure."""
     versions = {int(found[1] or 0): name for name in dir(cupti) if (found := re.fullmatch(rf"activity_{structure}(\d*)_dtype", name))}
     if not versions:
-        raise RecordingError(f"cupti-python {_version(cupti)} does not say how records of {structure} look", hint=INSTALL_HINT)
+        raise RecordingError(f"cupti-python {_version(cupti)} does not say how records of {structure} look", hint=_INSTALL_HINT)
     newest: np.dtype[Any] = np.dtype(getattr(cupti, versions[max(versions)]))
     return newest
 

@@ -17,7 +17,7 @@ from streamscope.errors import OutputError, described, printable
 from streamscope.results import widgets
 from streamscope.results.widgets import Timeline
 
-Renderer = Callable[..., Any] | str
+_Renderer = Callable[..., Any] | str
 """A function whose first argument is the result; or ``"module:function"``, which is imported when it is first called."""
 
 
@@ -43,11 +43,11 @@ class View:
     """
 
     of: str
-    html: Renderer
-    markdown: Renderer | None = None
-    pictures: Mapping[str, Renderer] = field(default_factory=dict)
-    timeline: Renderer | None = None
-    report: Renderer | None = None
+    html: _Renderer
+    markdown: _Renderer | None = None
+    pictures: Mapping[str, _Renderer] = field(default_factory=dict)
+    timeline: _Renderer | None = None
+    report: _Renderer | None = None
 
 
 OWN = {
@@ -145,7 +145,7 @@ def _added(result: object) -> Iterator[tuple[str, View]]:
     return ((name, view) for name, view in VIEWS.guests().items() if view.of in of and name not in of)
 
 
-def _function(place: Renderer) -> Callable[..., Any]:
+def _function(place: _Renderer) -> Callable[..., Any]:
     if not isinstance(place, str):
         return place
     module, name = place.split(":")

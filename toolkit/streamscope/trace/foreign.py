@@ -26,7 +26,7 @@ from streamscope.words import counted, time_text
 
 LONGEST_NAME = 10_000
 """Most characters; longer names are cut."""
-MOST_TRACKS = 64
+_MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
 _ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
@@ -280,10 +280,10 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
     for kind, what, owner in ((_RANGES, "range", "thread"), (_WORK, "device span", "stream")):
         if spilled[kind]:
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
-    lanes, lane = distinct(group.astype(np.int64) * MOST_TRACKS + track)
+    lanes, lane = distinct(group.astype(np.int64) * _MOST_TRACKS + track)
     texts = list[str]()
     names = _Names("thread", found.places), _Names("stream", found.places)
-    for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
+    for which, number in zip((lanes // _MOST_TRACKS).tolist(), (lanes % _MOST_TRACKS).tolist(), strict=True):
         at, kind = divmod(int(groups[which]), len(_BEHIND))
         text = names[kind >= _WORK][int(places[at % len(places)])] + _BEHIND[kind]
         texts.append(f"{text} · {number + 1}" if number else text)
@@ -321,10 +321,10 @@ def _tracks(start_ns: IntArray, end_ns: IntArray, kind: int) -> IntArray:
     if (start_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
         return np.zeros(len(start_ns), np.int64)
     levels = placed(start_ns.tolist(), end_ns.tolist(), repeat(kind != _RANGES))
-    track = np.fromiter(takewhile(MOST_TRACKS.__gt__, levels), np.int64)
+    track = np.fromiter(takewhile(_MOST_TRACKS.__gt__, levels), np.int64)
     if len(track) < len(start_ns):
         told = "of its ranges on one thread overlap without nesting", "kernels, copies and sets of it run at one time on one stream"
-        raise TraceError(f"more than {MOST_TRACKS} {told[kind != _RANGES]}")
+        raise TraceError(f"more than {_MOST_TRACKS} {told[kind != _RANGES]}")
     return track
 
 

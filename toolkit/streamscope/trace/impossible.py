@@ -14,7 +14,7 @@ from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, Spa
 from streamscope.trace.stored import MOST_NS
 from streamscope.words import counted, listed, time_text
 
-APART_NS = 3600 * 10**9
+_APART_NS = 3600 * 10**9
 """A record at the clock's zero has no time if all others are an hour away at least; nearer by, the recording may have begun there."""
 _RUN_OVER = 3
 """Later work of its own stream, at least, if the end of a kernel is wrong: one or two may start early on purpose."""
@@ -63,7 +63,7 @@ def timed(found: Activities, said: list[str], unknown_ns: Collection[int] = (0,)
             continue
         timeless |= there & on_device & (found.end_ns == unknown)
         others = start[~there]
-        if len(others) and np.abs(np.clip(others, -FAR_NS, FAR_NS) - unknown).min() > APART_NS:
+        if len(others) and np.abs(np.clip(others, -FAR_NS, FAR_NS) - unknown).min() > _APART_NS:
             timeless |= there
     for what, rows in (("device span", timeless & on_device), ("call or range", timeless & ~on_device)):
         if rows.any():

@@ -117,7 +117,7 @@ class Origins:
 
         found = []
         for label, arguments, line in zip(self.label.tolist(), self.arguments.tolist(), self.line.tolist(), strict=True):
-            names = ("module", "operator") if is_operator(said(arguments)) else ("label", "shapes")
+            names = ("module", "operator") if _is_operator(said(arguments)) else ("label", "shapes")
             words = dict(zip((*names, "line"), (said(label), said(arguments), said(line)), strict=True))
             found.append({name: text for name, text in words.items() if text})
         return found
@@ -165,7 +165,7 @@ class Origins:
         return cls(texts, label, line, arguments, complete=stored["complete"], **tables)
 
 
-def is_operator(arguments: str) -> bool:
+def _is_operator(arguments: str) -> bool:
     """Tell whether the arguments' texts are the operators of captured code, and not shapes."""
     return bool(arguments) and "→" not in arguments
 

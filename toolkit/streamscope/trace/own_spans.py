@@ -23,17 +23,17 @@ from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 
-TUPLES = ("name", "stream", "start_ns", "end_ns")
+_TUPLES = ("name", "stream", "start_ns", "end_ns")
 """Columns of a row without names."""
-UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-PROGRAM, DEVICE = "spans", "GPU"
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_PROGRAM, DEVICE = "spans", "GPU"
 """Default names of a trace and its device."""
-NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0}
+_NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0}
 """Columns of whole numbers that may be left out, and their values for unknown numbers."""
-NUMBERS_OF_A_TRACE = NUMBERS | {"operation": -1, "part": 0, "flops": 0}
-TIMES = ("start", "end", "duration")
-COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in TIMES for unit in UNITS_NS), "kind", *NUMBERS)
-COLUMNS_OF_A_TRACE = ("lane", *(name for name in COLUMNS if name != "stream"), "basis", "symbol", "operation", "part", "flops")
+_NUMBERS_OF_A_TRACE = _NUMBERS | {"operation": -1, "part": 0, "flops": 0}
+_TIMES = ("start", "end", "duration")
+_COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in _TIMES for unit in _UNITS_NS), "kind", *_NUMBERS)
+_COLUMNS_OF_A_TRACE = ("lane", *(name for name in _COLUMNS if name != "stream"), "basis", "symbol", "operation", "part", "flops")
 """Columns where lanes are given and not streams, as in `Trace.to_pandas`."""
 _OF_CSV = (*SPANS_COLUMNS, *ORIGINS)
 """Columns that `Trace.to_csv` adds."""
@@ -81,7 +81,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         return Trace(table, _info(known, program, device, notes))
     names, name = _coded("name", columns["name"], _text)
     streams, place = _in_order(*_coded("stream", columns["stream"], _place))
-    numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in NUMBERS.items() if column in columns}
+    numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in _NUMBERS.items() if column in columns}
     found = Activities(
         kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, 0, -1), names=names, places=dict(enumerate(streams))
     )
@@ -99,8 +99,8 @@ def _table(columns: Mapping[str, Any], kind: npt.NDArray[Any], start_ns: npt.NDA
     symbols, symbol = _coded("symbol", columns["symbol"], _text_or_none) if "symbol" in columns else (("",), np.zeros(len(kind), np.int64))
     codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *filter(None, symbols))))}
     basis = _coded_members("basis", columns["basis"], Basis) if "basis" in columns else np.full(len(kind), Basis.MEASURED, np.uint8)
-    made = {column: np.full(len(kind), missing) for column, missing in NUMBERS_OF_A_TRACE.items()}
-    made |= {column: _numbers(column, columns[column], least) for column, least in NUMBERS_OF_A_TRACE.items() if column in columns}
+    made = {column: np.full(len(kind), missing) for column, missing in _NUMBERS_OF_A_TRACE.items()}
+    made |= {column: _numbers(column, columns[column], least) for column, least in _NUMBERS_OF_A_TRACE.items() if column in columns}
     made |= {"kind": kind, "basis": basis, "start_ns": start_ns, "end_ns": end_ns, "lane": np.argsort(order)[lane]}
     made |= {
         "name": np.array([codes[text] for text in names])[name],
@@ -128,7 +128,7 @@ def _info(info: TraceInfo | None, program: str, device: str | DeviceInfo, notes:
         named = DeviceInfo("simulated", device)
     return replace(
         info,
-        program=info.program if program == PROGRAM else program,
+        program=info.program if program == _PROGRAM else program,
         device=info.device if device == DEVICE else named,
         notes=(*info.notes, *notes),
         calibration={name: value for name, value in info.calibration.items() if name in _OF_EACH_KERNEL},
@@ -164,7 +164,7 @@ def _columns(spans: Any) -> dict[str, Any]:
             raise TraceError(f"column {name!r} is there twice", hint="leave one of them out")
         return {name: spans[name] for name in names}
     if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
-        raise TraceError(f"spans={shown(spans)} is not a table", hint=f"a DataFrame, a dict of columns, or a list of {TUPLES}; {_HELP}")
+        raise TraceError(f"spans={shown(spans)} is not a table", hint=f"a DataFrame, a dict of columns, or a list of {_TUPLES}; {_HELP}")
     return _columns_of_rows(list(spans))
 
 
@@ -176,22 +176,22 @@ def _columns_of_rows(rows: Sequence[Any]) -> dict[str, Any]:
         if wrong := [row for row, each in enumerate(rows) if not isinstance(each, Mapping) or each.keys() != names]:
             raise TraceError(f"row {wrong[0]} has other columns than row 0: {shown(rows[wrong[0]])}", hint="give all rows the same columns")
         return {name: [each[name] for each in rows] for name in names}
-    if wrong := [row for row, each in enumerate(rows) if not isinstance(each, Sequence) or len(each) != len(TUPLES)]:
+    if wrong := [row for row, each in enumerate(rows) if not isinstance(each, Sequence) or len(each) != len(_TUPLES)]:
         hint = "rows that say more are dicts, or columns of a DataFrame"
-        raise TraceError(f"row {wrong[0]} is {shown(rows[wrong[0]])}, not {TUPLES}", hint=hint)
-    return dict(zip(TUPLES, zip(*rows, strict=True), strict=True))
+        raise TraceError(f"row {wrong[0]} is {shown(rows[wrong[0]])}, not {_TUPLES}", hint=hint)
+    return dict(zip(_TUPLES, zip(*rows, strict=True), strict=True))
 
 
 def _known_columns(columns: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Any]]:
     """Return the columns that say something here, and the names of the others; a name that is nearly one of ours is an error."""
-    for name in (one for one in columns if one in TIMES):
+    for name in (one for one in columns if one in _TIMES):
         raise TraceError(f"column {name!r} has no unit", hint=f"call it {name}_ns, {name}_us, {name}_ms or {name}_s")
     if "lane" in columns and "stream" in columns:
         raise TraceError("spans have both 'stream' and 'lane'", hint="a lane has the name that a trace draws: 'stream 7' for stream 7")
-    known = COLUMNS_OF_A_TRACE if "lane" in columns else COLUMNS
+    known = _COLUMNS_OF_A_TRACE if "lane" in columns else _COLUMNS
     extra = [name for name in columns if name not in known]
     for name in extra:
-        if name not in (*COLUMNS_OF_A_TRACE, *_OF_CSV) and (near := get_close_matches(str(name).lower(), known, 1, 0.8)):
+        if name not in (*_COLUMNS_OF_A_TRACE, *_OF_CSV) and (near := get_close_matches(str(name).lower(), known, 1, 0.8)):
             raise TraceError(f"column {shown(name)} is not known", hint=f"call it {near[0]!r}, or leave it out")
     return {name: values for name, values in columns.items() if name in known}, extra
 
@@ -213,10 +213,10 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
 
 def _times_ns(columns: Mapping[str, Any], which: str) -> npt.NDArray[np.int64]:
     """Return the column of starts, ends or durations in whole ns."""
-    found = [(f"{which}_{unit}", factor) for unit, factor in UNITS_NS.items() if f"{which}_{unit}" in columns]
+    found = [(f"{which}_{unit}", factor) for unit, factor in _UNITS_NS.items() if f"{which}_{unit}" in columns]
     if len(found) != 1:
         said = f"spans have both {found[0][0]!r} and {found[1][0]!r}" if found else f"spans have no column {which}_us"
-        raise TraceError(said, hint=f"one of {listed([f'{which}_{unit}' for unit in UNITS_NS])}")
+        raise TraceError(said, hint=f"one of {listed([f'{which}_{unit}' for unit in _UNITS_NS])}")
     (name, factor), *_ = found
     values = _array(columns[name])
     if values.dtype.kind not in "iuf" or values.ndim != 1:

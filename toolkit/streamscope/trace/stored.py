@@ -154,16 +154,16 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 MOST_NS = 2**53
 """Longest time, in ns (104 days). Up to here a double, with which browsers count, holds every whole number."""
-MOST_TEXT = 100_000
+_MOST_TEXT = 100_000
 """Characters of one text."""
 MOST_REPEATS = 200_000
-DEEPEST = 16
+_DEEPEST = 16
 """How deep JSON values may be nested."""
 
 
 def is_text(value: object) -> bool:
     """Tell whether a value is text that UTF-8 can express."""
-    if not isinstance(value, str) or len(value) > MOST_TEXT:
+    if not isinstance(value, str) or len(value) > _MOST_TEXT:
         return False
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
@@ -192,7 +192,7 @@ def is_count(value: object) -> bool:
     return _is_whole(value) and 0 <= value < 2**63
 
 
-def is_amount(value: object) -> bool:
+def _is_amount(value: object) -> bool:
     """Tell whether a value is a number from 0 on."""
     return _is_number(value) and value >= 0
 
@@ -202,17 +202,17 @@ def is_time(value: object) -> bool:
     return _is_number(value) and (value == 0 or 1 <= value <= MOST_NS)
 
 
-def are_repeats(value: object) -> bool:
+def _are_repeats(value: object) -> bool:
     """Tell whether a value is a list of times in ns, as many as a comparison may repeat its runs."""
     return isinstance(value, list) and 0 < len(value) <= MOST_REPEATS and all(map(is_time, value))
 
 
-def is_json(value: object, depth: int = DEEPEST) -> bool:
-    """Tell whether JSON can express a value: finite numbers of at most 64 bits, no deeper than `DEEPEST`."""
+def _is_json(value: object, depth: int = _DEEPEST) -> bool:
+    """Tell whether JSON can express a value: finite numbers of at most 64 bits, no deeper than `_DEEPEST`."""
     if isinstance(value, Mapping):
-        return depth > 0 and all(is_text(key) and is_json(inner, depth - 1) for key, inner in value.items())
+        return depth > 0 and all(is_text(key) and _is_json(inner, depth - 1) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return depth > 0 and all(is_json(inner, depth - 1) for inner in value)
+        return depth > 0 and all(_is_json(inner, depth - 1) for inner in value)
     return value is None or isinstance(value, bool | np.bool_) or is_text(value) or _is_number(value)
 
 
@@ -247,12 +247,12 @@ def optional(kind: tuple[Callable[[object], bool], str]) -> tuple[Callable[[obje
     return lambda value: value is None or fits(value), f"null, or {wanted}"
 
 
-TEXT = is_text, f"text of at most {MOST_TEXT:,} characters that UTF-8 can express"
+TEXT = is_text, f"text of at most {_MOST_TEXT:,} characters that UTF-8 can express"
 TEXTS = is_tuple_of_texts, "a tuple of texts"
 COUNT = is_count, "a whole number from 0 on"
-AMOUNT = is_amount, "a number from 0 on"
-REPEATS = are_repeats, f"a list of 1 to {MOST_REPEATS:,} times in ns"
-JSON = _mapping_of(is_json), f"a mapping of names to finite JSON values, at most {DEEPEST} deep"
+AMOUNT = _is_amount, "a number from 0 on"
+REPEATS = _are_repeats, f"a list of 1 to {MOST_REPEATS:,} times in ns"
+JSON = _mapping_of(_is_json), f"a mapping of names to finite JSON values, at most {_DEEPEST} deep"
 TIMES = _mapping_of(is_time), f"a mapping of names to times in ns: 0, or from 1 to {MOST_NS:,}"
 COUNTS = _mapping_of(is_count), "a mapping of names to whole numbers from 0 on"
 VERSIONS = _mapping_of(is_text), "a mapping of names to texts"

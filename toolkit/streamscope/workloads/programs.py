@@ -11,9 +11,9 @@ from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
 from streamscope.workloads.workload import Described, Drawn, Setting, Workload, half, pixels, uniform
 
-HOST_NS_PER_ELEMENT = 0.7
+_HOST_NS_PER_ELEMENT = 0.7
 """NumPy's time for an element of the host step on one core, in ns, for the simulated device: 0.65 to 1.0 on the host of an H200."""
-CLASSES = 16
+_CLASSES = 16
 
 
 def _elementwise_chain(length: int, size: int) -> Described:
@@ -91,7 +91,7 @@ BRANCHES = Workload(
 
 
 def _pipeline(chunks: int, size: int) -> Described:
-    @host_function(duration_us=2.0 + size * HOST_NS_PER_ELEMENT / 1e3)
+    @host_function(duration_us=2.0 + size * _HOST_NS_PER_ELEMENT / 1e3)
     def normalise(values: Array) -> Array:
         return values * np.float32(1 / 128) - np.float32(1)
 
@@ -136,7 +136,7 @@ def _cnn(size: int, channels: int, blocks: int, batch: int) -> Described:
         for _ in range(2):
             layers += [weights(channels, channels, 3), half(channels, scale=0.1)]
     image = half(batch, size, size, 8)
-    return residual_network, (image, weights(channels, 8, 3), weights(CLASSES, channels, 1), *layers)
+    return residual_network, (image, weights(channels, 8, 3), weights(_CLASSES, channels, 1), *layers)
 
 
 CNN = Workload(

@@ -23,7 +23,7 @@ class Drawn:
     """``draw(random)`` returns values of that shape, in any dtype."""
 
 
-Made = tuple[ProgramFunction, tuple[Array, ...]]
+_Made = tuple[ProgramFunction, tuple[Array, ...]]
 """A program and its inputs."""
 Described = tuple[ProgramFunction, tuple[Drawn, ...]]
 """A program, and how its inputs are made."""
@@ -49,7 +49,7 @@ class Workload:
     make: Callable[..., Described]
     """``make(**settings) -> (program, inputs)``, the inputs as `Drawn`."""
 
-    def build(self, **values: int | str) -> Made:
+    def build(self, **values: int | str) -> _Made:
         """Return the program and its inputs, the same each time for the same settings.
 
         Raises

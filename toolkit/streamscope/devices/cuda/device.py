@@ -39,10 +39,10 @@ from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind
 
-Call = Callable[[], None]
+_Call = Callable[[], None]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
-CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False"
+_CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False"
 
 
 class CudaDevice:
@@ -220,7 +220,7 @@ class CudaDevice:
             self._of_thread.transfers = libraries().cupy.cuda.Stream(non_blocking=True)
         return self._of_thread.transfers
 
-    def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> Call:
+    def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> _Call:
         """Prepare a launch on a stream, arguments packed once."""
         seen = [buffer.seen(view) for buffer, view in zip(reads, launch.views, strict=True)] if launch.views else reads
         written = [buffer.seen(part) for buffer, part in zip(writes, launch.written, strict=True)] if launch.written else writes
@@ -232,12 +232,12 @@ class CudaDevice:
             bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})", (launch.operation, launch.part))
             return launch.cuda(bench, [b.array for b in seen], [b.array for b in written])
 
-    def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> Call:
+    def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> _Call:
         kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST
         copy = self._runtime.memcpyAsync
         return partial(copy, target.pointer, source.pointer, source.spec.nbytes, kind, stream.pointer)
 
-    def bind_host(self, call: HostCall, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer]) -> Call:
+    def bind_host(self, call: HostCall, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer]) -> _Call:
         """Prepare a host function; its results are copied into its outputs."""
 
         def run() -> None:
@@ -271,7 +271,7 @@ class CudaDevice:
         cuda = libraries().cuda
         status, _, graph, *_ = checked(cuda.cuStreamGetCaptureInfo(stream.binding))
         if status != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
-            raise EngineError(f"the capture of stream {stream.name!r} is broken", hint=CAPTURE_HINT)
+            raise EngineError(f"the capture of stream {stream.name!r} is broken", hint=_CAPTURE_HINT)
         return node_count(int(graph))
 
     def end_capture(self, stream: CudaStream, update: CudaGraph | None = None) -> CudaGraph:
@@ -280,7 +280,7 @@ class CudaDevice:
             captured = self.end_capture_raw(stream)
             return CudaGraph(captured, self.captures, self._transfers()) if update is None else self._updated(update, captured)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
-            raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=CAPTURE_HINT) from error
+            raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=_CAPTURE_HINT) from error
 
     def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
         """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""

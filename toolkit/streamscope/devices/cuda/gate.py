@@ -73,9 +73,9 @@ class Watchdog:
                 action()
 
 
-WATCHDOG_S = 5.0
+_WATCHDOG_S = 5.0
 """A gate opens by itself after so long: whoever waits for a stream that it holds would wait for ever, and could not be interrupted."""
-_watchdog = Watchdog(WATCHDOG_S)
+_watchdog = Watchdog(_WATCHDOG_S)
 
 
 class GateWord:
@@ -136,7 +136,7 @@ class CudaGate:
         late, self._late = self._late, False
         if late:
             raise DeviceError(
-                f"a gate opened by itself after {WATCHDOG_S:g} s: something waited for a stream that it held",
+                f"a gate opened by itself after {_WATCHDOG_S:g} s: something waited for a stream that it held",
                 hint="what is put on a held stream must not synchronise",
             )
 

@@ -29,7 +29,7 @@ def node_count(graph: int) -> int:
     return int(checked(cuda.cuGraphGetNodes(cuda.CUgraph(graph)))[1])
 
 
-def node_handles(graph: int) -> list[Any]:
+def _node_handles(graph: int) -> list[Any]:
     """Return the handles of a graph's nodes, in the order in which they were added."""
     cuda = libraries().cuda
     handle = cuda.CUgraph(graph)
@@ -37,7 +37,7 @@ def node_handles(graph: int) -> list[Any]:
     return list(checked(cuda.cuGraphGetNodes(handle, count))[0]) if count else []
 
 
-def predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
+def _predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
     """Return the nodes that each node depends on, by index, in ascending order."""
     cuda = libraries().cuda
     handle = cuda.CUgraph(graph)
@@ -53,8 +53,8 @@ def predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
 
 def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
     """Return all nodes of a graph, in the order in which they were added."""
-    handles = node_handles(graph)
-    return tuple(replace(described(handle), after=after) for handle, after in zip(handles, predecessors(graph, handles), strict=True))
+    handles = _node_handles(graph)
+    return tuple(replace(_described(handle), after=after) for handle, after in zip(handles, _predecessors(graph, handles), strict=True))
 
 
 def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
@@ -62,13 +62,13 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
 
     ``after`` counts the nodes that are yielded.
     """
-    handles = node_handles(graph)
-    before = predecessors(graph, handles)
+    handles = _node_handles(graph)
+    before = _predecessors(graph, handles)
     index: dict[int, tuple[int, ...]] = {}
     count = 0
     for position in in_order(before):
         after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
-        node = replace(described(handles[position]), after=after)
+        node = replace(_described(handles[position]), after=after)
         if node.kind is NodeKind.EMPTY:
             index[position] = after
             continue
@@ -77,15 +77,15 @@ def nodes_in_order(graph: int) -> Iterator[tuple[Any, GraphNode]]:
         yield handles[position], node
 
 
-def node_kind(handle: Any) -> NodeKind:
+def _node_kind(handle: Any) -> NodeKind:
     """Return a node's kind."""
     return _KINDS.get(_type_name(handle), NodeKind.OTHER)
 
 
-def described(handle: Any) -> GraphNode:
+def _described(handle: Any) -> GraphNode:
     """Return a node as it is by itself, without its place in the graph."""
     cuda = libraries().cuda
-    kind = node_kind(handle)
+    kind = _node_kind(handle)
     if kind is NodeKind.KERNEL:
         return _kernel(checked(cuda.cuGraphKernelNodeGetParams(handle)))
     if kind is NodeKind.COPY:

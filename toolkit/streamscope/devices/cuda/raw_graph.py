@@ -33,19 +33,19 @@ from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, driver_call, libraries
 from streamscope.program.captured_graph import Edges
 
-Pair = tuple[int, int]
+_Pair = tuple[int, int]
 """An edge: predecessor and successor."""
-Words = npt.NDArray[np.uint64]
+_Words = npt.NDArray[np.uint64]
 _Asked = tuple[Edges, tuple[int, ...]]
 """The edges of a graph, and in which order its nodes are added."""
 Result = TypeVar("Result")
 
 FULL = 0
 """The data of an edge (CUgraphEdgeData) that waits for the end of a node. A programmatic one lets a kernel start before that."""
-TRYING_S = 0.5
+_TRYING_S = 0.5
 """How long orders of captured code may be tried, about; and those that may be the fastest once more."""
 MOST_TURNS, FEWEST_TURNS = 15, 3
-MOST_WAITS = 60
+_MOST_WAITS = 60
 STUCK_S = 20.0
 """A replay that takes longer than this hangs."""
 
@@ -253,7 +253,7 @@ class RawGraph:
             return [known_us[one] for one in asked]
 
 
-def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair], list[Pair]]:
+def changed_edges(kinds: Mapping[_Pair, int], wanted: Edges) -> tuple[list[_Pair], list[_Pair]]:
     """Return the edges to take away and those to add, so that a graph has the wanted orders and no others.
 
     An edge that is wanted and there is not touched, so that it stays programmatic if it is. A kernel that a programmatic edge leads to may
@@ -317,14 +317,14 @@ def _mean_waits_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[
         _wait(end)
         return (time.perf_counter_ns() - start_ns) / 1e3
 
-    waits_us = np.sort(_turns(graphs, wait_us, MOST_WAITS), axis=0)
+    waits_us = np.sort(_turns(graphs, wait_us, _MOST_WAITS), axis=0)
     return [float(each) for each in waits_us[: -(-9 * len(waits_us) // 10)].mean(axis=0)]
 
 
 def _turns(graphs: Sequence[CudaGraph], once: Callable[[CudaGraph], float], most: int) -> npt.NDArray[np.float64]:
     """Return the time of each graph in each turn, as many as there is time for, after one that does not count."""
     first = [once(graph) for graph in graphs]
-    turns = int(min(most, max(FEWEST_TURNS, TRYING_S * 1e6 / max(sum(first), 1.0))))
+    turns = int(min(most, max(FEWEST_TURNS, _TRYING_S * 1e6 / max(sum(first), 1.0))))
     return np.array([[once(graph) for graph in graphs] for _ in range(turns)])
 
 
@@ -336,7 +336,7 @@ def _wait(event: Any, names: Callable[[], Sequence[str]] = tuple) -> None:
             raise hung("a replay of captured code in another order", STUCK_S, names())
 
 
-def _node_handles(graph: int) -> Words:
+def _node_handles(graph: int) -> _Words:
     """Return the addresses of all nodes, in the order in which they were added."""
     count = ctypes.c_size_t(0)
     _call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
@@ -345,7 +345,7 @@ def _node_handles(graph: int) -> Words:
     return handles
 
 
-def _edges_between(graph: int) -> tuple[Words, Words, Words]:
+def _edges_between(graph: int) -> tuple[_Words, _Words, _Words]:
     """Return for each edge of a graph the nodes that it leads from and to, and its data."""
     count = ctypes.c_size_t(0)
     _call("cuGraphGetEdges_v2", ctypes.c_void_p(graph), None, None, None, ctypes.byref(count))
@@ -391,7 +391,7 @@ def _copy(node: int, graph: int) -> int:
     return int(copy.value or 0)
 
 
-def _change(name: str, graph: int, nodes: Words, pairs: Sequence[Pair], kinds: Sequence[int]) -> None:
+def _change(name: str, graph: int, nodes: _Words, pairs: Sequence[_Pair], kinds: Sequence[int]) -> None:
     """Remove or add edges between nodes."""
     if pairs:
         sources, targets = (np.ascontiguousarray(nodes[list(each)]) for each in zip(*pairs, strict=True))
@@ -400,7 +400,7 @@ def _change(name: str, graph: int, nodes: Words, pairs: Sequence[Pair], kinds: S
         _call(name, ctypes.c_void_p(graph), *addresses, ctypes.c_size_t(len(pairs)))
 
 
-def _address(words: Words) -> ctypes.c_void_p:
+def _address(words: _Words) -> ctypes.c_void_p:
     return ctypes.c_void_p(words.ctypes.data)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 1 << 20
 """Blocks of a kernel that is stamped; one with more writes no stamps. Their stamps take 24 MiB."""
-CHUNK_BLOCKS = 1 << 13
+_CHUNK_BLOCKS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class StampMemory:
             self.too_large.add(owner)
             return source, arguments
         if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
-            spec = ArraySpec((max(CHUNK_BLOCKS, blocks), WORDS), np.dtype(np.int64))
+            spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), WORDS), np.dtype(np.int64))
             self._chunks.append(self._device.allocate(spec, Place.DEVICE))
             self._used = 0
         slots = Slots(source.name, owner, blocks, threads, len(self._chunks) - 1, self._used)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice
     from streamscope.devices.cuda.streams import CudaStream
 
-QUESTIONS = 100
+_QUESTIONS = 100
 _PATIENCE_NS = 200_000_000
 """The kernel stops waiting for the host after so long, so that a host that was stopped meets no kernel that runs for ever."""
 
-ANSWERING = KernelSource(
+_ANSWERING = KernelSource(
     "answering",
     f"""
 // Writes the time at which it saw each number that the host wrote.
@@ -62,19 +62,19 @@ def align_timer(device: CudaDevice, stream: CudaStream) -> TimerClock:
     memory = libraries().cupy.cuda.alloc_pinned_memory(128)
     words = (ctypes.c_uint64 * 16).from_address(memory.ptr)
     words[0] = words[8] = 0  # lines of their own
-    pointers = [ctypes.c_void_p(memory.ptr), ctypes.c_void_p(memory.ptr + 64), ctypes.c_int(QUESTIONS)]
+    pointers = [ctypes.c_void_p(memory.ptr), ctypes.c_void_p(memory.ptr + 64), ctypes.c_int(_QUESTIONS)]
     low, high = None, None
     with deferred():
-        CudaBench(device, stream, "the timer").kernel(ANSWERING, 1, 1, pointers)()
+        CudaBench(device, stream, "the timer").kernel(_ANSWERING, 1, 1, pointers)()
         try:
-            for number in range(1, QUESTIONS + 1):
+            for number in range(1, _QUESTIONS + 1):
                 before, time, after = _asked(device, words, number)
                 # The first answers wait for the kernel to start.
-                if number > QUESTIONS // 10:
+                if number > _QUESTIONS // 10:
                     low = before - time if low is None else max(low, before - time)
                     high = after - time if high is None else min(high, after - time)
         finally:
-            words[0] = QUESTIONS
+            words[0] = _QUESTIONS
             stream.synchronize()
     assert low is not None
     assert high is not None

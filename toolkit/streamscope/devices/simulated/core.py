@@ -108,7 +108,7 @@ class Timeline:
             appointment.action()
 
 
-class Watch(local):
+class _Watch(local):
     """Watchers of the launches that a thread makes the device compute, and their errors; each thread has its own."""
 
     each: Callable[[Launch], None] | None = None
@@ -132,7 +132,7 @@ class Core:
         """The host's clock, in virtual ns."""
         self.replay_ids = count()
         self._delays = delays
-        self._watch = Watch()
+        self._watch = _Watch()
         self._fault: BaseException | None = None
 
     @property

@@ -65,8 +65,8 @@ class Execution:
         self.log = DeviceLog()
         self.cache = ResultCache()
         self.core = core
-        self._multiprocessors = Multiprocessors(core.timeline, core.model)
-        self._bus = Bus(core.timeline, core.model.bus_both_share)
+        self._multiprocessors = _Multiprocessors(core.timeline, core.model)
+        self._bus = _Bus(core.timeline, core.model.bus_both_share)
 
     def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
@@ -145,7 +145,7 @@ class _Kernel:
     """Of its speed alone."""
 
 
-class Multiprocessors:
+class _Multiprocessors:
     """The running kernels of the chip.
 
     Every resident thread gets the same share of a multiprocessor's throughput. Kernels spread over the multiprocessors: while there are
@@ -226,7 +226,7 @@ class Multiprocessors:
         kernel.finished()
 
 
-class Bus:
+class _Bus:
     """The bus to the device and back: in each direction one copy at a time, in the order of arrival, beside kernels.
 
     While copies go in both directions, each is slower. Speeds change only when a copy starts or ends, so only then are ends computed anew.

@@ -205,7 +205,7 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        run = GraphRun(self._nodes, self._edges, own, previous=self._latest)
+        run = _GraphRun(self._nodes, self._edges, own, previous=self._latest)
         model, branching = self.core.model, self._edges.branching
         with self.core.lock, deferred():
             call_ns = model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes), branching)
@@ -230,7 +230,7 @@ class _Edges:
         return cls(successors, Branching.of(before))
 
 
-class GraphRun:
+class _GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on, and the front end has time for it."""
 
     def __init__(self, nodes: Sequence[Node], edges: _Edges, stream: SimulatedStream, previous: Moment) -> None:

@@ -23,7 +23,7 @@ from streamscope.program.launch import HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.words import counted
 
-POISON_BYTE = 0x5A
+_POISON_BYTE = 0x5A
 _NO_ARRAY: Array = np.empty(0)
 
 
@@ -115,7 +115,7 @@ class SimulatedBuffer:
 
 
 def _poison(dtype: np.dtype[Any]) -> Any:
-    return {"f": np.nan, "b": True}.get(dtype.kind) or np.frombuffer(bytes([POISON_BYTE]) * dtype.itemsize, dtype)[0]
+    return {"f": np.nan, "b": True}.get(dtype.kind) or np.frombuffer(bytes([_POISON_BYTE]) * dtype.itemsize, dtype)[0]
 
 
 class Memory:

@@ -11,9 +11,9 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.program.launch import Launch, Reference, call_reference
 
-MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20
 """Memory for inputs and results that are kept, over all launches."""
-EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE = 1e6, 4.0
+EXPENSIVE_FLOPS, _EXPENSIVE_FLOPS_A_BYTE = 1e6, 4.0
 """Below this, comparing inputs would take about as long as computing."""
 
 
@@ -39,7 +39,7 @@ class ResultCache:
     unless its author declares flops. What a missing wait makes of the inputs differs from what is kept, so it is computed as it is.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[int, Computed] = OrderedDict()
         self.nbytes = 0
@@ -47,7 +47,7 @@ class ResultCache:
 
     def results(self, launch: Launch, reference: Reference, arguments: Sequence[Array]) -> Sequence[Array]:
         """Return the results of a launch's reference; they must not be changed."""
-        if launch.stateful or launch.cost.flops < max(EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE * launch.cost.bytes):
+        if launch.stateful or launch.cost.flops < max(EXPENSIVE_FLOPS, _EXPENSIVE_FLOPS_A_BYTE * launch.cost.bytes):
             return _computed(reference, arguments)
         kept = self._kept.get(id(launch))
         if kept is not None and kept.launch is launch and all(map(_same_bits, kept.arguments, arguments)):

@@ -26,7 +26,7 @@ class Item:
     Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
     """
 
-    begin: Begin
+    begin: _Begin
     """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
     content: Work | Moment | None = None
     """The launch, or the event of a wait."""
@@ -39,7 +39,7 @@ class Item:
     """When the stream goes on to the next."""
 
 
-Begin = Callable[["SimulatedStream", Item], None]
+_Begin = Callable[["SimulatedStream", Item], None]
 
 
 class SimulatedStream:

@@ -12,15 +12,15 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.program.variable import Place
 from streamscope.words import a_kind
 
-ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
+_ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
 
 
 def chosen_engine(name: object) -> str:
     """Return the name of an engine: the argument, else the environment variable's, else the default."""
-    variable = os.environ.get(ENGINE_VARIABLE, "")
+    variable = os.environ.get(_ENGINE_VARIABLE, "")
     chosen = name if name is not None else variable.strip() or DEFAULT_ENGINE
     if not isinstance(chosen, str) or chosen not in ENGINES:
-        origin = "" if name is not None else f" in the environment variable {ENGINE_VARIABLE}"
+        origin = "" if name is not None else f" in the environment variable {_ENGINE_VARIABLE}"
         raise EngineError(f"unknown engine {chosen!r}{origin}", hint=f"choose from {', '.join(ENGINES)}")
     return chosen
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from streamscope.engines.pushed.issuing import Issuer
 
 Key = tuple[Any, ...]
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 
 TEMPLATES = 256
 """Traces that are kept, at least."""
@@ -131,27 +131,27 @@ def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
     return Application(parts, first.priority, lines, estimate_ns, first.lane)
 
 
-class RecentlyUsed(dict[K, V | None]):
+class RecentlyUsed(dict[_K, _V | None]):
     """A bounded cache. ``cache[key]`` costs no more than with a dictionary, and is None if the key is not kept.
 
     Entries have two generations. When the young one is full it becomes the old one, and the old one's entries are dropped. An old entry
     that is used becomes young again. So the cache keeps the ``most`` entries that were used last, and at most twice as many.
     """
 
-    def __init__(self, most: int, dropped: Callable[[K, V], None] | None = None) -> None:
+    def __init__(self, most: int, dropped: Callable[[_K, _V], None] | None = None) -> None:
         super().__init__()
         self._most = most
         self._dropped = dropped
         """Called with key and value of each entry that had to make room."""
-        self._old: dict[K, V | None] = {}
+        self._old: dict[_K, _V | None] = {}
 
-    def __missing__(self, key: K) -> V | None:
+    def __missing__(self, key: _K) -> _V | None:
         found = self._old.pop(key, None)
         if found is not None:
             self.put(key, found)
         return found
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: _K, value: _V) -> None:
         """Keep a value."""
         if super().__len__() >= self._most:
             with deferred():
@@ -163,7 +163,7 @@ class RecentlyUsed(dict[K, V | None]):
                             self._dropped(old_key, old_value)
         self[key] = value
 
-    def forget(self, key: K) -> None:
+    def forget(self, key: _K) -> None:
         """Forget a key, if it is there."""
         self.pop(key, None)
         self._old.pop(key, None)

@@ -20,7 +20,7 @@ from streamscope.order.hazards import HOST, unordered
 from streamscope.program.launch import HostCall
 from streamscope.words import counted
 
-DURATION_NS = 20_000.0
+_DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
 
 
@@ -37,7 +37,7 @@ class HostFunction:
     writes: tuple[VariableState, ...]
     """Each once."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    duration_ns: float = DURATION_NS
+    duration_ns: float = _DURATION_NS
     """On the simulated device."""
     in_turn: Callable[[], object] = int
     """Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`."""

@@ -23,7 +23,7 @@ from streamscope.program.user_line import user_line
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Call, Device
 
-PRIORITY = "priority"
+_PRIORITY = "priority"
 
 
 class Issuer:
@@ -41,8 +41,8 @@ class Issuer:
         self.faults = FaultLog()
         self.torn = False
         """An operation was interrupted while it was issued, and the device has not been waited for since."""
-        names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
-        made = (device.stream(name, priority=int(name == PRIORITY)) for name in names)
+        names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), _PRIORITY, COPY_IN, COPY_OUT]
+        made = (device.stream(name, priority=int(name == _PRIORITY)) for name in names)
         self.lanes = tuple(Lane(device, stream, index, len(names)) for index, stream in enumerate(made))
         self.compute = self.lanes[:streams]
         """The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamscope.devices.protocol import Block, Buffer, Device, Stream
     from streamscope.engines.pushed.lanes import EventStamp
 
-After: TypeAlias = "tuple[tuple[Stream, EventStamp], ...]"
+_After: TypeAlias = "tuple[tuple[Stream, EventStamp], ...]"
 """The use of a block must come after these events, each with its stream."""
 
 SMALLEST_BYTES = 512
@@ -32,7 +32,7 @@ SMALLEST_BYTES = 512
 STEPS = 4
 """Size classes between a power of two and the next: at most a quarter of a block of 2 KiB or more is lost."""
 
-LOOKED_AT = 4
+_LOOKED_AT = 4
 """How many free blocks of one size are looked at for one that needs no wait: the oldest ones, whose events are done if any are."""
 
 
@@ -69,9 +69,9 @@ class _Held:
     buffer: Buffer
     block: Block
     stream: Stream | None
-    inherited: After
+    inherited: _After
 
-    def freed(self, after: After) -> _Free:
+    def freed(self, after: _After) -> _Free:
         """Return the block as it is when freed; work of former users counts on, unless the new user's work comes after it."""
         streams = [stream for stream, _ in after]
         if self.stream is not None and self.stream in streams:
@@ -84,9 +84,9 @@ class _Free:
     """A block that waits for its next user, and the events of its last ones."""
 
     block: Block
-    after: After
+    after: _After
 
-    def pending(self, stream: Stream | None) -> After:
+    def pending(self, stream: Stream | None) -> _After:
         """Return the events that a stream, or the host, would have to wait for."""
         return tuple(entry for entry in self.after if entry[0] is not stream and not entry[1].event.done())
 
@@ -108,14 +108,14 @@ class _Store:
         self.free[size].append(freed)
         self.counts.in_use_bytes -= size
 
-    def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, After] | None:
+    def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, _After] | None:
         """Return the best free block that is not twice as large as needed, and the events that the stream must wait for, or None.
 
         The best is the smallest that needs no wait or, for a stream, the one with the fewest waits.
         """
-        waiting: list[tuple[_Free, After]] = []
+        waiting: list[tuple[_Free, _After]] = []
         for size in self.sizes[bisect_left(self.sizes, nbytes) : bisect_left(self.sizes, 2 * size_class(nbytes))]:
-            for free in islice(self.free[size], LOOKED_AT):
+            for free in islice(self.free[size], _LOOKED_AT):
                 pending = free.pending(stream)
                 if not pending:
                     return free, ()
@@ -201,7 +201,7 @@ class MemoryPool:
             freed = self._freed.popleft()
             self._stores[freed.block.place].put(freed)
 
-    def _again(self, store: _Store, free: _Free, pending: After, spec: ArraySpec, stream: Stream | None) -> _Held:
+    def _again(self, store: _Store, free: _Free, pending: _After, spec: ArraySpec, stream: Stream | None) -> _Held:
         if stream is not None:
             for _, stamp in pending:
                 stream.wait(stamp.event)

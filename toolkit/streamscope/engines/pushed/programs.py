@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
 
 
-KEPT_ANYWAY = 16
+_KEPT_ANYWAY = 16
 """Programs, each for certain shapes and attributes, that stay prepared until memory has run out."""
-LEFT_FREE = 1 / 8
+_LEFT_FREE = 1 / 8
 """Share of the device's memory that more programs than that must leave free, for whoever else uses the device."""
-LEFT_FREE_ON_HOST = 1 << 30
+_LEFT_FREE_ON_HOST = 1 << 30
 """Bytes of the host's memory that they must leave free: a preparation takes about 5 kB an operation, besides its variables."""
-KEPT_IDLE = 8
+_KEPT_IDLE = 8
 """How many times one program is kept prepared, for threads that run it side by side."""
 
 
@@ -50,7 +50,7 @@ class _Entry:
     lock: Lock = field(default_factory=Lock)
 
 
-class KeptPrograms:
+class _KeptPrograms:
     """The programs of one engine that are kept prepared: as many as memory allows, those used last."""
 
     def __init__(self, device: Device) -> None:
@@ -75,7 +75,7 @@ class KeptPrograms:
 
     def make_room(self, entry: _Entry) -> None:
         """Evict programs other than one while memory is short."""
-        while len(self._entries) > KEPT_ANYWAY and self._is_short():
+        while len(self._entries) > _KEPT_ANYWAY and self._is_short():
             self.evict(1, entry)
 
     def evict(self, most: int | None = None, besides: _Entry | None = None) -> bool:
@@ -95,14 +95,14 @@ class KeptPrograms:
         return len(self._entries)
 
     def _is_short(self) -> bool:
-        return self._device.free_share() < LEFT_FREE or free_bytes() < LEFT_FREE_ON_HOST
+        return self._device.free_share() < _LEFT_FREE or free_bytes() < _LEFT_FREE_ON_HOST
 
 
 class PreparedPrograms:
     """Runs the programs of one engine."""
 
     def __init__(self, issuer: Issuer, engine: str, streams: int | None) -> None:
-        self.kept = KeptPrograms(issuer.device)
+        self.kept = _KeptPrograms(issuer.device)
         self.runs = self.prepared = 0
         """Runs that were asked for, and programs that were prepared for them."""
         self._issuer = issuer
@@ -157,7 +157,7 @@ class PreparedPrograms:
         except IndexError:
             prepared = self._prepared(entry)
         yield prepared  # One that is let go for an error waits for its work before its memory goes.
-        if len(entry.idle) < KEPT_IDLE:
+        if len(entry.idle) < _KEPT_IDLE:
             entry.idle.append(prepared)
 
     def _prepared(self, entry: _Entry) -> Prepared:

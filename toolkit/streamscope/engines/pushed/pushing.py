@@ -28,10 +28,10 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
 from streamscope.words import a_kind
 
-Variables = tuple[tuple[PushedVariable, ...], tuple[PushedVariable, ...]]
+_Variables = tuple[tuple[PushedVariable, ...], tuple[PushedVariable, ...]]
 """The variables that an operation reads, and those that it writes."""
-States = tuple[VariableState, ...]
-KEPT_LINES = 256
+_States = tuple[VariableState, ...]
+_KEPT_LINES = 256
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Bulk:
 
     size: int
     """How many there may be."""
-    pushed: list[tuple[Application, str, Variables]] = field(default_factory=list)
+    pushed: list[tuple[Application, str, _Variables]] = field(default_factory=list)
     """With the user's line of each, and its variables, which must not be let go before it is issued."""
     priority: int = 0
     """The highest of theirs."""
@@ -52,7 +52,7 @@ class Bulk:
         first = self.pushed[0][0]
         return first.kind is application.kind and first.priority is application.priority
 
-    def add(self, application: Application, line: str, priority: int, variables: Variables) -> bool:
+    def add(self, application: Application, line: str, priority: int, variables: _Variables) -> bool:
         """Add an operation; True if that is as many as there may be."""
         if priority > self.priority or not self.pushed:
             self.priority = priority
@@ -79,7 +79,7 @@ class Pusher:
         self._scheduler = scheduler
         self._catalogue = catalogue
         self._lifetimes = lifetimes
-        self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(KEPT_LINES)
+        self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(_KEPT_LINES)
 
     def push_again(self, key: Key, reads: tuple[PushedVariable, ...], writes: tuple[PushedVariable, ...], priority: int) -> bool:
         """Launch an operation that was pushed before with the same variables; False if it was not. This is the quick path."""
@@ -217,7 +217,7 @@ class Pusher:
             raise left_behind("the engine")
 
     def _application(
-        self, key: Key | None, title: str, template: Template, arguments: States, targets: States, priority: int
+        self, key: Key | None, title: str, template: Template, arguments: _States, targets: _States, priority: int
     ) -> Application:
         with self._issuer.lock, deferred():
             self._prepare(targets, arguments)
@@ -229,7 +229,7 @@ class Pusher:
                 self.found += 1
         return application
 
-    def _fail_in_turn(self, title: str, where: str, arguments: States, targets: States, error: TracingError) -> None:
+    def _fail_in_turn(self, title: str, where: str, arguments: _States, targets: _States, error: TracingError) -> None:
         self.flush()
         reads = tuple(state for state in dict.fromkeys(arguments) if state not in targets)
         with self._issuer.lock, deferred():
@@ -243,7 +243,7 @@ class Pusher:
 
             self._scheduler.take_turn(reads, targets, fail)
 
-    def _push_known(self, application: Application, where: str, priority: int, variables: Variables) -> None:
+    def _push_known(self, application: Application, where: str, priority: int, variables: _Variables) -> None:
         """Push an operation that is traced and checked already: into a bulk, or to wait for its turn."""
         bulk = self.bulks.get(get_ident())
         if bulk is not None:
@@ -285,11 +285,11 @@ class Pusher:
         if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
             done.wait()
 
-    def _states(self, argument: str, variables: tuple[PushedVariable, ...]) -> States:
+    def _states(self, argument: str, variables: tuple[PushedVariable, ...]) -> _States:
         return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in enumerate(variables))
 
 
-def _host_function(title: str, where: str, template: Template, arguments: States, targets: States) -> HostFunction:
+def _host_function(title: str, where: str, template: Template, arguments: _States, targets: _States) -> HostFunction:
     program, call = template.program, template.host_call
     assert call is not None
     states = dict(zip(program.inputs, dict.fromkeys(arguments), strict=True)) | dict(zip(program.outputs, targets, strict=True))

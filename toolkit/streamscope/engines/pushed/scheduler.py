@@ -22,7 +22,7 @@ from streamscope.order.clocks import fewest
 from streamscope.order.hazards import hazards
 from streamscope.program.user_line import user_line
 
-HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
+_HostRun = Callable[[], "tuple[list[_HostRun], BaseException | None]"]
 """Runs a host operation; returns those that the calling thread has to run next, and an interruption that came meanwhile."""
 
 
@@ -45,7 +45,7 @@ class Scheduler:
         """Host operations that wait for a worker; None in the synchronous engine."""
         self._issuer = issuer
         self._idle: list[Latch] = []
-        self._ready: list[HostRun] = []
+        self._ready: list[_HostRun] = []
         self._local = threading.local()
 
     @property
@@ -75,7 +75,7 @@ class Scheduler:
         self._enter(turn)
         return turn.done
 
-    def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[HostRun]]:
+    def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[_HostRun]]:
         """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
         Returns a latch that is set when it has ended, and operations that the caller must give to `run_here` without the lock.
@@ -139,7 +139,7 @@ class Scheduler:
 
     def _run(
         self, turn: Turn, function: HostFunction, stamps: list[EventStamp], move: Latch | None = None, *, skipped: bool
-    ) -> tuple[list[HostRun], BaseException | None]:
+    ) -> tuple[list[_HostRun], BaseException | None]:
         """Run a host operation and end its turn; whatever happens, that is ended."""
         failure: BaseException | None = None
         interrupted = False
@@ -193,11 +193,11 @@ class Scheduler:
             self._idle.clear()
         return interruption
 
-    def _take_ready(self) -> list[HostRun]:
+    def _take_ready(self) -> list[_HostRun]:
         ready, self._ready = self._ready, []
         return ready
 
-    def run_here(self, ready: Sequence[HostRun]) -> None:
+    def run_here(self, ready: Sequence[_HostRun]) -> None:
         """Run host operations on the calling thread, all of them and those they make ready; then raise the exception that interrupted one.
 
         The caller has put off Ctrl-C, which comes only in the functions.

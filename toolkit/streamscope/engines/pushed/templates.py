@@ -18,7 +18,7 @@ from streamscope.signatures import signature_of
 from streamscope.tracing import ProgramFunction, of_its_own
 from streamscope.words import counted
 
-Function = Callable[..., Any]
+_Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def typed(value: object) -> object:
 
 
 def template_key(
-    function: Function, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, object]
+    function: _Function, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, object]
 ) -> tuple[object, ...]:
     """Cache key of a trace: function, shapes, dtypes, places, attributes, aliasing."""
     numbers = {state.id: number for number, state in enumerate(dict.fromkeys((*arguments, *writes)))}
@@ -53,7 +53,7 @@ def template_key(
 
 
 def trace(
-    function: Function, name: str, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, Any]
+    function: _Function, name: str, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, Any]
 ) -> Program:
     """Trace a function for variables; raises whatever the function raises."""
     reads = list(dict.fromkeys(arguments))
@@ -120,7 +120,7 @@ def _check_result(name: str, spec: ArraySpec, place: Place, state: VariableState
         )
 
 
-def _takes_out(function: Function) -> bool:
+def _takes_out(function: _Function) -> bool:
     if isinstance(function, ProgramFunction):
         return False
     try:

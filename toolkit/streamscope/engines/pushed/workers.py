@@ -10,7 +10,7 @@ from threading import Lock
 
 from streamscope.errors import EngineError
 
-Task = Callable[[], object]
+_Task = Callable[[], object]
 
 
 class Latch:
@@ -50,7 +50,7 @@ class Workers:
     stops them; and they are daemons, so that an engine that is never closed does not hold up the interpreter's exit.
     """
 
-    def __init__(self, name: str, most: int, prepare: Task) -> None:
+    def __init__(self, name: str, most: int, prepare: _Task) -> None:
         self.threads: list[threading.Thread] = []
         self._name = name
         """Name of the threads."""
@@ -60,13 +60,13 @@ class Workers:
         """Called once on each thread, before anything else."""
         self._lock = threading.Lock()
         # None says: see whether to end. Putting it takes no lock, so that a finaliser may do it in the middle of anything.
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._busy = 0
         self._started = 0
         self._stopping = False
-        self._last: Task | None = None
+        self._last: _Task | None = None
 
-    def put(self, task: Task) -> None:
+    def put(self, task: _Task) -> None:
         """Queue a task; it must not raise."""
         with self._lock:
             self._busy += 1
@@ -79,7 +79,7 @@ class Workers:
                         raise EngineError(f"the system has no thread for a host operation: {error}", hint="end other threads") from error
         self._tasks.put(task)
 
-    def stop(self, last: Task | None = None) -> None:
+    def stop(self, last: _Task | None = None) -> None:
         """Let the threads end as soon as nothing is queued and nothing runs. Takes no lock and does not wait.
 
         ``last``: function that the last thread calls before it ends.
@@ -109,7 +109,7 @@ class Workers:
         while not self._served(self._tasks.get()):
             pass
 
-    def _served(self, task: Task | None) -> bool:
+    def _served(self, task: _Task | None) -> bool:
         """Run a task, in a frame that does not outlive it; tell whether the calling thread is to end."""
         if task is None:
             return self._ends()
@@ -137,6 +137,6 @@ class Workers:
         return True
 
 
-def two_pools(most: int, most_of_priority: int, prepare: Task) -> tuple[Workers, Workers]:
+def two_pools(most: int, most_of_priority: int, prepare: _Task) -> tuple[Workers, Workers]:
     """Return the pools for ordinary host operations and for those of priority."""
     return Workers("streamscope worker", most, prepare), Workers("streamscope priority worker", most_of_priority, prepare)

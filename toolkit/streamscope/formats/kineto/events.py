@@ -20,7 +20,7 @@ from streamscope.trace.stored import DamagedError, without_doubles
 from streamscope.words import counted
 
 PIECE_BYTES = 1 << 23
-MOST_TEXT_BYTES = 1 << 33
+_MOST_TEXT_BYTES = 1 << 33
 """Of JSON, once it is decompressed: 8 GiB."""
 MOST_PIECE_BYTES = 1 << 25
 """Of the longest single event, or of all that stands in front of the events, or behind them."""
@@ -31,7 +31,7 @@ _OBJECT_BYTES = {b",": 32, b'"': 16, b"[": 64, b"{": 96}
 _STRIDE = 1 << 17
 """Bytes that are counted at once: they stay in the processor's cache."""
 MOST_EVENTS = 50_000_000
-EXACT_BELOW_US = 2.0**43
+_EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
 _BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SPACES = b" \t\r\n"
@@ -209,8 +209,8 @@ class EventsReader:
         self._bytes_read += len(data)
         self._ended = not data
         self._text += data
-        if self._bytes_read > MOST_TEXT_BYTES or len(self._text) > MOST_PIECE_BYTES:
-            raise ValueError(f"it has more than {MOST_TEXT_BYTES:,} bytes of JSON, or {MOST_PIECE_BYTES:,} without an event's end")
+        if self._bytes_read > _MOST_TEXT_BYTES or len(self._text) > MOST_PIECE_BYTES:
+            raise ValueError(f"it has more than {_MOST_TEXT_BYTES:,} bytes of JSON, or {MOST_PIECE_BYTES:,} without an event's end")
 
     def _whole_events(self) -> list[AnyEvent]:
         """Decode the events that are there whole and are followed by another one; none if the last such place is inside of an event."""
@@ -311,7 +311,7 @@ class EventsReader:
             events: list[AnyEvent] = found if shape is None else found.traceEvents
             us = np.array([event.ts for event in events], np.float64)  # NaN, which JSON does not have, where there is none
             _check_single_names(text, end, events, int(np.count_nonzero(us == us)))  # noqa: PLR0124 — NaN
-            if time is float and (np.abs(us) >= EXACT_BELOW_US).any():
+            if time is float and (np.abs(us) >= _EXACT_BELOW_US).any():
                 del events, found  # Before they are there once more.
                 found = _decoder(Decimal, shape).decode(some)
                 events = found if shape is None else found.traceEvents

@@ -23,14 +23,14 @@ from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version, rejected
 from streamscope.kernels.source import KernelSource
 
-POLL_S = 0.005
-NOTICE_S = 0.1
+_POLL_S = 0.005
+_NOTICE_S = 0.1
 PATIENCE_S = 120.0
 """How long nothing may come of somebody else's claims; then the kernels are compiled here, too."""
 MOST_IN_GROUP = 64
 """So that the progress shows, and Ctrl-C, which no group notices, need not wait long."""
 
-Progress = Callable[[int, int], None]
+_Progress = Callable[[int, int], None]
 """``progress(kernels done, kernels)``, called in the thread that asks for the batch."""
 
 
@@ -61,7 +61,7 @@ def compile_batch(
     workers: int | None = None,
     cache: KernelCache | None = None,
     log: CompilationLog | None = None,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> BatchResult:
     """Compile kernels together; those that the cache has are taken from there.
 
@@ -94,7 +94,7 @@ class _Batch:
     workers: int
     cache: KernelCache
     log: CompilationLog
-    progress: Progress | None
+    progress: _Progress | None
     sources: dict[str, KernelSource] = field(default_factory=dict)
     cubins: dict[KernelSource, Cubin] = field(default_factory=dict)
     failures: dict[KernelSource, CompilationError] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class _Batch:
                 return found, self.claimed
             if time.monotonic() > until_s:
                 return found, list(keys)
-            time.sleep(POLL_S)
+            time.sleep(_POLL_S)
 
     def _compile(self, keys: Sequence[str]) -> None:
         keys_of = {self.sources[key]: key for key in keys}
@@ -144,7 +144,7 @@ class _Batch:
             pending = {pool.submit(self._compile_group, group, keys_of) for group in groups}
             while pending:
                 # For a while only: Ctrl-C may reach another thread, and this one would notice when something is done.
-                done, pending = wait(pending, timeout=NOTICE_S, return_when=FIRST_COMPLETED)
+                done, pending = wait(pending, timeout=_NOTICE_S, return_when=FIRST_COMPLETED)
                 for future in done:
                     future.result()
                 self._report()

@@ -15,15 +15,15 @@ from functools import cached_property
 from mmap import mmap
 from typing import Any
 
-SYMBOLS = 2
+_SYMBOLS = 2
 """Type of the ELF section with the symbols' names."""
-VALUE_FOLLOWS, REGISTERS, FRAME_BYTES = 4, 0x2F, 0x11
+_VALUE_FOLLOWS, _REGISTERS, _FRAME_BYTES = 4, 0x2F, 0x11
 """In ``.nv.info``: an attribute with a value of some bytes; its numbers of two attributes, whose value is (symbol, number)."""
-RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
+_RESERVED_SHARED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 """On Hopper and later, each block's shared memory begins with 1 KiB of CUDA's own, which the kernel's section includes."""
-ELF64 = b"\x7fELF\x02"
-ELF_HEADER_BYTES, CUDA_MACHINE = 64, 190
-ARCHITECTURE_BIT = {7: 0, 8: 8}
+_ELF64 = b"\x7fELF\x02"
+_ELF_HEADER_BYTES, _CUDA_MACHINE = 64, 190
+_ARCHITECTURE_BIT = {7: 0, 8: 8}
 """Where the architecture's number begins in the flags of the ELF header, by the version of CUDA's format.
 
 CUDA 12 has version 7 up to sm_90 and 8 from sm_100 on; CUDA 13 has 8 for all.
@@ -144,25 +144,25 @@ def resources_of(image: bytes) -> dict[str, KernelResources]:
 def _resources(image: bytes, sections: list[Section]) -> dict[str, KernelResources]:
     sizes = {section.name: section.size for section in sections}
     symbols = _symbols(image, sections)
-    numbers: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME_BYTES: {}}
+    numbers: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME_BYTES: {}}
     for section in sections:
         if section.name == ".nv.info":
             for attribute, symbol, number in _attributes(image[section.start : section.start + section.size]):
                 if attribute in numbers and symbol < len(symbols):
                     numbers[attribute][symbols[symbol]] = number
-    reserved = RESERVED_BYTES if RESERVED_SHARED in sizes else 0
+    reserved = _RESERVED_BYTES if _RESERVED_SHARED in sizes else 0
     return {
         name: KernelResources(
-            sizes[f".text.{name}"], registers, max(0, sizes.get(f".nv.shared.{name}", 0) - reserved), numbers[FRAME_BYTES].get(name, 0)
+            sizes[f".text.{name}"], registers, max(0, sizes.get(f".nv.shared.{name}", 0) - reserved), numbers[_FRAME_BYTES].get(name, 0)
         )
-        for name, registers in numbers[REGISTERS].items()
+        for name, registers in numbers[_REGISTERS].items()
         if f".text.{name}" in sizes
     }
 
 
 def sections_of(image: bytes | mmap) -> Iterator[Section]:
     """Yield the sections of a 64-bit ELF file; none where it is not such a file."""
-    if image[:5] != ELF64:
+    if image[:5] != _ELF64:
         return
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count, names = struct.unpack_from("<HHH", image, 58)
@@ -173,16 +173,16 @@ def sections_of(image: bytes | mmap) -> Iterator[Section]:
 
 def _is_cuda_elf(image: bytes, architecture: str) -> bool:
     """Tell whether a file begins and ends as machine code does. In formats newer than ours, any architecture will do."""
-    if len(image) < ELF_HEADER_BYTES or not image.startswith(ELF64):
+    if len(image) < _ELF_HEADER_BYTES or not image.startswith(_ELF64):
         return False
     machine, table, flags, size, count = struct.unpack_from("<18xH20xQI6xHH", image)
-    bit = ARCHITECTURE_BIT.get(image[8])
-    whole = machine == CUDA_MACHINE and table + size * count <= len(image)
+    bit = _ARCHITECTURE_BIT.get(image[8])
+    whole = machine == _CUDA_MACHINE and table + size * count <= len(image)
     return whole and (bit is None or f"sm_{flags >> bit & 0xFF}" == architecture.rstrip("af"))  # sm_90a has the number 90
 
 
 def _symbols(image: bytes, sections: list[Section]) -> list[str]:
-    table = next((section for section in sections if section.kind == SYMBOLS), None)
+    table = next((section for section in sections if section.kind == _SYMBOLS), None)
     names = next((section for section in sections if section.name == ".strtab"), None)
     if table is None or names is None:
         return []
@@ -195,7 +195,7 @@ def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
-        if form != VALUE_FOLLOWS:
+        if form != _VALUE_FOLLOWS:
             continue  # what looks like a size is the value
         if size == 8:
             yield attribute, *struct.unpack_from("<II", info, at)

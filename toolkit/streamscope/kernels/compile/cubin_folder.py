@@ -20,14 +20,14 @@ from streamscope.files import clear_unfinished, is_unfinished, make_private, unf
 from streamscope.interrupts import Alive
 from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_BYTES, Cubin, checksum_of, header_of, packed, unpacked
 
-MOST_BYTES = 512 * 2**20
+_MOST_BYTES = 512 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
 """Far more than one translation unit takes; a larger file is not read."""
-KEPT_SHARE = 0.8
+_KEPT_SHARE = 0.8
 """Share of the limit that eviction leaves, so that it does not happen at every write."""
-SUFFIX, LOCK = ".cubin", "lock"
+_SUFFIX, LOCK = ".cubin", "lock"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
-COMPILED_AGAIN = "that is compiled again"
+_COMPILED_AGAIN = "that is compiled again"
 _OURS = re.compile(r"[0-9a-f]{64}\.cubin")
 
 
@@ -63,7 +63,7 @@ class CubinFolder:
     alone. A folder or file that its group or everybody can write to, or that a user other than you and root owns, is not used.
     """
 
-    def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
+    def __init__(self, path: Path | None, most_bytes: int = _MOST_BYTES, why_none: str = "") -> None:
         self.path = path
         self.most_bytes = most_bytes
         self.why_none = why_none
@@ -77,7 +77,7 @@ class CubinFolder:
         try:
             _check_private(self.path)
             # A program may have thousands, and to make a `Path` takes as long as to read.
-            cubin = self._read(f"{self.path}{os.sep}{key}{SUFFIX}")
+            cubin = self._read(f"{self.path}{os.sep}{key}{_SUFFIX}")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -90,7 +90,7 @@ class CubinFolder:
     def doubt(self, key: str) -> None:
         """Warn once of a file whose content does not fit its name."""
         if self.path is not None:
-            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", COMPILED_AGAIN)
+            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", _COMPILED_AGAIN)
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep a cubin under the keys of its kernels, and evict the oldest above the limit."""
@@ -165,7 +165,7 @@ class CubinFolder:
             if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_FILE_BYTES:
                 return None
             if why := _why_not_private(status):  # The folder may have been open to others when the file came.
-                self._warn(f"cannot use {path}: {why}", COMPILED_AGAIN)
+                self._warn(f"cannot use {path}: {why}", _COMPILED_AGAIN)
                 return None
             start = os.read(file, CHECKSUM_END)
             checksum = checksum_of(start)
@@ -207,7 +207,7 @@ class CubinFolder:
         if total <= self.most_bytes:
             return
         for file in files:
-            if total <= self.most_bytes * KEPT_SHARE:
+            if total <= self.most_bytes * _KEPT_SHARE:
                 break
             _remove(file)
             total -= file.bytes
@@ -219,7 +219,7 @@ class CubinFolder:
 
 
 def _file_of(folder: Path, key: str) -> Path:
-    return folder / f"{key}{SUFFIX}"
+    return folder / f"{key}{_SUFFIX}"
 
 
 def make_private_cache(folder: Path) -> None:

@@ -21,7 +21,7 @@ OPTIONS = ("--std=c++17",)
 """Options of NVRTC besides the architecture."""
 MAPS = Path("/proc/self/maps")
 """Which files this process has mapped."""
-NOTE_HEADER_BYTES = 16
+_NOTE_HEADER_BYTES = 16
 """Bytes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
 
 _IN_PTX = re.compile(r"^ptxas application ptx input, line (\d+); (?:error|fatal)\s*: (.+)$", re.MULTILINE)
@@ -157,7 +157,7 @@ def _build_of(library: Path) -> str:
         with library.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as image:
             # Found as a section: the program header of CUDA 12.8's points elsewhere.
             note = next(section for section in sections_of(image) if section.name == ".note.gnu.build-id")
-            return image[note.start + NOTE_HEADER_BYTES : note.start + note.size].hex()
+            return image[note.start + _NOTE_HEADER_BYTES : note.start + note.size].hex()
     except (ValueError, StopIteration, struct.error, IndexError, OverflowError):
         stat = library.stat()
         return f"{stat.st_size} {stat.st_mtime_ns}"

@@ -18,7 +18,7 @@ from streamscope.program.view import View, whole
 if TYPE_CHECKING:
     from streamscope.kernels.compile.tuned_variants import TunedVariants
 
-ALIGNED = 4096
+_ALIGNED = 4096
 """An address as good as that of any allocation of its own."""
 
 
@@ -33,7 +33,7 @@ def _array(spec: ArraySpec, view: View | None = None) -> Any:
         ndim=len(seen.spec.shape),
         itemsize=spec.dtype.itemsize,
         strides=tuple(spec.dtype.itemsize * stride for stride in seen.strides),
-        data=SimpleNamespace(ptr=ALIGNED + spec.dtype.itemsize * seen.offset),
+        data=SimpleNamespace(ptr=_ALIGNED + spec.dtype.itemsize * seen.offset),
         reshape=lambda shape: _array(spec, seen.through(lambda array: np.reshape(array, shape, copy=False), "")),
     )
 

@@ -77,7 +77,7 @@ class _Part:
         return places[count - 1] if 0 < count <= len(places) else None
 
 
-MOST_KEPT = 1024
+_MOST_KEPT = 1024
 """Operators that are remembered; the oldest go first."""
 
 _written: dict[tuple[str, str, tuple[str, ...], str], Written] = {}
@@ -88,7 +88,7 @@ def note(written: Written) -> None:
     key = (written.name, written.line, written.expressions, written.functions)
     _written.pop(key, None)
     _written[key] = written
-    if len(_written) > MOST_KEPT:
+    if len(_written) > _MOST_KEPT:
         with suppress(StopIteration, KeyError, RuntimeError):  # where another thread does the same
             del _written[next(iter(_written))]
 

@@ -92,10 +92,10 @@ class _Array:
 
     def _each(self, statement: str) -> list[str]:
         inside = "if (n + k >= 0 && n + k < size) " if self.form.masked else ""
-        return [UNROLL, f"for (int k = 0; k < {self.form.width}; ++k)", f"    {inside}{statement}"]
+        return [_UNROLL, f"for (int k = 0; k < {self.form.width}; ++k)", f"    {inside}{statement}"]
 
 
-UNROLL = "#pragma unroll"
+_UNROLL = "#pragma unroll"
 
 
 @lru_cache(maxsize=4096)

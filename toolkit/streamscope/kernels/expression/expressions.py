@@ -22,8 +22,8 @@ from streamscope.kernels.expression.functions import (
 )
 from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, LiteralError, Token, is_cast, is_template, literal, tokens
 
-Values = Mapping[str, Any]
-Evaluator = Callable[[Values], Any]
+_Values = Mapping[str, Any]
+_Evaluator = Callable[[_Values], Any]
 
 
 SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
@@ -87,7 +87,7 @@ def names_in(expression: str) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def compiled(expression: str) -> Evaluator:
+def compiled(expression: str) -> _Evaluator:
     """Return a function of the values by name that evaluates an expression; ``T(x)`` converts to the dtype of the value ``T``.
 
     It raises `UnknownExpressionError` where an operator has no meaning for the dtypes of its operands.
@@ -104,7 +104,7 @@ def compiled(expression: str) -> Evaluator:
 
 
 @lru_cache(maxsize=1024)
-def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
+def parsed(expression: str) -> tuple[_Evaluator, Sequence[Arithmetic], str]:
     """Return an expression's evaluator, its arithmetic from the inside out, and a function that is unknown here.
 
     It raises as `compiled` does, but for unknown functions, which are raised where they are evaluated.
@@ -132,7 +132,7 @@ class _Parser:
         self.arithmetic: list[Arithmetic] = []
         self.unknown = ""
 
-    def whole(self) -> Evaluator:
+    def whole(self) -> _Evaluator:
         """Parse everything."""
         evaluate = self._conditional()
         if self._peek():
@@ -149,7 +149,7 @@ class _Parser:
         self._next += 1
         return token
 
-    def _conditional(self) -> Evaluator:
+    def _conditional(self) -> _Evaluator:
         cases, last = [], self._binary(0)
         while self._peek() == "?":
             self._take()
@@ -158,7 +158,7 @@ class _Parser:
             last = self._binary(0)
         return _first_true(cases, last) if cases else last
 
-    def _binary(self, loosest: int) -> Evaluator:
+    def _binary(self, loosest: int) -> _Evaluator:
         """Parse operators that bind as tightly as a level, or tighter."""
         start = self._tokens[self._next].position
         first, rest = self._unary(), []
@@ -178,7 +178,7 @@ class _Parser:
         """Return where the word ends that was taken last."""
         return self._tokens[self._next - 1].position + len(self._tokens[self._next - 1].text)
 
-    def _unary(self) -> Evaluator:
+    def _unary(self) -> _Evaluator:
         signs = []
         while self._peek() in _UNARY:
             signs.append(self._take())
@@ -193,7 +193,7 @@ class _Parser:
                 self.arithmetic.append(Arithmetic((at,), inserted))
         return _signed(signs, operand) if signs else operand
 
-    def _primary(self) -> Evaluator:
+    def _primary(self) -> _Evaluator:
         token = self._take()
         if token.text == "(":
             inner = self._conditional()
@@ -212,7 +212,7 @@ class _Parser:
             return self._cast(self._type(">"), self._primary)
         return self._call(token) if self._peek() == "(" else self._value(token)
 
-    def _sizeof(self) -> Evaluator:
+    def _sizeof(self) -> _Evaluator:
         if is_cast(self._tokens, self._next):
             self._take()
             self._type(")")
@@ -221,7 +221,7 @@ class _Parser:
         self.unknown = self.unknown or "sizeof"
         return _raising(UnknownExpressionError("sizeof"))
 
-    def _value(self, name: Token) -> Evaluator:
+    def _value(self, name: Token) -> _Evaluator:
         if "::" in name.text or is_template(self._tokens, self._next):
             raise UnknownExpressionError(f"name {name.text}")
         if name.text not in WORDS_OF_TYPES:
@@ -236,14 +236,14 @@ class _Parser:
         self._take(closing)
         return words
 
-    def _cast(self, words: list[str], parse: Callable[[], Evaluator]) -> Evaluator:
+    def _cast(self, words: list[str], parse: Callable[[], _Evaluator]) -> _Evaluator:
         if words == ["T"]:
             inner = parse()
             return lambda values: converted(inner(values), values["T"])
         dtype, inner = _dtype(words), parse()
         return lambda values: converted(inner(values), dtype)
 
-    def _call(self, name: Token) -> Evaluator:
+    def _call(self, name: Token) -> _Evaluator:
         self._take("(")
         if name.text in WORDS_OF_TYPES:
             evaluate = self._cast([name.text], self._conditional)
@@ -262,7 +262,7 @@ class _Parser:
         return _called(name, arguments)
 
 
-def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
+def _called(name: Token, arguments: Sequence[_Evaluator]) -> _Evaluator:
     called = name.text.removeprefix("::")
     if called not in NAMES:
         return _raising(UnknownExpressionError(f"function {name.text}"))
@@ -271,7 +271,7 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
         raise UnknownExpressionError(f"{called} takes {wanted} argument{'s' * (wanted > 1)}, got {len(arguments)}")
     function = numpy_function(called)
 
-    def evaluate(values: Values) -> Any:
+    def evaluate(values: _Values) -> Any:
         numbers = [argument(values) for argument in arguments]
         if called == "abs" and isinstance(values, Typed) and numbers[0].dtype.kind != "f":
             values.whole[name.position] = numbers[0].dtype
@@ -280,14 +280,14 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
     return evaluate
 
 
-def _raising(error: Exception) -> Evaluator:
-    def evaluate(values: Values) -> Any:
+def _raising(error: Exception) -> _Evaluator:
+    def evaluate(values: _Values) -> Any:
         raise error
 
     return evaluate
 
 
-def _constant(text: str) -> Evaluator:
+def _constant(text: str) -> _Evaluator:
     try:
         constant = literal(text)
     except LiteralError as error:
@@ -305,10 +305,10 @@ def _dtype(words: Sequence[str]) -> DType:
     return np.dtype(f"{'u' if 'unsigned' in words else 'i'}{_BYTES[kind]}")
 
 
-def _first_true(cases: Sequence[tuple[Evaluator, Evaluator]], last: Evaluator) -> Evaluator:
+def _first_true(cases: Sequence[tuple[_Evaluator, _Evaluator]], last: _Evaluator) -> _Evaluator:
     """Return ``condition ? value : condition ? value : last``."""
 
-    def evaluate(values: Values) -> Any:
+    def evaluate(values: _Values) -> Any:
         result = last(values)
         for condition, value in reversed(cases):
             result = chosen(condition(values), value(values), result)
@@ -317,10 +317,10 @@ def _first_true(cases: Sequence[tuple[Evaluator, Evaluator]], last: Evaluator) -
     return evaluate
 
 
-def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluator:
+def _chain(first: _Evaluator, rest: Sequence[tuple[Token, _Evaluator]]) -> _Evaluator:
     """Return a function that applies operators from left to right; a loop, since sums may be longer than Python's stack."""
 
-    def evaluate(values: Values) -> Any:
+    def evaluate(values: _Values) -> Any:
         result = first(values)
         for sign, operand in rest:
             result = _applied(values, sign, _BINARY[sign.text][1], result, operand(values))
@@ -329,8 +329,8 @@ def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluat
     return evaluate
 
 
-def _signed(signs: Sequence[Token], operand: Evaluator) -> Evaluator:
-    def evaluate(values: Values) -> Any:
+def _signed(signs: Sequence[Token], operand: _Evaluator) -> _Evaluator:
+    def evaluate(values: _Values) -> Any:
         result = operand(values)
         for sign in reversed(signs):
             result = _applied(values, sign, _UNARY[sign.text], result)
@@ -339,7 +339,7 @@ def _signed(signs: Sequence[Token], operand: Evaluator) -> Evaluator:
     return evaluate
 
 
-def _applied(values: Values, sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
+def _applied(values: _Values, sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
     check_whole(sign, numbers)
     joined = numbers if sign.text in _UNLIKE else alike(*numbers)
     if isinstance(values, Typed) and joined[0].dtype.kind != "f":

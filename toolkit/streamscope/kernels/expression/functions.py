@@ -53,22 +53,22 @@ _ASKING = frozenset({"isfinite", "isinf", "isnan", "signbit"})
 
 _OF_BOTH_PRECISIONS = (_NUMPY.keys() | _DERIVED.keys() | _SCIPY.keys()) - FUNCTIONS.keys() - _ASKING - {"abs", "max", "min"}
 _FOR_HALF = ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")
-IN_FLOAT = {name: name.removeprefix("half_") for name in _FOR_HALF} | {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
+_IN_FLOAT = {name: name.removeprefix("half_") for name in _FOR_HALF} | {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
 """Functions that convert their arguments to float, and the function that is then called, for example ``expf``."""
 
-NAMES = frozenset([*_NUMPY, *_DERIVED, *_SCIPY, *IN_FLOAT])
+NAMES = frozenset([*_NUMPY, *_DERIVED, *_SCIPY, *_IN_FLOAT])
 
 
 def argument_count(name: str) -> int:
     """Return how many arguments one of `NAMES` takes."""
-    of_any = IN_FLOAT.get(name, name)
+    of_any = _IN_FLOAT.get(name, name)
     return 3 if of_any == "fma" else _NUMPY[of_any].nin if of_any in _NUMPY else 1
 
 
 def numpy_function(name: str) -> Callable[..., Any]:
     """Return one of `NAMES` as a function of arrays, which it converts as C does."""
-    if name in IN_FLOAT:
-        in_float, floats = numpy_function(IN_FLOAT[name]), 1 if IN_FLOAT[name] in _WITH_EXPONENT else None
+    if name in _IN_FLOAT:
+        in_float, floats = numpy_function(_IN_FLOAT[name]), 1 if _IN_FLOAT[name] in _WITH_EXPONENT else None
         return lambda *values: in_float(*(converted(value, _FLOAT) for value in values[:floats]), *values[1:2] * (floats is not None))
     apply: Callable[..., Any] = _special(_SCIPY[name]) if name in _SCIPY else _NUMPY.get(name) or _DERIVED[name]
     if name in _WITH_EXPONENT:

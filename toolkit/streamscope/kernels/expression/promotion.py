@@ -23,10 +23,10 @@ from streamscope.errors import ProgramError
 from streamscope.program.variable import SUPPORTED_DTYPES
 
 DType = np.dtype[Any]
-Number = bool | int | float
+_Number = bool | int | float
 
 _ANOTHER = "pass an array of another dtype, by x.astype(...)"
-MOST_WRITTEN_BITS = 128
+_MOST_WRITTEN_BITS = 128
 """Whole numbers of up to so many bits are written out in errors."""
 
 
@@ -82,14 +82,14 @@ def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) 
     return Promoted(tuple(taken), result, taken[0])
 
 
-def kind_of(number: Number | np.generic) -> DType | type:
+def kind_of(number: _Number | np.generic) -> DType | type:
     """Return a number's type for promotion: its dtype, or ``int`` or ``float`` for Python's own."""
     if isinstance(number, np.generic):
         return number.dtype
     return np.dtype(np.bool_) if isinstance(number, bool) else type(number)
 
 
-def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.generic:
+def converted(operator: str, number: _Number | np.generic, dtype: DType) -> np.generic:
     """Return a number in the dtype that an operator takes it in."""
     try:
         with np.errstate(over="ignore"):
@@ -99,13 +99,13 @@ def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.ge
     return value
 
 
-def _called(number: Number | np.generic) -> str:
+def _called(number: _Number | np.generic) -> str:
     """Write a number that does not fit, for errors: a long one by its length, since Python refuses to write the longest."""
     bits = int(number).bit_length()
-    return f"{number!r}" if bits <= MOST_WRITTEN_BITS else f"a whole number of {bits:,} bits"
+    return f"{number!r}" if bits <= _MOST_WRITTEN_BITS else f"a whole number of {bits:,} bits"
 
 
-def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
+def _where_it_fits(number: _Number | np.generic, dtype: DType) -> str:
     """Return a hint: the smallest dtype for a number and the variable's values, or another way where there is none."""
     whole = int(number)
     for name in ("int16", "int32", "int64", "uint64"):

@@ -16,9 +16,9 @@ _OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case ca
     goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
     reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
     true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
-KEYWORDS = frozenset(_OF_CPP.split())
+_KEYWORDS = frozenset(_OF_CPP.split())
 """Words of C++, up to C++20."""
-RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
+RESERVED = _KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
 """Names that mean something in an expression already, so that no operand may have them."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d|\.\d)[\w.]*(?:(?<=[eEpP])[-+]\w+)?)|(?P<name>(?:::)?[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)*)"

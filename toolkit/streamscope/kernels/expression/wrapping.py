@@ -17,9 +17,9 @@ from streamscope.kernels.expression.expressions import SIGNS, Arithmetic, parsed
 from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.promotion import DType
 
-WRAPS = SIGNS | {"abs"}
+_WRAPS = SIGNS | {"abs"}
 """Parts of an expression that may be rewritten."""
-CASTS = {"int32": ("int(", "unsigned("), "int64": ("(long long)(", "(unsigned long long)(")}
+_CASTS = {"int32": ("int(", "unsigned("), "int64": ("(long long)(", "(unsigned long long)(")}
 """Replacements of ``wrapping::result(`` and ``wrapping::of(`` in sums, differences and products of a known dtype."""
 _OF_TWO = re.compile(r"a [-+*] b")
 
@@ -31,7 +31,7 @@ def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
     Where types are unknown (no dtypes), all operators are written so; other numbers are computed as in C++. An expression that is
     not understood at all stays as it is.
     """
-    if not any(each in expression for each in WRAPS):
+    if not any(each in expression for each in _WRAPS):
         return expression
     try:
         evaluate, found, unknown = parsed(expression)
@@ -55,7 +55,7 @@ def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
 def _cast(expression: str, found: Arithmetic, whole: Mapping[int, DType]) -> Arithmetic:
     """Return arithmetic by plain casts where it is all of one type, which compiles quicker: ``int(unsigned(a) + b)``."""
     dtypes = {whole.get(sign) for sign in found.signs}
-    casts = CASTS.get(str(dtypes.pop())) if len(dtypes) == 1 else None
+    casts = _CASTS.get(str(dtypes.pop())) if len(dtypes) == 1 else None
     if casts is None or any(expression[sign] not in "+-*" for sign in found.signs):
         return found
     return found._replace(inserted=tuple((at, cast(text, casts)) for at, text in found.inserted))
@@ -72,7 +72,7 @@ def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:
 
 
 def cast(text: str, casts: tuple[str, str]) -> str:
-    """Return the insertions with casts of `CASTS` instead."""
+    """Return the insertions with casts of `_CASTS` instead."""
     return text.replace("wrapping::result(", casts[0]).replace("wrapping::of(", casts[1])
 
 
@@ -88,7 +88,7 @@ def added(dtype: str, a: str, b: str) -> str:
 
 
 def _cast_of_two(dtype: str, a: str, rest: str) -> str:
-    if dtype not in CASTS:
+    if dtype not in _CASTS:
         return f"{a}{rest}"
-    result, of = CASTS[dtype]
+    result, of = _CASTS[dtype]
     return f"{result}{of}{a}){rest})"

@@ -13,8 +13,8 @@ from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
 
 INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use device='simulated'"
-NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
-OUT_OF_MEMORY = 2
+_NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
+_OUT_OF_MEMORY = 2
 """cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY."""
 OUT_OF_MEMORY_HINT = "use smaller arrays, or free memory held by other programs"
 
@@ -46,14 +46,14 @@ def libraries() -> SimpleNamespace:
             from cupy_backends.cuda.api import driver, runtime
     except ImportError as error:
         if not has_driver():
-            raise NoDeviceError("no CUDA device: there is no NVIDIA driver here", hint=NO_GPU_HINT) from None
+            raise NoDeviceError("no CUDA device: there is no NVIDIA driver here", hint=_NO_GPU_HINT) from None
         raise NoDeviceError(f"no CUDA device: {error}", hint=INSTALL_HINT) from None
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        raise NoDeviceError(f"no CUDA device: {error}", hint=NO_GPU_HINT) from None
+        raise NoDeviceError(f"no CUDA device: {error}", hint=_NO_GPU_HINT) from None
     if count == 0:
-        raise NoDeviceError("no CUDA device: the driver lists none", hint=NO_GPU_HINT)
+        raise NoDeviceError("no CUDA device: the driver lists none", hint=_NO_GPU_HINT)
     return SimpleNamespace(cupy=cupy, cuda=cuda, driver=driver, runtime=runtime)
 
 
@@ -81,7 +81,7 @@ def checked(result: tuple[Any, ...]) -> Any:
         The status is not success.
     """
     status, *values = result
-    if int(status) == OUT_OF_MEMORY:
+    if int(status) == _OUT_OF_MEMORY:
         raise OutOfMemoryError(f"CUDA call failed: {status.name}", hint=OUT_OF_MEMORY_HINT)
     if int(status) != 0:
         raise DeviceError(f"CUDA call failed: {status.name}")
@@ -99,6 +99,6 @@ def cuda_errors(what: str) -> Iterator[None]:
     except lib.cupy.cuda.memory.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{what}: {error}", hint=OUT_OF_MEMORY_HINT) from error
     except (lib.runtime.CUDARuntimeError, lib.driver.CUDADriverError) as error:
-        if error.status == OUT_OF_MEMORY:
+        if error.status == _OUT_OF_MEMORY:
             raise OutOfMemoryError(f"{what}: {error}", hint=OUT_OF_MEMORY_HINT) from error
         raise DeviceError(f"{what}: {error}") from error

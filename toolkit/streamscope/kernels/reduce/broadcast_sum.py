@@ -34,13 +34,13 @@ from streamscope.kernels.source import (
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.view import row_major
 
-Strides = Sequence[Sequence[int]]
+_Strides = Sequence[Sequence[int]]
 
 BLOCKS = 4 * MULTIPROCESSORS
 """Of a big GPU at once: four a multiprocessor have enough loads under way, whatever registers the expression takes."""
-MOST_LOADS = 2**14
+_MOST_LOADS = 2**14
 """That one thread adds up: each rounding of 2**-24 may go the same way."""
-BYTES_UNDER_WAY, OF_VECTORS = 32, 64
+_BYTES_UNDER_WAY, _OF_VECTORS = 32, 64
 """Of the array with the largest elements, that a thread waits for at once; elements one by one take a place in registers each."""
 
 _CUDA = pieces("broadcast_sum")
@@ -83,7 +83,7 @@ class SumForm:
 
 
 @lru_cache(maxsize=4096)
-def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
+def _broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
     """Return the kernel.
 
     Its arguments are the operands in order, the result's pointer, and numbers. The first three have 64 bits: how many results there are,
@@ -123,7 +123,7 @@ class FittedSum:
     @property
     def source(self) -> KernelSource:
         """The kernel."""
-        return broadcast_sum_source(self.signature, self.form)
+        return _broadcast_sum_source(self.signature, self.form)
 
     @property
     def tiles(self) -> int:
@@ -141,7 +141,7 @@ class FittedSum:
         return self.tiles * self.parts
 
 
-def fitted_sums(signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int]) -> tuple[FittedSum, ...]:
+def fitted_sums(signature: Signature, shapes: Sequence[Shape], strides: _Strides, addresses: Sequence[int]) -> tuple[FittedSum, ...]:
     """Return the kernel that computes the results, or the one that computes parts of them and the one that joins these.
 
     The operands that are arrays come first, of which the first has the shape that all are broadcast to; then the result.
@@ -194,7 +194,7 @@ def _bind(bench: CudaBench, kernel: FittedSum, arrays: Sequence[Any], scalars: M
 
 
 def _fitted(
-    signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int], *, most_parts: int | None
+    signature: Signature, shapes: Sequence[Shape], strides: _Strides, addresses: Sequence[int], *, most_parts: int | None
 ) -> FittedSum:
     walked = shapes[0]
     target = (1,) * (len(walked) - len(shapes[-1])) + tuple(shapes[-1])
@@ -207,7 +207,7 @@ def _fitted(
     itemsizes = [np.dtype(parameter.stored).itemsize for parameter in signature.arrays]
     width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
     # Of bytes beside a double that stands for all of them, one vector takes more than that already.
-    loads = max(1, (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes)))
+    loads = max(1, (_OF_VECTORS if width > 1 else _BYTES_UNDER_WAY) // (width * max(itemsizes)))
     step = 1 if beside else width
     lanes = min(THREADS, power_of_two(-(-count // (step * loads))))
     if beside:
@@ -215,13 +215,13 @@ def _fitted(
     form = SumForm(lanes, beside, width, runs, loads, outer.rank, inner.rank, math.prod(walked) >= INDEX32_LIMIT)
     of_thread = -(-count // (step * lanes))
     tiles = max(1, -(-size // form.across))
-    parts = max(1, min(BLOCKS // tiles, of_thread // LEAST_LOADS), -(-of_thread // MOST_LOADS))
+    parts = max(1, min(BLOCKS // tiles, of_thread // LEAST_LOADS), -(-of_thread // _MOST_LOADS))
     parts = min(parts, most_parts or parts)
     share = max(1, -(-count // (parts * step))) * step
     return FittedSum(signature, form, outer, inner, size, count, share)
 
 
-def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> StridedLayout:
+def _layout(shape: Shape, axes: Sequence[int], strides: _Strides) -> StridedLayout:
     """Return the simplest layout along some axes, in the order in which the first array, which has all of them, lies in memory."""
     extents = [shape[axis] for axis in axes]
     if 0 in extents:

@@ -17,7 +17,7 @@ _CUDA = pieces("reduce")
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
 UNSIGNED = ("uint8", "uint64")
-NARROW = (*BYTES, "int16")
+_NARROW = (*BYTES, "int16")
 """Whole numbers of less than 32 bits."""
 FACTORS = 4
 """Bytes whose product is within 32 bits."""
@@ -62,7 +62,7 @@ class Reducer:
             return "double"
         if self.wide:
             return "unsigned long long" if dtype in UNSIGNED else "long long"
-        return "int" if dtype in NARROW else COMPUTE[dtype]
+        return "int" if dtype in _NARROW else COMPUTE[dtype]
 
     def adds_bytes(self, dtype: str) -> bool:
         """Tell whether bytes are added, of which a thread has a sum of up to 2^24 in 32 bits."""

@@ -25,9 +25,9 @@ INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
 """Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
 BYTES_WIDTH = 16
 """Elements of a vector of bytes, which take more instructions than loads: its kernels have `Room` of their own."""
-ACCUMULATOR_BYTES = 16
+_ACCUMULATOR_BYTES = 16
 """Of a thread that reduces rows: enough that additions need not wait for each other, few enough for full occupancy."""
-MOST_PARTS = 8
+_MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
 
 _SHARED, _ROWS, _COLUMNS = map(pieces, ("reduce", "reduce_rows", "reduce_columns"))
@@ -43,11 +43,11 @@ class Room:
     """Blocks that a multiprocessor has room for, each thread having the registers that its loads need."""
 
 
-OF_ROWS, OF_LOCATED_ROWS, OF_ROWS_OF_BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
+_OF_ROWS, _OF_LOCATED_ROWS, _OF_ROWS_OF_BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
 """A load takes more registers and time where a kernel looks for an index (`Reducer.located`)."""
-OF_COLUMNS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Room(8, 6)}
+_OF_COLUMNS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Room(8, 6)}
 """By the bytes of a load: the shorter it is, the more of them must be under way."""
-OF_COLUMNS_OF_BYTES = Room(4, 4)
+_OF_COLUMNS_OF_BYTES = Room(4, 4)
 """For `BYTES_WIDTH` columns a thread, whose results take registers, unless eight bytes of a column are multiplied at once."""
 
 
@@ -94,12 +94,12 @@ class ColumnKernel:
 
 def room_of_rows(reducer: Reducer, width: int) -> Room:
     """Return the launch bounds of a kernel of rows that loads ``width`` elements at once."""
-    return OF_ROWS_OF_BYTES if width == BYTES_WIDTH else OF_LOCATED_ROWS if reducer.located else OF_ROWS
+    return _OF_ROWS_OF_BYTES if width == BYTES_WIDTH else _OF_LOCATED_ROWS if reducer.located else _OF_ROWS
 
 
 def room_of_columns(reducer: Reducer, width: int, load_bytes: int) -> Room:
     """Return the launch bounds of a kernel of columns, each thread with ``width`` columns."""
-    return OF_COLUMNS_OF_BYTES if width == BYTES_WIDTH and not reducer.multiplies else OF_COLUMNS[load_bytes]
+    return _OF_COLUMNS_OF_BYTES if width == BYTES_WIDTH and not reducer.multiplies else _OF_COLUMNS[load_bytes]
 
 
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Pass, *, add: bool = False) -> KernelSource:
@@ -109,7 +109,7 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
     added to ``out``.
     """
     width, lanes, room, element = kernel.width, kernel.lanes, room_of_rows(reducer, kernel.width), STORAGE[dtype]
-    held = 1 if reducer.located else min(width, 4, ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
+    held = 1 if reducer.located else min(width, 4, _ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
     kept, outer = _axis_names("kept", kernel.kept_axes), _axis_names("outer", kernel.outer_axes)
     carried = kernel.outer_axes > 0 and reducer.own_type(dtype) != "acc_t"
     along = f"outer_offset(place / run{outer}) + place % run" if kernel.outer_axes else "place"
@@ -173,7 +173,7 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     keyed = is_keyed(reducer, dtype, width) and not final
     part, join = ("key_t", "better_key") if keyed else ("acc_t", "joined")
     kept, reduced = _axis_names("kept", kernel.kept_axes), _axis_names("reduced", kernel.reduced_axes)
-    parts, stepping = min(down, MOST_PARTS), kernel.reduced_axes == 1
+    parts, stepping = min(down, _MOST_PARTS), kernel.reduced_axes == 1
     places = {"width": width, "down": down, "held": held, "loads": room.loads}
     body = fill(
         _COLUMNS["kernel"],

@@ -29,25 +29,25 @@ from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import row_major
 
-SHARED_BYTES = 32 * 1024
+_SHARED_BYTES = 32 * 1024
 """Of the accumulators of a block of columns, which are in registers before."""
 MULTIPROCESSORS = 132
 """Of a big GPU. A reduction of fewer blocks than it has room for is split, into no more: few that come later take as long as all others."""
 LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
-LEAST_BATCHES = 8
+_LEAST_BATCHES = 8
 """A thread of an array of many columns has at least so many times as many loads as it can have under way."""
-LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
-"""Vectors of a short row for each thread. Of bytes, joining more than `FEW_LANES` threads takes longer than waiting twice."""
-FEW_LANES = 4
-LEAST_PIECES, LEAST_WORDS = 4, 2
+_LOADS_OF_SHORT, _LOADS_OF_SHORT_BYTES = 6, 12
+"""Vectors of a short row for each thread. Of bytes, joining more than `_FEW_LANES` threads takes longer than waiting twice."""
+_FEW_LANES = 4
+_LEAST_PIECES, _LEAST_WORDS = 4, 2
 """Short pieces of a block, so that enough of its threads have work; and words of a row that is taken in words."""
-MOST_COLUMNS = 256
+_MOST_COLUMNS = 256
 """Rows of a block that shares each among threads: joining more takes time in which nothing is loaded."""
-LONGEST_OF_WARP = 64
+_LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
-RunOfAxes = tuple[int, int]
+_RunOfAxes = tuple[int, int]
 """Extent and stride, in elements."""
 
 
@@ -157,17 +157,17 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
     return merged
 
 
-def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxes], gone: list[RunOfAxes], *, add: bool) -> ReductionPlan:
+def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[_RunOfAxes], gone: list[_RunOfAxes], *, add: bool) -> ReductionPlan:
     width = VECTOR_BYTES // x.dtype.itemsize
     *outer_axes, (run, _) = gone
     rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
     vectors = -(-run // width)
     wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
-    warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
-    lanes = min(32, power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
-    if warp and width == BYTES_WIDTH and lanes > FEW_LANES:
-        lanes = min(32, max(FEW_LANES, power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
+    warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * _LONGEST_OF_WARP)
+    lanes = min(32, power_of_two(-(-vectors // _LOADS_OF_SHORT))) if warp else THREADS
+    if warp and width == BYTES_WIDTH and lanes > _FEW_LANES:
+        lanes = min(32, max(_FEW_LANES, power_of_two(-(-vectors // _LOADS_OF_SHORT_BYTES))))
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
@@ -195,11 +195,11 @@ def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple
         return None
     of_vectors = width // math.gcd(piece, width)  # pieces that are a whole number of vectors
     most = short_capacity(x.dtype.itemsize) // (piece * of_vectors) * of_vectors
-    if most < LEAST_PIECES or (columns > 1 and most * columns < THREADS):
+    if most < _LEAST_PIECES or (columns > 1 and most * columns < THREADS):
         return None
     of_block = min(most, -(-pieces // (MULTIPROCESSORS * of_vectors)) * of_vectors)
     single = columns == 1
-    words = single and size >= LEAST_WORDS * elements_of_word(x.dtype.itemsize)
+    words = single and size >= _LEAST_WORDS * elements_of_word(x.dtype.itemsize)
     kernel = ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single, words=words)
     source = partial(short_source, reducer, x.dtype.name, result.dtype.name, kernel, add=add)
     numbers = (pieces, of_block, size, *(() if single else (columns, -(-(2**32) // columns))))
@@ -211,8 +211,8 @@ def _columns(
     x: ArraySpec,
     result: ArraySpec,
     columns: int,
-    kept: list[RunOfAxes],
-    gone: list[RunOfAxes],
+    kept: list[_RunOfAxes],
+    gone: list[_RunOfAxes],
     *,
     address: int,
     add: bool,
@@ -220,15 +220,15 @@ def _columns(
     size = math.prod(extent for extent, _ in gone)
     far = size >= INDEX32_COUNT
     itemsize = x.dtype.itemsize
-    width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
+    width = min(VECTOR_BYTES // itemsize, _SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
     while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
-    across = min(32, MOST_COLUMNS // width, power_of_two(vectors))
+    across = min(32, _MOST_COLUMNS // width, power_of_two(vectors))
     room = room_of_columns(reducer, width, width * itemsize)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
-    while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:
+    while across < THREADS and size < THREADS // across * room.loads * _LEAST_BATCHES and vectors >= 2 * across * wave:
         across *= 2
     tiles = -(-vectors // across)
     splits = max(1, min(wave // tiles, size // (THREADS // across * LEAST_LOADS)))
@@ -258,7 +258,7 @@ def _joined(
     return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name, far=far))
 
 
-def _flat(axes: Sequence[RunOfAxes]) -> list[int]:
+def _flat(axes: Sequence[_RunOfAxes]) -> list[int]:
     return [number for axis in axes for number in axis]
 
 

@@ -14,7 +14,7 @@ from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, KernelSource, loa
 
 _SHORT = pieces("reduce_short")
 
-OF_SHORT = Room(6, 5)
+_OF_SHORT = Room(6, 5)
 """Where so many blocks have no room at once, the compiler says so in its log, and there are fewer."""
 
 
@@ -37,7 +37,7 @@ def elements_of_word(itemsize: int) -> int:
 
 def short_capacity(itemsize: int) -> int:
     """Return how many elements of so many bytes a block brings into shared memory, at most."""
-    return THREADS * OF_SHORT.loads * VECTOR_BYTES // itemsize
+    return THREADS * _OF_SHORT.loads * VECTOR_BYTES // itemsize
 
 
 def short_lanes(reducer: Reducer, rows: int) -> int:
@@ -81,7 +81,7 @@ def short_source(reducer: Reducer, dtype: str, result: str, kernel: ShortKernel,
         _SHORT["kernel"],
         lanes=lanes,
         threads=THREADS,
-        blocks=OF_SHORT.blocks,
+        blocks=_OF_SHORT.blocks,
         name=PLACE_OF_NAME,
         element=element,
         out=STORAGE[result],
@@ -89,7 +89,7 @@ def short_source(reducer: Reducer, dtype: str, result: str, kernel: ShortKernel,
         width=width,
         most_vectors=short_capacity(itemsize) // width + 1,
         row=1 if single else "columns",
-        loads=OF_SHORT.loads,
+        loads=_OF_SHORT.loads,
         at_once=THREADS // lanes,
         take=take,
         write=write(Pass.WHOLE, result, "first * row + target", "value", "size", add=add),
