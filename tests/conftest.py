@@ -35,7 +35,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests hold much that lives as long as they do. Python's own thresholds have it looked through for garbage seven times as often.
 gc.set_threshold(5000, 20, 20)
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# The shell has no window, and takes a third less processor time than the others, of which any does.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def why_no_gpu() -> str | None:

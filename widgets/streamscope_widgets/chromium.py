@@ -13,7 +13,9 @@ from xml.etree import ElementTree as ET
 from streamscope.errors import OutputError
 from streamscope_widgets.show.html import fill
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "chrome")
+BROWSERS = (
+    "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "chrome",
+)  # fmt: skip
 PATIENCE_S = 120
 """A page is printed in two seconds; a machine that does a lot else may take longer."""
 SHARPNESS = 2
