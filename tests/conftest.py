@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from fcntl import LOCK_EX, flock
 from functools import cache
@@ -28,6 +29,9 @@ collect_ignore_glob = ["widgets/*", "notebooks/*", "results/*"] if any(find_spec
 settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
+
+# jsonschema, which nbformat loads, does without it; its import is four fifths of nbformat's.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # NumPy, which nothing has imported yet, multiplies on one thread, also in child processes: others only spin where each worker has a core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

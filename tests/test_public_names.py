@@ -185,10 +185,10 @@ def test_a_misspelt_name_is_told_the_right_one_once(package, wrong, meant):
     assert not hasattr(package, wrong)
 
 
-@pytest.mark.parametrize("name", ss.ops.__all__)
-def test_an_operator_that_is_looked_for_in_ss_says_where_it_is(name):
-    with pytest.raises(AttributeError, match=rf"ss\.{name} is ss\.ops\.{name} now"):
-        getattr(ss, name)
+def test_an_operator_that_is_looked_for_in_ss_says_where_it_is():
+    for name in ss.ops.__all__:
+        with pytest.raises(AttributeError, match=rf"ss\.{name} is ss\.ops\.{name} now"):
+            getattr(ss, name)
 
 
 def test_no_name_stands_in_two_public_places():

@@ -284,8 +284,12 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("given", GIVEN)
-def test_what_shares_memory_what_is_a_number_and_what_may_be_written_is_numpys(view, given):
+def test_what_shares_memory_what_is_a_number_and_what_may_be_written_is_numpys(view):
+    for given in GIVEN:
+        check_view(view, given)
+
+
+def check_view(view, given):
     def both(x):
         source = GIVEN[given](x)
         return source, VIEWS[view](source)
@@ -293,16 +297,16 @@ def test_what_shares_memory_what_is_a_number_and_what_may_be_written_is_numpys(v
     try:
         source, expected = both(SQUARE.copy())
     except (TypeError, ValueError, IndexError, AttributeError):
-        pytest.skip("NumPy has no such view")
+        return  # NumPy has no such view.
 
     def program(x):
         seen, found = both(x)
         is_number = isinstance(expected, np.generic)
-        assert (found.sharing is Sharing.NUMBER) == is_number
+        assert (found.sharing is Sharing.NUMBER) == is_number, given
         if isinstance(source, np.ndarray) and not is_number:
-            assert (found.base is seen.base) == np.shares_memory(expected, source)
+            assert (found.base is seen.base) == np.shares_memory(expected, source), given
         copied_number = given in ("number", "a number's array") and found.base is seen.base
-        assert is_number or copied_number or (found.sharing is Sharing.ARRAY) == expected.flags.writeable
+        assert is_number or copied_number or (found.sharing is Sharing.ARRAY) == expected.flags.writeable, given
         return found
 
     traced(program, SQUARE)

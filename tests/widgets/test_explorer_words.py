@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import pytest
+from tests.combinations import THOROUGH
 
 from streamscope.comparing.preview import Preview
 from streamscope.engine_entry import ENGINES
@@ -19,13 +20,13 @@ ALLOWED = (None, *STREAMS)
 
 
 def positions(subject):
-    """Yield settings, dtype and engines so that each position of each knob comes up, beside random ones of the others."""
+    """Yield settings, dtype and engines so that every second position of each knob comes up, beside random ones of the others."""
     draw = random.Random(subject.name)
     columns = [draw.sample(knob.values, len(knob.values)) for knob in subject.knobs]
-    for row in range(max(map(len, columns))):
+    for row in range(0, max(map(len, columns)), 1 if THOROUGH else 2):
         values = {knob.name: column[row % len(column)] for knob, column in zip(subject.knobs, columns, strict=True)}
         engines = compared_at_first() if draw.random() < 0.3 else tuple(draw.sample(tuple(ENGINES), draw.randint(1, 4)))
-        yield values, (None, *FLOATS)[row % 4], engines, ALLOWED[row % len(ALLOWED)]
+        yield values, (None, *FLOATS)[row // 2 % 4], engines, ALLOWED[row // 2 % len(ALLOWED)]
 
 
 def told(quick_us, slow_us):
@@ -107,7 +108,7 @@ def check_reason(said, comparison, paid):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_question_answer_and_reason_belong_together_at_every_position_of_every_knob(name):
+def test_question_answer_and_reason_belong_together_wherever_the_knobs_are(name):
     subject, seen = ReadyProgram(WORKLOADS[name]), Counter()
     for values, dtype, engines, streams in positions(subject):
         try:

@@ -115,7 +115,7 @@ def test_a_soak_is_flat(device, name):
 
         some(2_000)
         before = held()
-        some(20_000)
+        some(6_000)
         assert held() == before
         # Between two waits, ten more variables are made.
         assert engine.statistics.high_water_bytes <= (len(variables) + 12) * 512

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +25,8 @@ def test_what_is_packed_is_unpacked(cubin):
     }
 
 
-@pytest.mark.parametrize("length", range(len(CONTENT)))
-def test_truncated_anywhere(length):
-    assert unpacked(CONTENT[:length]) is None
+def test_truncated_anywhere():
+    assert [length for length in range(len(CONTENT)) if unpacked(CONTENT[:length]) is not None] == []
 
 
 def test_any_bit_flipped():

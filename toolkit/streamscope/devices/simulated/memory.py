@@ -146,8 +146,7 @@ class Memory:
         block.memory = None  # So much is there; it is taken when it is used.
         if place is Place.DEVICE:
             # A deque's `append` is a C function, in which no Ctrl-C can come. Nor can it between these lines, which call nothing.
-            known = ref(block, self._gone.append)
-            self._sizes[known] = nbytes
+            self._sizes[ref(block, self._gone.append)] = nbytes
             self._used += nbytes
         return block
 
