@@ -84,6 +84,12 @@ def test_margins_do_not_add_up():
     assert elimination.dropped == {"a": Dropped(Out.SLOWER, "c"), "c": Dropped(Out.NO_FASTER, "b")}
 
 
+def test_an_engine_at_the_margin_is_not_faster_by_more():
+    elimination = play({"a": lambda _: 101.0, "b": lambda _: 100.0}, exact=True)
+    assert 100.0 * (1 + MARGIN) == 101.0
+    assert elimination.dropped == {"b": Dropped(Out.NO_FASTER, "a")}
+
+
 def test_majorities_that_go_round_in_a_circle_leave_somebody():
     """Each of three is faster than the next in two rounds of three, and all of that is shown at the same time."""
     rows = {"a": [1.0, 2.0, 3.0], "b": [2.0, 3.0, 1.0], "c": [3.0, 1.0, 2.0]}
