@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.measuring.case import Case, Checked
+from streamscope.measuring.case import Case, Checked, run_ns
+from streamscope.program.reference import peak_bytes
 
 X = np.ones(8, np.float32)
 
@@ -54,3 +55,18 @@ def test_steps_are_the_launches_that_a_device_computes_or_the_runs_that_it_makes
     """Two engines are prepared, take three turns, and four runs are recorded; the program has six launches."""
     device = SimpleNamespace(repeats_exactly=repeats_exactly, info=SimpleNamespace(exact=exact))
     assert Case.of(chain, (X,), "ss.best").measuring_steps(device, 2, rounds=3, recorded=4) == steps
+
+
+def test_a_run_is_issued_before_it_is_done():
+    clock = iter([100, 130, 190])
+    prepared = SimpleNamespace(device=SimpleNamespace(now_ns=lambda: next(clock)), run=lambda: None, wait=lambda: None)
+    assert run_ns(prepared) == (30, 90)
+
+
+def test_memory_of_this_machine_is_that_of_the_reference_and_of_a_device_that_computes_here():
+    """Input and output are 32 bytes each; errors of eight elements are two times 8 bytes each."""
+    gpu, exact = (SimpleNamespace(info=SimpleNamespace(exact=value)) for value in (False, True))
+    checked, unchecked = (Case.of(chain, (X,), "ss.best", checked=wanted) for wanted in (True, False))
+    peak = peak_bytes(unchecked.program)
+    assert (unchecked.host_bytes(gpu, 3), unchecked.host_bytes(exact, 3)) == (0, 3 * 64 + peak)
+    assert (checked.host_bytes(gpu, 3), checked.host_bytes(exact, 3)) == (peak + 32 + 128, peak + 32 + 128 + 3 * 64 + peak)
