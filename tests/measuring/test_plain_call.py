@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.analysis.verdict import FUNCTION, NUMPY
 from streamscope.measuring.case import Case
-from streamscope.measuring.plain_call import _equal
+from streamscope.measuring.plain_call import _equal, _half_flops
 from streamscope.program.variable import SUPPORTED_DTYPES
 
 X = np.arange(1.0, 7.0)
@@ -259,3 +259,9 @@ def test_an_audit_compares_with_the_function_too(function, said, found):
 def test_results_are_returned_again_where_each_element_is_the_same_or_no_number_in_both(one, other, equal):
     assert _equal([np.array(one)], [np.array(other)]) is equal
     assert not _equal([np.array(one)], [])
+
+
+@pytest.mark.parametrize(("dtype", "flops"), [(np.float16, 2 * 8 * 8 * 8), (np.float32, 0)])
+def test_products_of_halves_are_those_that_take_numpy_long(dtype, flops):
+    function = ss.program(lambda x: ss.ops.matmul(x, x) + x)
+    assert _half_flops(function.trace(np.ones((8, 8), dtype))) == flops
