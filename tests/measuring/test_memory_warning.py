@@ -45,7 +45,7 @@ def test_the_warning_names_both_figures_and_the_users_line(monkeypatch, verb):
     monkeypatch.setattr(case, "free_bytes", lambda: 40 << 10)
     message = r"'chain' under 5 engines takes about 74\.2 KiB of this machine's memory, and 40\.0 KiB are free"
     with pytest.warns(MemoryWarning, match=message) as caught:
-        verb(chain, X, device="simulated", progress=False)
+        verb(chain, X, engines="sync,async,dual,graph,graph-dual", device="simulated", progress=False)
     assert caught[0].filename == __file__
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope import engine_entry
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting import verify
 from streamscope.predicting.verify import error_text
 
-ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
+ENGINES = list(engine_entry.ENGINES)
 
 
 @pytest.fixture(scope="module")

@@ -291,7 +291,7 @@ def what_if(
     Parameters
     ----------
     trace : Trace
-    engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+    engine : str, optional
         The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
     streams : int, optional
         Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph". By default 2 of those that

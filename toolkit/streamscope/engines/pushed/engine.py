@@ -64,7 +64,7 @@ class Engine:
 
     Parameters
     ----------
-    name : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+    name : str, optional
         By default what the environment variable ``STREAMSCOPE_ENGINE`` says, else ``"async"``.
     device : {"auto", "cuda", "simulated"} or Device
         A simulated device does one thing at a time: its engine's threads take turns.
