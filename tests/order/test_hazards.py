@@ -64,14 +64,6 @@ def test_what_the_host_has_waited_for_nobody_waits_for_again():
     assert tracker.issue(1, [1, 2], [])[0] == []
 
 
-def test_what_the_host_has_waited_for_the_last_lane_knows_too():
-    tracker = HazardTracker(2)
-    tracker.issue(0, [], [1])
-    tracker.issue(HOST, [1], [])
-    tracker.issue(HOST, [], [2])
-    assert tracker.issue(1, [1], [])[0] == []
-
-
 def test_what_a_clock_covers_is_ordered():
     stamp, accesses, read = Stamp(0, 2, (1, 0)), Accesses(), Accesses()
     note(0, stamp, (read,), (accesses,))
