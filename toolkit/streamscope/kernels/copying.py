@@ -14,7 +14,7 @@ from streamscope.kernels.elementwise.specialization import bind, specialized_fre
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import StridedLayout, compact
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.kernels.source import PLACE_OF_NAME, VECTORS, KernelSource, named_source
+from streamscope.kernels.source import VECTORS, KernelSource, named_source
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View, row_major
@@ -85,7 +85,6 @@ def _transpose_source(nbytes: int, others: int) -> KernelSource:
         bytes=nbytes,
         others=f", extent[{others}], read[{others}], written[{others}]" if others else "",
         threads=THREADS,
-        name=PLACE_OF_NAME,
         edge=_EDGE,
         step=THREADS // _EDGE,
         outer=fill(_CUDA["outer"], last=others - 1) if others else "",

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import MULTIPROCESSORS
-from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, KernelSource, PlannedKernel, conversions_source, loaded, named_source, stored
+from streamscope.kernels.source import STORAGE, KernelSource, PlannedKernel, conversions_source, loaded, named_source, stored
 
 _CUDA = pieces("cumsum")
 
@@ -56,7 +56,6 @@ def _source(kind: str, *, dtype: str, result: str, reverse: bool) -> KernelSourc
     kernel = fill(
         _CUDA["scan" if in_parts else kind],
         **places,
-        name=PLACE_OF_NAME,
         step="(count - 1 - i)" if reverse else "i",
         items=_ITEMS,
         totals=", const sum_t* totals" if in_parts else "",

@@ -14,7 +14,7 @@ from streamscope.errors import DeviceError
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT, divisor, one_stride
-from streamscope.kernels.source import PLACE_OF_NAME, VECTORS, KernelSource, named_source
+from streamscope.kernels.source import VECTORS, KernelSource, named_source
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.view import row_major
 
@@ -114,7 +114,6 @@ def _source(count: int, nbytes: int, row: str) -> KernelSource:
         bytes=nbytes,
         count=count,
         threads=THREADS,
-        name=PLACE_OF_NAME,
         parameters=", ".join(f"const word_t* in_{part}" for part in range(count)),
         row=_CUDA[f"row_of_{row}"],
         choices="".join(fill(_CUDA["choice"], part=part) for part in range(1, count)),

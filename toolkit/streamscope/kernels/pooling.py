@@ -14,7 +14,6 @@ from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.library.cudnn import ConvolutionShape
 from streamscope.kernels.source import (
     COMPUTE,
-    PLACE_OF_NAME,
     STORAGE,
     VECTORS,
     KernelSource,
@@ -64,7 +63,7 @@ def planned_pooling(name: str, shape: ConvolutionShape, dtype: str, *, aligned: 
 def _pooling_source(name: str, dtype: str, form: _PoolingForm) -> KernelSource:
     """Return a kernel: ``(x, out, ...)``, or for a gradient ``(dy, out, ...)`` or ``(dy, x, y, out, ...)``; see `planned_pooling`."""
     element, largest = STORAGE[dtype], name.startswith("max")
-    places = {"name": PLACE_OF_NAME, "threads": THREADS, "element": element}
+    places = {"threads": THREADS, "element": element}
     places |= {"vector": form.vector, "window": form.window, "stride": form.stride, "padding": form.padding}
     mean = f"real({form.window * form.window})"
     arithmetic = fill(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, loaded, stored
+from streamscope.kernels.source import STORAGE, loaded, stored
 
 _CUDA = pieces("rows")
 
@@ -60,7 +60,6 @@ def rows_kernel(dtype: str, form: RowForm, parameters: str, inputs: Sequence[str
     return fill(
         _CUDA["rows"],
         threads=form.threads,
-        name=PLACE_OF_NAME,
         parameters=parameters,
         lanes=form.lanes,
         tasks=form.threads // form.lanes,

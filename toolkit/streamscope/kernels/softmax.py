@@ -12,7 +12,6 @@ from streamscope.kernels.reduce.reduction_kernels import across_source
 from streamscope.kernels.rows import RowForm, each, over_kept, rows_kernel, written
 from streamscope.kernels.source import (
     COMPUTE,
-    PLACE_OF_NAME,
     STORAGE,
     VECTORS,
     KernelSource,
@@ -89,7 +88,6 @@ def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = Fals
     kernel = fill(
         _CUDA["columns"],
         threads=THREADS,
-        name=PLACE_OF_NAME,
         parameters=_parameters(role, dtype),
         elements=", ".join(loaded(dtype, f"{name}[{place}]") for name in role.inputs),
         items=" ".join(f"const real {name}_i = {loaded(dtype, f'{name}[{place}]')};" for name in role.inputs),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamscope.kernels.cuda import pieces
+from streamscope.kernels.cuda import PLACE_OF_NAME, pieces
 from streamscope.program.launch import CudaBench, CudaCall
 
 HALF_CONVERSIONS, VECTORS = pieces("types").values()
@@ -34,8 +34,6 @@ COMPUTE = STORAGE | {"float16": "float"}
 """C++ type of an element in arithmetic, by dtype."""
 
 
-PLACE_OF_NAME = "@name@"
-"""Stands in a generated source where the kernel's name will be."""
 
 
 @dataclass(frozen=True)

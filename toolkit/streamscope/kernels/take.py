@@ -13,7 +13,6 @@ from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.source import (
     COMPUTE,
-    PLACE_OF_NAME,
     STORAGE,
     VECTORS,
     KernelSource,
@@ -80,7 +79,7 @@ def planned_take_gradient(shape: TakenShape, *, aligned: bool) -> PlannedKernel:
 @lru_cache(maxsize=256)
 def _source(kind: str, dtype: str, index: str, vector: int, *, wide: bool) -> KernelSource:
     places = fill(_CUDA["places"], real=COMPUTE[dtype], index="long long" if wide else "int", number=STORAGE[index])
-    common = {"name": PLACE_OF_NAME, "threads": THREADS, "element": STORAGE[dtype], "number": STORAGE[index], "vector": vector}
+    common = {"threads": THREADS, "element": STORAGE[dtype], "number": STORAGE[index], "vector": vector}
     if kind == "forward":
         kernel = fill(_CUDA[kind], **common, missing=stored(dtype, "result.item[k]", _NAN.get(dtype, "0")))
     else:

@@ -11,6 +11,8 @@ import pkgutil
 import re
 from functools import cache
 
+PLACE_OF_NAME = "@name@"
+"""Stands in a generated source where the kernel's name will be."""
 _BEGINNING = re.compile(r"^//@ (\w+):.*\n", re.MULTILINE)
 _REMARK = re.compile(r"^//@.*\n", re.MULTILINE)
 _PLACE = re.compile(r"^(?P<indent> *)\$(?P<lines>\w+)\n|\$(?P<word>\w+)|\$\{(?P<part>\w+)\}", re.MULTILINE)
@@ -25,8 +27,12 @@ def pieces(file: str) -> dict[str, str]:
 
 
 def fill(piece: str, /, **values: object) -> str:
-    """Return a piece with its places filled in, each with the value of its name; one line's end alone leaves an empty line."""
+    """Return a piece with its places filled in, each with the value of its name; one line's end alone leaves an empty line.
+
+    ``$name`` is the kernel's, which is known last: `PLACE_OF_NAME` stands there, unless you give another.
+    """
     text, lines = _parsed(piece)
+    values.setdefault("name", PLACE_OF_NAME)
     for place, name, indent in lines:
         value = str(values[name]).rstrip("\n")
         values[place] = f"{indent}{value}\n".replace("\n", f"\n{indent}", value.count("\n")) if value else values[name]

@@ -21,7 +21,6 @@ from streamscope.kernels.form import THREADS, Access, Form
 from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
 from streamscope.kernels.source import (
-    PLACE_OF_NAME,
     STORAGE,
     VECTORS,
     KernelSource,
@@ -137,7 +136,6 @@ def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
     reads = arrays if signature.accumulate else arrays[:-1]
     common = {
         "threads": THREADS,
-        "name": PLACE_OF_NAME,
         "parameters": ", ".join(parameters),
         "width": form.width,
         "less_lead": " - lead" if form.masked else "",

@@ -22,7 +22,6 @@ from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSO
 from streamscope.kernels.signature import RESULT, Parameter, Signature
 from streamscope.kernels.source import (
     COMPUTE,
-    PLACE_OF_NAME,
     STORAGE,
     VECTORS,
     KernelSource,
@@ -283,7 +282,6 @@ def _kernel(signature: Signature, form: SumForm) -> str:
     return fill(
         _CUDA["kernel"],
         **places,
-        name=PLACE_OF_NAME,
         parameters=", ".join([*signature.declarations, *numbers]),
         column_of="%" if form.beside else "/",
         row_of="/" if form.beside else "%",

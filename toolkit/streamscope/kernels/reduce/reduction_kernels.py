@@ -19,7 +19,7 @@ from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.reduce.reducers import BYTES, FACTORS, FLOATS, MOST_KEYED, Reducer, accumulator_bytes, is_keyed, reducer_source
-from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
+from streamscope.kernels.source import STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
 
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
 """Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
@@ -120,7 +120,6 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
         **places,
         threads=THREADS,
         blocks=room.blocks,
-        name=PLACE_OF_NAME,
         out=_out_type(stage, result),
         axes=_axis_parameters("kept", kernel.kept_axes) + _axis_parameters("outer", kernel.outer_axes),
         tasks=THREADS // lanes,
@@ -183,7 +182,6 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
         of_block=across * width,
         threads=THREADS,
         blocks=room.blocks,
-        name=PLACE_OF_NAME,
         out=_out_type(stage, result),
         axes=_axis_parameters("kept", kernel.kept_axes) + _axis_parameters("reduced", kernel.reduced_axes),
         place=f"kept_offset(result / columns{kept}) + result % columns" if kernel.kept_axes else "result",

@@ -10,7 +10,7 @@ from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_kernels import Pass, Room, across_source, prelude, write
-from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, KernelSource, loaded, named_source
+from streamscope.kernels.source import STORAGE, KernelSource, loaded, named_source
 
 _SHORT = pieces("reduce_short")
 
@@ -82,7 +82,6 @@ def short_source(reducer: Reducer, dtype: str, result: str, kernel: ShortKernel,
         lanes=lanes,
         threads=THREADS,
         blocks=_OF_SHORT.blocks,
-        name=PLACE_OF_NAME,
         element=element,
         out=STORAGE[result],
         columns="" if single else ", long long columns, long long reciprocal",
