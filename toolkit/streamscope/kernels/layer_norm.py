@@ -8,7 +8,7 @@ from functools import lru_cache
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.reduce.reduction_kernels import across_source
 from streamscope.kernels.rows import RowForm, each, over_kept, rows_kernel, written
-from streamscope.kernels.source import COMPUTE, STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source
+from streamscope.kernels.source import COMPUTE, STORAGE, KernelSource, loaded, named_source, vector_types
 
 _CUDA = pieces("layer_norm")
 
@@ -35,7 +35,7 @@ def layer_norm_source(function: str, dtype: str, form: RowForm, shared: tuple[st
     joins = "".join(across_source(name, "sums", shuffled, "sum", form.lanes) for name in ("across", "across_again"))
     parameters = ", ".join([*(f"const {STORAGE[dtype]}* {name}" for name in names), f"{STORAGE[dtype]}* out", "real eps"])
     body = (_kept if form.items else _read_again)(inputs, shared, dtype, form)
-    code = f"{conversions_source((dtype,))}{VECTORS}{arithmetic}\n{joins}\n{rows_kernel(dtype, form, parameters, inputs, body)}"
+    code = f"{vector_types(dtype)}{arithmetic}\n{joins}\n{rows_kernel(dtype, form, parameters, inputs, body)}"
     with_shared = "".join(f"_{name}" for name in shared)
     return named_source(f"{function}{with_shared}_{dtype}_x{form.width}_lanes{form.lanes}", code)
 

@@ -12,17 +12,7 @@ from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.library.cudnn import ConvolutionShape
-from streamscope.kernels.source import (
-    COMPUTE,
-    STORAGE,
-    VECTORS,
-    KernelSource,
-    PlannedKernel,
-    conversions_source,
-    loaded,
-    named_source,
-    stored,
-)
+from streamscope.kernels.source import COMPUTE, INFINITY, STORAGE, KernelSource, PlannedKernel, loaded, named_source, stored, vector_types
 
 _CUDA = pieces("pooling")
 
@@ -70,7 +60,7 @@ def _pooling_source(name: str, dtype: str, form: _PoolingForm) -> KernelSource:
         _CUDA["arithmetic"],
         real=COMPUTE[dtype],
         index="long long" if form.wide else "int",
-        infinite="__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)",
+        infinite=INFINITY[dtype],
     )
     if name.endswith("_gradient"):
         gradient = loaded(dtype, "gradient.item[k]")
@@ -102,4 +92,4 @@ def _pooling_source(name: str, dtype: str, form: _PoolingForm) -> KernelSource:
             write=stored(dtype, "result.item[k]", "total[k]" if largest else f"total[k] / {mean}"),
         )
     title = f"{name}_{form.window}_{form.stride}_{form.padding}_{dtype}_x{form.vector}{'_wide' * form.wide}"
-    return named_source(title, f"{conversions_source((dtype,))}{VECTORS}{arithmetic}\n{kernel}")
+    return named_source(title, f"{vector_types(dtype)}{arithmetic}\n{kernel}")

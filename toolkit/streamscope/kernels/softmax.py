@@ -10,16 +10,7 @@ from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_kernels import across_source
 from streamscope.kernels.rows import RowForm, each, over_kept, rows_kernel, written
-from streamscope.kernels.source import (
-    COMPUTE,
-    STORAGE,
-    VECTORS,
-    KernelSource,
-    conversions_source,
-    loaded,
-    named_source,
-    stored,
-)
+from streamscope.kernels.source import COMPUTE, INFINITY, STORAGE, KernelSource, loaded, named_source, stored, vector_types
 
 
 @dataclass(frozen=True)
@@ -98,16 +89,15 @@ def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = Fals
 
 @lru_cache(maxsize=64)
 def _arithmetic(role: _RowFunction, dtype: str) -> str:
-    infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     arithmetic = fill(
         _CUDA["arithmetic"],
         real=COMPUTE[dtype],
         power=_CUDA["half_power" if dtype == "float16" else "power"],
-        accumulator=fill(role.accumulator, infinite=infinite),
+        accumulator=fill(role.accumulator, infinite=INFINITY[dtype]),
         inputs=", ".join(f"real {name}" for name in role.inputs),
         value=role.value,
     )
-    return f"{conversions_source((dtype,))}{VECTORS}{arithmetic}"
+    return f"{vector_types(dtype)}{arithmetic}"
 
 
 def _parameters(role: _RowFunction, dtype: str) -> str:

@@ -32,8 +32,8 @@ STORAGE = {
 
 COMPUTE = STORAGE | {"float16": "float"}
 """C++ type of an element in arithmetic, by dtype."""
-
-
+INFINITY = dict.fromkeys(("float16", "float32"), "__int_as_float(0x7f800000)") | {"float64": "__longlong_as_double(0x7ff0000000000000LL)"}
+"""C++ expression of infinity in arithmetic, by dtype."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,11 @@ def named_source(readable: str, code: str) -> KernelSource:
 def conversions_source(dtypes: Iterable[str]) -> str:
     """Return the includes of `loaded` and `stored` for some dtypes: nothing, unless half is among them."""
     return HALF_CONVERSIONS + "\n" if "float16" in dtypes else ""
+
+
+def vector_types(*dtypes: str) -> str:
+    """Return the types that a kernel of vectors begins with, for some dtypes."""
+    return f"{conversions_source(dtypes)}{VECTORS}"
 
 
 def loaded(dtype: str, element: str) -> str:

@@ -11,17 +11,7 @@ import numpy as np
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT
-from streamscope.kernels.source import (
-    COMPUTE,
-    STORAGE,
-    VECTORS,
-    KernelSource,
-    PlannedKernel,
-    conversions_source,
-    loaded,
-    named_source,
-    stored,
-)
+from streamscope.kernels.source import COMPUTE, STORAGE, KernelSource, PlannedKernel, loaded, named_source, stored, vector_types
 
 _CUDA = pieces("take")
 
@@ -86,4 +76,4 @@ def _source(kind: str, dtype: str, index: str, vector: int, *, wide: bool) -> Ke
         value, write = loaded(dtype, "values.item[k]"), stored(dtype, "result.item[k]", "total[k]")
         kernel = fill(_CUDA[kind], **common, value=value, write=write)
     title = f"take{'_gradient' * (kind == 'backward')}_{dtype}_{index}_x{vector}{'_wide' * wide}"
-    return named_source(title, f"{conversions_source((dtype,))}{VECTORS}{places}\n{kernel}")
+    return named_source(title, f"{vector_types(dtype)}{places}\n{kernel}")

@@ -20,15 +20,7 @@ from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.form import THREADS, Access, Form
 from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
-from streamscope.kernels.source import (
-    STORAGE,
-    VECTORS,
-    KernelSource,
-    conversions_source,
-    loaded,
-    named_source,
-    stored,
-)
+from streamscope.kernels.source import STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
 
 _CUDA = pieces("elementwise")
 

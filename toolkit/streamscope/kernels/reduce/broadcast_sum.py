@@ -20,16 +20,7 @@ from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source
 from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn, power_of_two
 from streamscope.kernels.signature import RESULT, Parameter, Signature
-from streamscope.kernels.source import (
-    COMPUTE,
-    STORAGE,
-    VECTORS,
-    KernelSource,
-    conversions_source,
-    loaded,
-    named_source,
-    stored,
-)
+from streamscope.kernels.source import COMPUTE, STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.view import row_major
 

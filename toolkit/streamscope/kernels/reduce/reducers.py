@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.expression.wrapping import joined
-from streamscope.kernels.source import COMPUTE
+from streamscope.kernels.source import COMPUTE, INFINITY
 
 _CUDA = pieces("reduce")
 
@@ -114,9 +114,7 @@ def power_norm(order: float) -> Reducer:
 
 
 _LIMITS = {
-    "float16": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
-    "float32": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
-    "float64": ("-__longlong_as_double(0x7ff0000000000000LL)", "__longlong_as_double(0x7ff0000000000000LL)"),
+    **{dtype: (f"-{infinity}", infinity) for dtype, infinity in INFINITY.items()},
     "int8": ("-128", "127"),
     "uint8": ("0", "255"),
     "int16": ("-32768", "32767"),

@@ -19,7 +19,7 @@ from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.reduce.reducers import BYTES, FACTORS, FLOATS, MOST_KEYED, Reducer, accumulator_bytes, is_keyed, reducer_source
-from streamscope.kernels.source import STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
+from streamscope.kernels.source import STORAGE, KernelSource, loaded, named_source, stored, vector_types
 
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
 """Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
@@ -254,7 +254,7 @@ def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) ->
 @lru_cache(maxsize=1024)
 def prelude(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
     """Return the prologue of a kernel: types, and the functions that join elements."""
-    return conversions_source((dtype, result)) + VECTORS + _SHARED["waiting"] + reducer_source(reducer, dtype, far=far)
+    return vector_types(dtype, result) + _SHARED["waiting"] + reducer_source(reducer, dtype, far=far)
 
 
 def _axis_parameters(role: str, count: int) -> str:
