@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from streamscope.capturing import kernel_uses as module
+from streamscope.capturing import evidence as module
 from streamscope.capturing.arguments import Parameter
-from streamscope.capturing.kernel_uses import KernelUses, PointerUse, kernel_uses
+from streamscope.capturing.evidence import KernelUses, PointerUse, kernel_uses
 from streamscope.capturing.memory import Evidence, around
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.prototypes import Role
