@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.capturing.drawn import captures, closure, conflict
 
-from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.conflicts import conflicts
+from streamscope.capturing.certificate import Certificate, conflicts
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind

@@ -25,7 +25,7 @@ A, B, C, WORKSPACE, NEIGHBOUR = ((BASE + 4096 * n, BASE + 4096 * n + 1024) for n
 @pytest.fixture(autouse=True)
 def no_sources(monkeypatch):
     """Let no kernel be one that CuPy compiled, without asking a driver."""
-    monkeypatch.setattr("streamscope.capturing.kernel_uses.source_of", lambda function: None)
+    monkeypatch.setattr("streamscope.capturing.evidence.source_of", lambda function: None)
 
 
 class Known(Allocated):

@@ -15,7 +15,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.serialisation import Serialisation
 from streamscope.engines.plan import Estimate
 from streamscope.order.ancestors import has, known_before
-from streamscope.order.longest_path import path_lengths
+from streamscope.order.graph import path_lengths
 from streamscope.program.captured_graph import Certificate, Edges, OrderCause
 from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text

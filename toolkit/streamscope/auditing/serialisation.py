@@ -19,7 +19,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.happens_before import Item, Visit, Walk
 from streamscope.auditing.waits import lane_name
 from streamscope.engines.plan import Estimate, Plan
-from streamscope.order.longest_path import path_lengths
+from streamscope.order.graph import path_lengths
 from streamscope.program.launch import HostCall
 from streamscope.words import counted, time_text
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.order.graph import without_implied
-from streamscope.order.longest_path import path_lengths
+from streamscope.order.graph import path_lengths, without_implied
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import Cost
 from streamscope.words import percent, time_text

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.facts import CaptureOrigin, origin_words
+from streamscope.capturing.keeping import CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from streamscope.arguments import whole_number
-from streamscope.capturing.conflicts import conflicts
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.capturing.order_causes import order_causes
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError, RaceError
-from streamscope.order.ancestors import Bits, CircleError, count_of, has, known_before, pairs_of
-from streamscope.order.longest_path import path_lengths
+from streamscope.order.ancestors import Bits, CircleError, count_of, has, known_before, packed, pairs_of
+from streamscope.order.graph import path_lengths
 from streamscope.program.captured_graph import Edges, OrderCause
 from streamscope.results.result import Result
 from streamscope.words import counted, listed
@@ -301,3 +303,61 @@ class Certificate(Result):
 def _use(access: Access) -> str:
     """Return how a node uses memory, as a participle."""
     return "read and written" if access.reads and access.writes else "written" if access.writes else "read"
+
+
+_Numbers = npt.NDArray[np.int64]
+
+_MOST_PAIRS = 2**21
+"""Pairs of accesses that are looked at together, so that the memory for them has a bound."""
+
+
+def conflicts(memories: Sequence[NodeMemory]) -> Bits:
+    """Return which pairs of nodes may not change places: they touch the same memory and one of them writes, or one is not understood.
+
+    `true_order` has its own way, so that one cannot be wrong because the other is.
+    """
+    count = len(memories)
+    table = np.zeros((count, count), np.bool_)
+    for one, other in _meeting(memories):
+        table[one, other] = table[other, one] = True
+    unknown = [number for number, memory in enumerate(memories) if not memory.understood]
+    table[unknown, :] = table[:, unknown] = True
+    np.fill_diagonal(table, val=False)
+    return packed(table)
+
+
+def _meeting(memories: Sequence[NodeMemory]) -> Iterator[tuple[_Numbers, _Numbers]]:
+    """Yield pairs of nodes whose accesses meet, one of them a write; a pair may come several times.
+
+    Two pieces of memory meet where the one that starts later starts before the other one's end. So, by start, each access meets a row of
+    those behind it: a write all of them, a read those among them that write.
+    """
+    rows = sorted({
+        (one.start, one.end, one.writes, number)
+        for number, memory in enumerate(memories)
+        for one in memory.accesses
+        if one.start < one.end and (one.reads or one.writes)
+    })  # fmt: skip
+    start, end = (np.array([row[which] for row in rows], np.uint64) for which in (0, 1))
+    writes = np.array([row[2] for row in rows], np.bool_)
+    node = np.array([row[3] for row in rows], np.int64)
+    everywhere = np.arange(len(rows))
+    behind = np.searchsorted(start, end, "left")  # the first access that starts at the end or later
+    yield from _pairs(node, everywhere[writes], everywhere[writes] + 1, behind[writes], everywhere)
+    writers = everywhere[writes]
+    first, last = (np.searchsorted(writers, places, "left") for places in (everywhere[~writes] + 1, behind[~writes]))
+    yield from _pairs(node, everywhere[~writes], first, last, writers)
+
+
+def _pairs(node: _Numbers, rows: _Numbers, first: _Numbers, last: _Numbers, others: _Numbers) -> Iterator[tuple[_Numbers, _Numbers]]:
+    """Yield the nodes of each row, and of those that stand from its first place to its last one among others."""
+    lengths = np.maximum(last - first, 0)
+    ends = np.cumsum(lengths)
+    at = 0
+    while at < len(rows):
+        done = ends[at - 1] if at else 0
+        until = max(at + 1, int(np.searchsorted(ends, done + _MOST_PAIRS, "right")))
+        many = lengths[at:until]
+        within = np.arange(int(many.sum())) - np.repeat(ends[at:until] - many - done, many)
+        yield np.repeat(node[rows[at:until]], many), node[others[np.repeat(first[at:until], many) + within]]
+        at = until

@@ -22,8 +22,7 @@ from streamscope.capturing.arrays import allowed, copy_of, device_address, fetch
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
-from streamscope.capturing.facts import CaptureOrigin
-from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.keeping import CaptureOrigin, MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region, inside, united
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
 from streamscope.capturing.observing import checked_memories

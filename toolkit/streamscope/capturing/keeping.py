@@ -1,13 +1,13 @@
-"""Memory that a capture keeps, so that none is used twice: two nodes that share nothing else then need no order."""
+"""Origin of a capture, and the memory that it keeps so that none is used twice: nodes that share nothing else then need no order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from streamscope.capturing.memory import Region
-from streamscope.words import binary_size
+from streamscope.words import binary_size, listed
 
 _LOOKED_AT = 64
 """Pieces that are looked at before one is let go, at most."""
@@ -78,3 +78,27 @@ class Kept:
             self.let_go += 1
         else:
             self._pieces[key] = piece, nbytes
+
+
+@dataclass(frozen=True)
+class CaptureOrigin:
+    """Place and memory of a capture."""
+
+    device: str
+    """Name of the GPU."""
+    date: str
+    """In ISO format, UTC."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of Streamscope, the framework and the driver; empty in files of older versions."""
+    memory: MemoryHeld | None = None
+    """None in files of older versions."""
+    results: tuple[int, ...] = ()
+    """Addresses of the function's results."""
+
+
+def origin_words(origin: CaptureOrigin) -> str:
+    """Place, time and versions of a capture: ``"on an NVIDIA H200, 2026-11-22 20:42 UTC, with torch 2.11"``."""
+    day, _, clock = origin.date.partition("T")
+    when = f", {day} {clock[:5]} UTC" if clock else f", {day}" if day else ""
+    versions = [f"{name} {version}" for name, version in origin.versions.items()]
+    return f"on an {origin.device}{when}" + (f", with {listed(versions)}" if versions else "")

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
-from streamscope.capturing.facts import CaptureOrigin
-from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.keeping import CaptureOrigin, MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.devices.cost_model import LARGEST_BLOCK
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
@@ -29,7 +28,7 @@ from streamscope.devices.measured_models import model_of
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import written_whole
 from streamscope.formats.read import is_trace
-from streamscope.order.longest_path import path_lengths
+from streamscope.order.graph import path_lengths
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 from streamscope.trace.stored import is_text, read_content, with_digest

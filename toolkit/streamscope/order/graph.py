@@ -1,4 +1,4 @@
-"""The dependency graph of a program's operations, with critical paths and chains."""
+"""The dependency graph of a program's operations, with critical paths and chains; the longest path through any graph of work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from streamscope.order.hazards import Accesses, hazards, note
-from streamscope.order.longest_path import path_lengths
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation
 
@@ -114,3 +113,36 @@ def without_implied(before: Sequence[Sequence[int]]) -> list[list[int]]:
         reduced.append([other for other in earlier if not implied >> (position - other - 1) & 1])
         ancestors.append((implied | direct) & ((1 << WINDOW) - 1))
     return reduced
+
+
+def path_lengths(
+    durations: Sequence[float], neighbours: Sequence[Iterable[int]], order: Iterable[int] | None = None, gap: float = 0.0
+) -> list[float]:
+    """Return for each node the longest path that ends with it or, over successors, that begins with it.
+
+    Parameters
+    ----------
+    durations : sequence of float
+        Of each node, in any unit.
+    neighbours : sequence of iterable of int
+        Of each node the ones before it on a path.
+    order : iterable of int, optional
+        The nodes, each behind its neighbours; ascending by default.
+    gap : float
+        Between two nodes of a path.
+
+    Examples
+    --------
+    A diamond: its ends, and what is left from each node on:
+
+    >>> from streamscope.order.graph import path_lengths
+    >>> durations = [1.0, 5.0, 20.0, 1.0]
+    >>> path_lengths(durations, [(), (0,), (0,), (1, 2)])
+    [1.0, 6.0, 21.0, 22.0]
+    >>> path_lengths(durations, [(1, 2), (3,), (3,), ()], order=reversed(range(4)))
+    [22.0, 6.0, 21.0, 1.0]
+    """
+    lengths = [0.0] * len(durations)
+    for node in range(len(lengths)) if order is None else order:
+        lengths[node] = durations[node] + max((lengths[other] + gap for other in neighbours[node]), default=0.0)
+    return lengths
