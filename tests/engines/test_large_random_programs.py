@@ -100,7 +100,7 @@ def test_hundreds_of_operations(name, streams, seed):
 @pytest.mark.parametrize(("name", "streams"), [("async", 2), ("graph", 2), ("dual", 4), ("graph-dual", 4)])
 def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
     def calls(operations: int) -> int:
-        return calls_of(ENGINES[name], random_program(2, operations).program, lambda launch: 1e5, streams)
+        return calls_of(ENGINES[name].plan, random_program(2, operations).program, lambda launch: 1e5, streams)
 
     assert calls(1000) < 6 * calls(250)
 
