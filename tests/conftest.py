@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.entropy import deterministic_PRNG
 from tests.combinations import THOROUGH
 
 # A machine with a GPU need not have the notebook packages: `PYTHONPATH=toolkit pytest -m gpu tests` works without them.
@@ -29,6 +30,9 @@ collect_ignore_glob = ["widgets/*", "notebooks/*", "results/*"] if any(find_spec
 settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("thorough" if THOROUGH else "streamscope")
+# From Python 3.14 on, Hypothesis looks among what is collected for who holds its random numbers: it makes them before anything is frozen.
+with deterministic_PRNG():
+    pass
 
 # jsonschema, which nbformat loads, does without it; its import is four fifths of nbformat's.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
