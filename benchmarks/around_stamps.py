@@ -24,7 +24,7 @@ from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.gates import held
 from streamscope.engines.binding import capturing
 from streamscope.kernels.source import KernelSource
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.recording.cupti import kernel_durations_ns
 
 CHAIN, REPEATS, WARM = 24, 8, 2
@@ -107,7 +107,7 @@ class Chain:
 
 def main() -> None:
     device: Any = ss.open_device("cuda")
-    x, y = (device.allocate(ArraySpec((ELEMENTS,), np.dtype(np.float32)), Place.DEVICE) for _ in range(2))
+    x, y = (device.allocate(ArraySpec((ELEMENTS,), np.dtype(np.float32)), MemoryPlace.DEVICE) for _ in range(2))
 
     def chain(blocks: int, threads: int, elements: int, cycles: int) -> Chain:
         pointers = [ctypes.c_void_p(x.pointer), ctypes.c_void_p(y.pointer)]

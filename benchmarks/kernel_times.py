@@ -30,7 +30,7 @@ from streamscope.engines.binding import capturing
 from streamscope.files import written_whole
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.recording.calibration import calibrate
 from streamscope.tracing import program
 
@@ -183,7 +183,7 @@ class Timer(LaunchTimer):
         """Allocate a variable, full of random numbers."""
         buffer: Any = self.device.allocate(variable.spec, variable.place)
         kind = variable.spec.dtype.kind
-        if self.random is not None and variable.place is Place.DEVICE:
+        if self.random is not None and variable.place is MemoryPlace.DEVICE:
             if kind == "f":
                 shape = variable.spec.shape
                 buffer.array[...] = self.random.standard_normal(shape, dtype=np.float32) / math.sqrt(shape[-1] if shape else 1)

@@ -44,7 +44,7 @@ from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.stamped import stamped
 from streamscope.program.operation import Program
-from streamscope.recording import cupti, left_out
+from streamscope.recording import cupti, stamp_overhead
 from streamscope.recording.events import has_branches
 from streamscope.recording.recorders import recorder_of
 from streamscope.recording.stamps import Recording, StampRecorder, stamping_ns
@@ -208,8 +208,8 @@ class Unchecked:
         refused = RecordingError("CUPTI is not permitted here")
         with (
             patch.object(cupti, "subscription", side_effect=refused),
-            patch.object(left_out, "subscription", side_effect=refused),
-            patch.object(left_out, "_KNOWN", WeakKeyDictionary()),
+            patch.object(stamp_overhead, "subscription", side_effect=refused),
+            patch.object(stamp_overhead, "_KNOWN", WeakKeyDictionary()),
         ):
             return self.recorder.record(prepared, reload)
 

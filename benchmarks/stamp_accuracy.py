@@ -22,7 +22,7 @@ from recorder_accuracy import compile_together
 
 import streamscope as ss
 from streamscope.devices.protocol import Call
-from streamscope.engines.binding import Bound
+from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
@@ -74,7 +74,7 @@ def cases() -> dict[str, tuple[ProgramFunction, list[Any]]]:
     return {**found, "rows": rows(2048, 1024), "short rows": rows(128, 256), "elementwise-chain": (function, list(inputs))}
 
 
-def launches(steps: Sequence[Bound]) -> list[Bound]:
+def launches(steps: Sequence[BoundStep]) -> list[BoundStep]:
     return [one for bound in steps for one in (bound.inner if isinstance(bound.step, Replay) else [bound]) if isinstance(one.step, Issue)]
 
 

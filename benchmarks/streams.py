@@ -18,7 +18,7 @@ from provenance import keep, provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
-from streamscope.engines.prediction import makespan_ns, reference_model
+from streamscope.engines.makespan_estimate import makespan_ns, reference_model
 from streamscope.engines.prepared import Prepared
 from streamscope.program.operation import Program
 from streamscope.workloads import WORKLOADS

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import streamscope as ss
 from streamscope.errors import StreamscopeError
 from streamscope.trace import Trace
+from streamscope.trace.file_checks import with_digest
 from streamscope.trace.spans import COLUMN_DTYPES
-from streamscope.trace.stored import with_digest
 from streamscope_widgets.payload import encode
 
 LONGEST_S = 20

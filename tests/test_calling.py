@@ -11,10 +11,10 @@ import pytest
 import streamscope as ss
 from streamscope.calling import as_program
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError, EngineError, KeywordError, ProgramError
-from streamscope.trace.stored import MOST_REPEATS
+from streamscope.trace.file_checks import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
 VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]

@@ -23,7 +23,7 @@ from streamscope.devices.cuda.memory import _Owner, _Pool
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
 from streamscope.interrupts import clean_up, deferred, when_gone
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 MOMENTS = range(1, 13)
 NBYTES = 900_000
@@ -59,12 +59,12 @@ def small_device():
 def test_memory_of_a_simulated_device_is_free_again():
     device, came = small_device(), []
     for at in MOMENTS:
-        blocks, watch = [device.allocate_block(NBYTES, Place.DEVICE)], Beginnings(at)
+        blocks, watch = [device.allocate_block(NBYTES, MemoryPlace.DEVICE)], Beginnings(at)
         with suppress(KeyboardInterrupt), profiled(watch):
             blocks.clear()
             assert device.free_share() == 1
         came.append(watch.countdown.count >= at)
-        device.allocate_block(NBYTES, Place.DEVICE)  # There is room for one.
+        device.allocate_block(NBYTES, MemoryPlace.DEVICE)  # There is room for one.
     assert came[:3] == [True] * 3
 
 
@@ -72,8 +72,8 @@ def test_memory_is_counted_only_with_what_gives_it_back():
     for at in range(1, 40):
         device = small_device()
         with suppress(KeyboardInterrupt), profiled(Beginnings(at)):
-            device.allocate_block(NBYTES, Place.DEVICE)
-        device.allocate_block(NBYTES, Place.DEVICE)
+            device.allocate_block(NBYTES, MemoryPlace.DEVICE)
+        device.allocate_block(NBYTES, MemoryPlace.DEVICE)
 
 
 @pytest.mark.parametrize("name", ["sync", "async"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.analysis import kernel_time_ns, median_interval, span_ns
 from streamscope.analysis.diff_rows import DiffRow
-from streamscope.analysis.joining import join
+from streamscope.analysis.matching import join
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.statistics import median_intervals
 from streamscope.errors import TraceError

@@ -15,7 +15,7 @@ from streamscope.ops import add, multiply, relu
 from streamscope.ops.host import host_function, to_device, to_host
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.tracing import program
 
 LANES = ("main", "aux", "copy in")
@@ -44,7 +44,7 @@ def plan_of(*steps, lanes=LANES):
         Operation(one.operation, one.name, one.reads, one.writes, {}, f"cell:{one.operation}", one if isinstance(one, HostCall) else (one,))
         for one in sorted(work, key=lambda one: one.operation)
     )
-    variables = tuple(Variable(number, name, ArraySpec((4,), "float32"), Place.DEVICE) for number, name in enumerate(NAMES))
+    variables = tuple(Variable(number, name, ArraySpec((4,), "float32"), MemoryPlace.DEVICE) for number, name in enumerate(NAMES))
     return Plan("made", Program("made", variables, operations, (), ()), lanes, tuple(steps), 9)
 
 

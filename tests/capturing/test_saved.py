@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.mutating import mutated_bytes, mutated_json
 
 import streamscope as ss
-from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.errors import DeviceError, OutputError, ProgramError, StreamscopeError
 from streamscope.program.launch import Cost, LaunchKind
-from streamscope.trace.stored import with_digest
+from streamscope.trace.file_checks import with_digest
 
 H200 = CostModel.load()
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

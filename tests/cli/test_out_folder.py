@@ -17,7 +17,7 @@ from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import REPORT_MARK
-from streamscope.trace.stored import with_digest
+from streamscope.trace.file_checks import with_digest
 
 CHAIN = ("compare", "elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated", "--engines", "sync")
 

@@ -20,7 +20,7 @@ from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.comparison_folder import read_trace
 from streamscope.errors import OutputError, TraceError
 from streamscope.measuring.choice import Candidate, Choice, Standing
-from streamscope.trace.stored import with_digest
+from streamscope.trace.file_checks import with_digest
 
 X = np.ones((8, 8), np.float32)
 WRONG_VALUES = [None, "zz", 5, -1, 0.5, [], {}, [None], "removed"]

@@ -11,7 +11,7 @@ import streamscope as ss
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu
@@ -49,21 +49,21 @@ def ready(program, engine, device):
 
 def test_more_than_the_card_has(device):
     with pytest.raises(OutOfMemoryError, match=r"allocating 35,184,372,088,832 bytes of device memory"):
-        device.allocate(ArraySpec((TOO_MANY,), np.dtype("int8")), Place.DEVICE)
+        device.allocate(ArraySpec((TOO_MANY,), np.dtype("int8")), MemoryPlace.DEVICE)
     with pytest.raises(OutOfMemoryError, match=r"35,184,372,088,832 bytes of workspace"):
         device.stream("main").workspace(TOO_MANY)
 
 
 def test_empty_and_zero_dimensional_arrays(device):
-    buffer = device.allocate(ArraySpec((3, 0), np.dtype("float32")), Place.DEVICE)
+    buffer = device.allocate(ArraySpec((3, 0), np.dtype("float32")), MemoryPlace.DEVICE)
     assert buffer.array.shape == (3, 0)
-    scalar = device.allocate(ArraySpec((), np.dtype("float64")), Place.DEVICE)
+    scalar = device.allocate(ArraySpec((), np.dtype("float64")), MemoryPlace.DEVICE)
     device.write(scalar, np.float64(2.5))
     assert device.read(scalar) == 2.5
 
 
 def test_one_block_holds_one_array_after_the_other(device):
-    for place in Place:
+    for place in MemoryPlace:
         block = device.allocate_block(4096, place)
         whole = device.buffer_on(block, ArraySpec((512,), np.dtype("float64")))
         device.write(whole, np.arange(512.0))

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.prices import Piece, Residency
+from streamscope.devices.launch_costs import KernelCost, Residency
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -25,7 +25,7 @@ class Given:
         return 2_000.0
 
     def pieces(self, launch):
-        return [Piece(alone_ns, launch.cost) for alone_ns in (1_000.0, 2_000.0, 3_000.0)]
+        return [KernelCost(alone_ns, launch.cost) for alone_ns in (1_000.0, 2_000.0, 3_000.0)]
 
 
 @pytest.mark.parametrize(("engine", "gap"), [("async", "kernel_gap_ns"), ("graph", "graph_node_gap_ns")])
@@ -65,7 +65,7 @@ class Whole:
 
     def pieces(self, launch):
         alone_ns, multiprocessors, *half = self.sizes[launch.operation]
-        return [Piece(alone_ns, launch.cost, Residency(multiprocessors, multiprocessors * 2048, whole=not half, half=bool(half)))]
+        return [KernelCost(alone_ns, launch.cost, Residency(multiprocessors, multiprocessors * 2048, whole=not half, half=bool(half)))]
 
 
 LATER_NS = round(CostModel.load().graph_root_ns)

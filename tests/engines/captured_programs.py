@@ -9,7 +9,7 @@ from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
@@ -23,6 +23,6 @@ def captured(memories, edges, kinds=None):
         kind = kinds[number] if kinds else LaunchKind.KERNEL
         launch = Launch(number, 0, "kernel", kind, before, (number,), Cost(0), None, None)
         operations.append(Operation(number, "kernel", before, (number,), {}, "model.py:7", (launch,)))
-    variables = tuple(Variable(number, "kernel", TOKEN, Place.DEVICE) for number in range(len(edges)))
+    variables = tuple(Variable(number, "kernel", TOKEN, MemoryPlace.DEVICE) for number in range(len(edges)))
     certificate = Certificate("captured", nodes, memories, order)
     return Program("captured", variables, tuple(operations), (), (), captured=edges, certificate=certificate)

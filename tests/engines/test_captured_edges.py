@@ -11,7 +11,7 @@ from streamscope.engines.plan import Issue, RecordEvent, Replay, WaitEvent
 from streamscope.engines.planners import graph as plan
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
@@ -22,7 +22,7 @@ def captured(edges):
     for number, before in enumerate(edges):
         launch = Launch(number, 0, "kernel", LaunchKind.KERNEL, before, (number,), Cost(0), None, None)
         operations.append(Operation(number, "kernel", before, (number,), {}, "", (launch,)))
-    variables = tuple(Variable(number, f"edge {number}", TOKEN, Place.DEVICE) for number in range(len(edges)))
+    variables = tuple(Variable(number, f"edge {number}", TOKEN, MemoryPlace.DEVICE) for number in range(len(edges)))
     return Program("captured", variables, tuple(operations), (), (), captured=tuple(map(tuple, edges)))
 
 

@@ -11,7 +11,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 X = np.arange(1.0, 9.0)
 
@@ -27,7 +27,7 @@ def synchronizes(prepared, bound, call):
 
 
 def allocates(prepared, bound, call):
-    prepared.device.allocate(ArraySpec((4,), np.dtype(np.float32)), Place.DEVICE)
+    prepared.device.allocate(ArraySpec((4,), np.dtype(np.float32)), MemoryPlace.DEVICE)
 
 
 def hides_its_fault(prepared, bound, call):
@@ -40,7 +40,7 @@ def forks_and_does_not_join(prepared, bound, call):
     bound.stream.record(event)
     side.wait(event)
     launch = prepared.program.operations[1].launches[0]
-    memory = [prepared.device.adopt(np.ones(8), Place.DEVICE) for _ in range(2)]
+    memory = [prepared.device.adopt(np.ones(8), MemoryPlace.DEVICE) for _ in range(2)]
     prepared.device.bind(launch, memory[:1], memory[1:], side)()
 
 

@@ -12,7 +12,7 @@ from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.reference import run_reference
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 GRAPH_ENGINES = ["graph", "graph-dual"]
 X, Y = np.arange(8.0), np.full(8, 2.0)
@@ -77,7 +77,7 @@ def test_only_graphs_that_use_the_memory_are_updated():
     assert prepared.graph_counts == GraphCounts(instantiated=2, updated=1)
     prepared.rebind({"x": X + 1, "y": Y + 1})
     assert prepared.graph_counts == GraphCounts(instantiated=2, updated=3)
-    raw = prepared.device.allocate(prepared.program.variables[2].spec, Place.HOST)
+    raw = prepared.device.allocate(prepared.program.variables[2].spec, MemoryPlace.HOST)
     prepared.device.write(raw, X)
     prepared.rebind({"raw": raw})
     assert prepared.graph_counts == GraphCounts(instantiated=2, updated=3)

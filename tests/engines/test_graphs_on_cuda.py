@@ -20,7 +20,7 @@ from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.reference import run_reference
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu
@@ -170,7 +170,7 @@ def test_copies_take_another_host_buffer(device):
         return ss.ops.add(x, x)
 
     prepared = ran(doubled, "graph", device, [X])
-    buffer = device.allocate(prepared.program.variables[0].spec, Place.HOST)
+    buffer = device.allocate(prepared.program.variables[0].spec, MemoryPlace.HOST)
     device.write(buffer, X + 1)
     prepared.rebind({"raw": buffer})
     prepared.run()

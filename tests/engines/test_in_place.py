@@ -15,7 +15,7 @@ from tests.engines.against_numpy import check_function
 import streamscope as ss
 from streamscope.engine_entry import ENGINES
 from streamscope.errors import ProgramError
-from streamscope.program.sharing import check_memory
+from streamscope.program.aliasing import check_memory
 
 SIDE = 3
 VIEWS = [

@@ -18,8 +18,8 @@ from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
+from streamscope.engines.makespan_estimate import Chip, makespan_ns
 from streamscope.engines.plan import CallHost, Issue, Plan
-from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError
 from streamscope.measuring.simulation import without_data

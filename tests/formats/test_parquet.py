@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from streamscope.errors import OutputError, TraceError
 from streamscope.formats import pages
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace.file_checks import with_digest
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS
-from streamscope.trace.stored import with_digest
 
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

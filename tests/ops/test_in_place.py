@@ -12,8 +12,8 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops.operators import FUNCTIONS, UFUNCS
+from streamscope.program.aliasing import Aliasing
 from streamscope.program.reference import run_reference
-from streamscope.program.sharing import Sharing
 
 X = np.arange(1.0, 7.0)
 SQUARE = np.arange(9.0).reshape(3, 3)
@@ -302,11 +302,11 @@ def check_view(view, given):
     def program(x):
         seen, found = both(x)
         is_number = isinstance(expected, np.generic)
-        assert (found.sharing is Sharing.NUMBER) == is_number, given
+        assert (found.sharing is Aliasing.NUMBER) == is_number, given
         if isinstance(source, np.ndarray) and not is_number:
             assert (found.base is seen.base) == np.shares_memory(expected, source), given
         copied_number = given in ("number", "a number's array") and found.base is seen.base
-        assert is_number or copied_number or (found.sharing is Sharing.ARRAY) == expected.flags.writeable, given
+        assert is_number or copied_number or (found.sharing is Aliasing.ARRAY) == expected.flags.writeable, given
         return found
 
     traced(program, SQUARE)
@@ -325,7 +325,7 @@ def test_every_function_of_numpys_shares_memory_and_makes_numbers_where_numpy_do
 
         def program(x, expected=expected, array=array, count=count):
             found = function(*[x] * count)
-            assert (found.sharing is Sharing.NUMBER) == isinstance(expected, np.generic)
+            assert (found.sharing is Aliasing.NUMBER) == isinstance(expected, np.generic)
             if found.shape:
                 assert (found.base is x) == np.shares_memory(expected, array)
             return found

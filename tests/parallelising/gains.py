@@ -5,8 +5,8 @@ from __future__ import annotations
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.measuring.choice import Candidate, Choice, Standing
 from streamscope.parallelising.gain import Gain

@@ -12,8 +12,8 @@ import streamscope as ss
 from streamscope.devices.cuda import raw_graph
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import HungError, RaceError
-from streamscope.parallelising.disturbance import Disturbed
 from streamscope.parallelising.proving import prove
+from streamscope.parallelising.stress import Disturbed
 from streamscope.parallelising.watchdog import run_watched
 
 pytestmark = pytest.mark.gpu

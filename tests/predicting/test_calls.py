@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.prices import Piece
+from streamscope.devices.launch_costs import KernelCost
 from streamscope.predicting.calls import (
     LONGER_KERNEL_GAP_NS,
     LONGER_NODE_GAP_NS,
@@ -24,7 +24,7 @@ H200 = CostModel.load()
 
 
 def task(alone_ns, trait=Trait.CAPTURED):
-    return Task((0, 0), "k", trait, (), pieces=(Piece(alone_ns, Cost(0, 0)),))
+    return Task((0, 0), "k", trait, (), pieces=(KernelCost(alone_ns, Cost(0, 0)),))
 
 
 def test_the_share_of_long_kernels_counts_those_up_to_twice_as_long_in_part():

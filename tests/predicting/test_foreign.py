@@ -27,9 +27,9 @@ from streamscope.predicting.foreign import (
 from streamscope.predicting.prediction import _measured_ns
 from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS
-from streamscope.trace.stored import MOST_NS
 
 H200 = CostModel.load()
 KERNEL_NS = 800  # shorter than the shortest that works, so that gaps are the model's
@@ -359,8 +359,8 @@ def test_a_supposition_is_compared_with_the_same_prediction_without_it():
 def test_what_is_changed_is_counted_by_its_kind():
     trace = foreign([(7, 0, 10, 5_000), (7, 50, 60, 5_000), (7, 100, 110, 5_000)], copies=[0, 1], syncs=[(62, 70)])
     assert "durations of 1 kernel, 2 copies and 4 calls, and the order on its streams; the cost model" in ss.what_if(trace).notes[0]
-    assert ss.what_if(trace).without("copy").supposition.changes == ("without 2 copies",)
-    assert ss.what_if(trace).kernel("*").scale(2).supposition.changes == ("3 operations × 2",)  # not what the host does between the graphs
+    assert ss.what_if(trace).without("copy").scenario.changes == ("without 2 copies",)
+    assert ss.what_if(trace).kernel("*").scale(2).scenario.changes == ("3 operations × 2",)  # not what the host does between the graphs
     with pytest.raises(TraceError, match="no name of kernels"):
         ss.what_if(trace).kernel()
     with pytest.raises(TraceError) as error:
@@ -434,7 +434,7 @@ def test_a_name_of_a_range_means_what_was_launched_in_it(repository, name, patte
     work = [event for event in events if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
     graph = ss.what_if(ss.read(path), engine="graph")
     assert len(graph.kernel(pattern)) == sum(event["args"]["correlation"] in launched for event in work) == count
-    assert len(graph.without(pattern).supposition.tasks) == len(graph.supposition.tasks) - count
+    assert len(graph.without(pattern).scenario.tasks) == len(graph.scenario.tasks) - count
 
 
 def test_ranges_that_overlap_stand_on_lanes_of_their_own_and_count_alike():

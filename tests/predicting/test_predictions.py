@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.comparing.preview import Preview
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.prices import Piece
+from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import EngineError, TraceError
 from streamscope.predicting.calls import Host
 from streamscope.predicting.prediction import Prediction
@@ -134,7 +134,7 @@ def test_an_unrecorded_time_that_no_pace_explains_changes_calls_within_bounds():
         return ss.what_if(replace(source, info=replace(source.info, ledger=ledger)), engine="async")
 
     found = [predicted(share) for share in (0.3, 0.6, 0.7, 0.8, 1.0, 1.2, 3.0)]
-    paces = [each.supposition.host.pace for each in found]
+    paces = [each.scenario.host.pace for each in found]
     assert paces == sorted(paces)
     assert (paces[0], paces[4], paces[-1]) == (0.25, pytest.approx(1, abs=0.01), 2)
     assert [each.predicted_ns for each in found] == sorted(each.predicted_ns for each in found)
@@ -149,7 +149,7 @@ def test_what_a_run_was_measured_to_take_sets_the_pace_of_calls_and_host_functio
     on_host_ns = spans.duration_ns[np.isin(spans.kind, [SpanKind.LAUNCH, SpanKind.HOST])].sum()
     assert (SpanKind.HOST in spans.kind) == (workload == "pipeline")
     slower = ss.what_if(source, engine="sync", measured_us=1.2 * usual_ns / 1e3)
-    assert slower.supposition.host.pace == pytest.approx(1 + 0.2 * usual_ns / on_host_ns, rel=0.01)
+    assert slower.scenario.host.pace == pytest.approx(1 + 0.2 * usual_ns / on_host_ns, rel=0.01)
     assert slower.predicted_ns == pytest.approx(1.2 * usual_ns, rel=0.01)
     assert ss.what_if(source, engine="sync").what_if(measured_us=1.2 * usual_ns / 1e3).predicted_ns == slower.predicted_ns
 
@@ -157,12 +157,12 @@ def test_what_a_run_was_measured_to_take_sets_the_pace_of_calls_and_host_functio
 def test_a_run_of_a_few_launches_does_not_tell_that_its_host_was_slow():
     program = ss.program(lambda x: np.tanh(np.exp(np.sin(x)))).trace(ss.ArraySpec((256, 256), "float32"))
     seen = as_recorded_by_events(recorded(program), 2, 0, 0)
-    assert ss.what_if(seen, engine="async").supposition.host.pace == 1
+    assert ss.what_if(seen, engine="async").scenario.host.pace == 1
 
 
 @pytest.mark.parametrize(("blocks", "threads", "whole"), [(40, 384, True), (500, 512, True), (98, 128, False), (98, 256, False)])
 def test_a_librarys_kernel_holds_multiprocessors_until_it_ends_and_whole_if_it_is_of_three_groups_of_warps(blocks, threads, whole):
-    piece = Piece(1_000.0, Cost(8, 8, blocks=blocks, threads=threads))
+    piece = KernelCost(1_000.0, Cost(8, 8, blocks=blocks, threads=threads))
     tasks = [Task((0, 0), "matmul", Trait.LIBRARY, (), (0,), (piece,))]
     program, places = program_of("one", tasks)
     (found,) = TakenPrices(tasks, places, Host(CostModel.load(), {}, 0.0)).pieces(program.operations[0].work[0])
@@ -206,7 +206,7 @@ def test_what_has_to_come_after_something_does_in_every_prediction(program, engi
 @given(programs(), st.sampled_from(ENGINES), st.data())
 def test_scaling_by_one_changes_nothing_and_longer_kernels_never_help_on_one_stream(program, engine, data):
     predicted = ss.what_if(recorded(program), engine=engine)
-    name = data.draw(st.sampled_from(sorted({task.name for task in predicted.supposition.tasks})))
+    name = data.draw(st.sampled_from(sorted({task.name for task in predicted.scenario.tasks})))
     assert_same_times(predicted.kernel(name).scale(1), predicted)
     if engine in ON_ONE_STREAM:
         longer = predicted.kernel(name).scale(data.draw(st.floats(1, 5)))
@@ -219,7 +219,7 @@ def test_scaling_by_one_changes_nothing_and_longer_kernels_never_help_on_one_str
 @given(programs(), st.sampled_from(ON_ONE_STREAM), st.data())
 def test_leaving_work_out_never_takes_longer(program, engine, data):
     predicted = ss.what_if(recorded(program), engine=engine)
-    names = sorted({task.name for task in predicted.supposition.tasks})
+    names = sorted({task.name for task in predicted.scenario.tasks})
     if len(names) < 2:
         with pytest.raises(TraceError, match="nothing is left"):
             predicted.without(names[0])
@@ -227,15 +227,15 @@ def test_leaving_work_out_never_takes_longer(program, engine, data):
     name = data.draw(st.sampled_from(names))
     left = predicted.without(name)
     assert left.predicted_ns <= predicted.predicted_ns + 1
-    assert name not in {task.name for task in left.supposition.tasks}
-    kept = {task.place for task in left.supposition.tasks}
+    assert name not in {task.name for task in left.scenario.tasks}
+    kept = {task.place for task in left.scenario.tasks}
     reached = _reachable(predicted)
-    for task in left.supposition.tasks:  # What came after something that is left still does, also through what is gone.
+    for task in left.scenario.tasks:  # What came after something that is left still does, also through what is gone.
         assert {place for place in reached[task.place] if place in kept} == _reachable(left)[task.place]
 
 
 def _reachable(prediction):
-    tasks = prediction.supposition.tasks
+    tasks = prediction.scenario.tasks
     found = {}
     for task in tasks:
         found[task.place] = set().union(*({tasks[earlier].place} | found[tasks[earlier].place] for earlier in task.after))
@@ -253,7 +253,7 @@ def test_fused_kernels_take_as_long_as_their_parts_with_one_start():
     fused = before.fused("multiply", "add", "relu")
     kernels = fused.spans.of_kind([SpanKind.KERNEL])
     assert [fused.spans.names[code] for code in kernels.name] == ["multiply+add+relu"] * 3
-    least = before.supposition.host.model.working_kernel_ns
+    least = before.scenario.host.model.working_kernel_ns
     assert kernels.duration_ns.tolist() == [least] * 3
     assert kernels.bytes.tolist() == [3072 + 3072 + 2048] * 3  # two arrays in and one out; of the relu one in
     longer = before.kernel("*").scale(2).fused("multiply", "add", "relu").spans.of_kind([SpanKind.KERNEL])
@@ -285,7 +285,7 @@ def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path
     read = ss.Trace.from_parquet(prediction.to_parquet(tmp_path / "p.parquet"))
     np.testing.assert_array_equal(read.spans.end_ns, prediction.spans.end_ns)
     again = prediction.what_if(engine="async")
-    assert (again.info.engine, again.supposition.changes) == ("async", ("3 relu × 0.5",))
+    assert (again.info.engine, again.scenario.changes) == ("async", ("3 relu × 0.5",))
     told = prediction.to_dict()
     assert told["engine"] == "graph"
     assert told["speedup"] == pytest.approx(told["unchanged_us"] / told["predicted_us"], rel=1e-3)
@@ -378,7 +378,7 @@ def test_patterns_choose_nodes_of_captured_code_by_operator_and_module():
     assert products
     for pattern, nodes in (("experts.3*", expert), ("aten.addmm.default", products), ("*addmm*", products)):
         picked = prediction.kernel(pattern).picked
-        assert [task.place[0] for task, one in zip(prediction.supposition.tasks, picked, strict=True) if one] == nodes
+        assert [task.place[0] for task, one in zip(prediction.scenario.tasks, picked, strict=True) if one] == nodes
         assert prediction.without(pattern).predicted_ns < prediction.predicted_ns
     with pytest.raises(TraceError, match="'addmm'") as caught:
         prediction.kernel("addmm")

@@ -1,6 +1,6 @@
 """Programs made of tasks, by hand."""
 
-from streamscope.devices.prices import Piece
+from streamscope.devices.launch_costs import KernelCost
 from streamscope.predicting.simulating import program_of
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall
@@ -8,7 +8,7 @@ from streamscope.trace.origins import Trait
 
 
 def test_launches_of_one_operation_stand_together_and_what_belongs_to_none_alone():
-    piece = (Piece(5.0, Cost(0)),)
+    piece = (KernelCost(5.0, Cost(0)),)
     tasks = [
         Task((0, 0), "conv", Trait(0), (), pieces=piece), Task((0, 1), "bias", Trait(0), (0,), pieces=piece),
         Task((1, 0), "host", Trait.HOST, (1,), call_ns=3.0),

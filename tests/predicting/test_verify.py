@@ -26,7 +26,7 @@ def test_every_engine_is_predicted_from_sync_and_run(found):
     assert found.source.info.engine == "sync"
     for engine, each in found.items():
         assert each.prediction.info.engine == engine
-        assert each.prediction.supposition.source is found.source
+        assert each.prediction.scenario.source is found.source
     for engine in ("sync", "async", "graph"):
         assert abs(found[engine].error) < 1e-3  # the host's clock is read in whole ns
     assert found.median_error < 1e-3

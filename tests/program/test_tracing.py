@@ -12,7 +12,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 from streamscope.workloads import WORKLOADS
 
 X = np.ones((2, 4), np.float32)
@@ -362,16 +362,22 @@ class TestPlaces:
     def test_an_input_lies_where_it_is_first_used(self):
         program = trace(lambda a, b, unused: (ss.ops.relu(a), negate(b)), X, X, X)
         assert places(program) == {
-            "a": Place.DEVICE,
-            "b": Place.HOST,
-            "unused": Place.DEVICE,
-            "relu_0": Place.DEVICE,
-            "negate_1": Place.HOST,
+            "a": MemoryPlace.DEVICE,
+            "b": MemoryPlace.HOST,
+            "unused": MemoryPlace.DEVICE,
+            "relu_0": MemoryPlace.DEVICE,
+            "negate_1": MemoryPlace.HOST,
         }
 
     def test_copies_go_between(self):
         program = trace(lambda x: ss.ops.to_host(ss.ops.relu(ss.ops.to_device(negate(x)))), X)
-        assert list(places(program).values()) == [Place.HOST, Place.HOST, Place.DEVICE, Place.DEVICE, Place.HOST]
+        assert list(places(program).values()) == [
+            MemoryPlace.HOST,
+            MemoryPlace.HOST,
+            MemoryPlace.DEVICE,
+            MemoryPlace.DEVICE,
+            MemoryPlace.HOST,
+        ]
 
     def test_host_function_of_a_device_variable(self):
         said = r"negate at .* wants 'relu_0' in host memory, but it lies in device memory \(copy it first with ss\.ops\.to_host\)"

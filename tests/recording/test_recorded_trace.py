@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.recording.fake_cupti import Runtime
 
 from streamscope.recording.activity_records import ActivityRecords
-from streamscope.recording.recorded_trace import Block, recorded_trace
+from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 
@@ -62,7 +62,7 @@ def test_each_piece_of_work_of_a_gpu_is_a_span_at_its_time(made_works, made_call
         one["correlation"] = 50 + one.pop("call")
     gpu = work[0]["gpu"]
     records = ActivityRecords(table("calls", calls_made), table("work", work), texts=dict(enumerate("wxyz", start=1)))
-    trace = recorded_trace(records, Block("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name)
+    trace = recorded_trace(records, CodeBlock("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name)
     ours = [one for one in work if one["gpu"] == gpu]
     spans = trace.spans.of_kind(DEVICE_KINDS)
     found = zip(spans.kind, spans.start_ns + START, spans.end_ns + START, spans.graph_node, spans.bytes, strict=True)
@@ -101,7 +101,7 @@ def test_streams_of_two_contexts_with_one_number_are_two_lanes():
         table("events", [{"context": 2, "stream": 7, "correlation": 3, "event": 5}]),
         texts={1: "k"},
     )  # fmt: skip
-    trace = recorded_trace(records, Block("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
+    trace = recorded_trace(records, CodeBlock("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
     kernels = trace.spans.of_kind([SpanKind.KERNEL])
     lanes = [trace.spans.lanes[lane] for lane in kernels.lane]
     assert lanes == ["stream 7 (context 1)", "stream 7 (context 2)", "stream 9", "stream 7 (context 1)"]
@@ -118,7 +118,7 @@ def test_records_without_a_time_are_left_out_and_counted():
     work = [{"code": SpanKind.KERNEL, "start_ns": at, "end_ns": at, "correlation": 2, "name": 1} for at in (0, 0, 0)]
     work.append({"code": SpanKind.KERNEL, "start_ns": START + 20, "end_ns": START + 30, "correlation": 1, "name": 1})
     records = ActivityRecords(table("calls", calls_made), table("work", work), texts={1: "k"})
-    trace = recorded_trace(records, Block("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
+    trace = recorded_trace(records, CodeBlock("step", START, END, 0), GPU, lambda code, number: Runtime(number).name)
     kernels = trace.spans.of_kind([SpanKind.KERNEL])
     assert (kernels.start_ns.tolist(), kernels.end_ns.tolist()) == ([20], [30])
     assert trace.info.notes == ("left out: 3 device spans without a time",)

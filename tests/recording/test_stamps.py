@@ -23,10 +23,10 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.recording import events, passes, stamps
-from streamscope.recording.left_out import LeftOut, kernel_of
+from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
-from streamscope.recording.pieces import Piece
 from streamscope.recording.placing import STAGGER_NS, Placed, apart, between
+from streamscope.recording.stamp_overhead import LeftOut, kernel_of
 from streamscope.recording.stamps import StampRecorder, stamp_excess_ns, stamping_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.words import time_text
@@ -402,7 +402,9 @@ def test_a_copy_is_as_long_as_alone():
 def test_launches_of_a_stream_are_parted_and_stay_whole(rows):
     launch = Launch(0, 0, "kernel", LaunchKind.KERNEL, (), (), Cost(0), None)
     placed = [
-        Placed(Issue(launch, lane), 0, start, start + length, Basis.MEASURED if measured else Basis.PLACED, (Piece(SpanKind.KERNEL),))
+        Placed(
+            Issue(launch, lane), 0, start, start + length, Basis.MEASURED if measured else Basis.PLACED, (LaunchKernel(SpanKind.KERNEL),)
+        )
         for lane, start, length, measured in rows
     ]
     found = apart(placed)

@@ -7,7 +7,7 @@ import pytest
 
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TraceInfo
-from streamscope.trace.stored import is_time, plain
+from streamscope.trace.file_checks import is_time, plain
 
 DEVICE = DeviceInfo("cuda", "card")
 DEEP = [[[[[[[[[[[[[[[[[0]]]]]]]]]]]]]]]]]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import streamscope as ss
-from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.errors import TraceError
-from streamscope.program.foreign import CaptureFacts
+from streamscope.program.foreign import CaptureInfo
 from streamscope_widgets.capture_view import capture_html, capture_section
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"
@@ -87,7 +87,7 @@ def test_programs_of_our_own_have_none(tmp_path, bundle):
 
 
 def test_what_is_escaped_in_a_report():
-    section = capture_section(CaptureFacts(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE))
+    section = capture_section(CaptureInfo(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE))
     assert "<b>" not in section
     assert "</script>" not in section
 
@@ -95,9 +95,9 @@ def test_what_is_escaped_in_a_report():
 @pytest.mark.parametrize("wrong", [{"bound": 3}, {"evidence": [3]}])
 def test_what_is_stored_is_checked(runs, wrong):
     stored = runs.capture.to_dict()
-    assert CaptureFacts.from_dict(stored) == runs.capture
+    assert CaptureInfo.from_dict(stored) == runs.capture
     with pytest.raises(TraceError, match="is not"):
-        CaptureFacts.from_dict(stored | wrong)
+        CaptureInfo.from_dict(stored | wrong)
 
 
 def test_a_report_says_that_no_engine_is_a_plain_call(runs, tmp_path):

@@ -16,11 +16,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from streamscope.docstrings import with_shared_parts
 from streamscope.errors import EngineError, KeywordError, ProgramError
-from streamscope.frames import users_lines_shown
 from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
 from streamscope.signatures import signature_of
+from streamscope.tracebacks import users_lines_shown
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
 

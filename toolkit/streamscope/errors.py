@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 
-from streamscope.frames import notebook_traceback
+from streamscope.tracebacks import notebook_traceback
 
 LONGEST_LINE = 1000
 """Most characters of a message; a longer one is cut in its middle."""

@@ -15,17 +15,17 @@ import numpy as np
 
 from streamscope import ops
 from streamscope.errors import ProgramError
-from streamscope.frames import users_lines_shown
 from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
+from streamscope.program.aliasing import Aliasing
 from streamscope.program.operation import Program, Variable
-from streamscope.program.sharing import Sharing
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.user_line import UserLine, line_of_error
-from streamscope.program.variable import Place, spec_of
+from streamscope.program.variable import MemoryPlace, spec_of
 from streamscope.signatures import signature_of
+from streamscope.tracebacks import users_lines_shown
 from streamscope.words import a_kind
 
 symbol.operators.update(OF_SYMBOLS, __dir__=partial(dir, ops))  # the symbols stand below the operators, and know them by name only
@@ -123,7 +123,7 @@ class ProgramFunction:
         names = self._argument_names(arguments, attributes)
         inputs = [
             # NumPy's numbers, unlike arrays without axes, are never written.
-            tracer.symbol(spec_of(value, name), name, None, sharing=Sharing.NUMBER if isinstance(value, np.generic) else Sharing.ARRAY)
+            tracer.symbol(spec_of(value, name), name, None, sharing=Aliasing.NUMBER if isinstance(value, np.generic) else Aliasing.ARRAY)
             for value, name in zip(arguments, names, strict=True)
         ]
         with users_lines_shown(), tracing(tracer):
@@ -136,7 +136,7 @@ class ProgramFunction:
                 raise
             tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
-        variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
+        variables = tuple(Variable(s.id, s.name, s.spec, s.place or MemoryPlace.DEVICE) for s in tracer.symbols)
         traced = Program(
             self.name,
             variables,
@@ -213,7 +213,7 @@ def of_its_own(output: Symbol) -> Symbol:
     """Return a result that is not a view."""
     if not isinstance(output, SymbolView):
         return output
-    if output.place is Place.HOST:
+    if output.place is MemoryPlace.HOST:
         hint = "return what a host function makes of it"
         raise ProgramError(f"the result {output.name!r} is a view of host memory", hint=hint)
     copied: Symbol = symbol.operators["copy"](output)

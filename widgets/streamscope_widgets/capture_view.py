@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate, OrderedPair
-from streamscope.program.foreign import CaptureFacts
+from streamscope.program.foreign import CaptureInfo
 from streamscope.results.views import View
 from streamscope.words import capitalised, counted
 from streamscope_widgets.show.html import (
@@ -38,12 +38,12 @@ def capture_html(captured: CapturedProgram) -> Html:
     )
 
 
-def capture_lines(facts: CaptureFacts) -> Html:
+def capture_lines(facts: CaptureInfo) -> Html:
     """Return the HTML on captured code for a comparison in a notebook."""
     return small(lines([f"Captured {facts.captured}: {facts.bound}.", *_sentences(facts)]))
 
 
-def capture_section(facts: CaptureFacts) -> Html:
+def capture_section(facts: CaptureInfo) -> Html:
     """Return a report's section on captured code."""
     rows = [("captured", facts.captured), ("to gain", facts.bound), ("certificate", f"{facts.certificate}. {' '.join(facts.evidence)}")]
     rows += [("memory", facts.memory)] if facts.memory else []
@@ -51,7 +51,7 @@ def capture_section(facts: CaptureFacts) -> Html:
     return joined([Html("<h2>The captured code</h2>"), stated])
 
 
-def _sentences(facts: CaptureFacts) -> list[str]:
+def _sentences(facts: CaptureInfo) -> list[str]:
     return [f"{each}." for each in (facts.certificate, capitalised(facts.memory)) if each]
 
 

@@ -11,9 +11,9 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from streamscope.errors import RecordingError, StreamscopeError
-from streamscope.frames import users_lines_shown
 from streamscope.options import hint_on_a_line
 from streamscope.recording.record import Recording, record
+from streamscope.tracebacks import users_lines_shown
 from streamscope_widgets.cell_comparison import parsed_cell
 from streamscope_widgets.magic_options import parsed_record, record_parser
 from streamscope_widgets.trace_view import show_with_timeline

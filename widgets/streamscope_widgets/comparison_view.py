@@ -18,7 +18,7 @@ from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import ENGINE, EngineTable, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
 from streamscope.errors import TraceError
-from streamscope.program.foreign import CaptureFacts
+from streamscope.program.foreign import CaptureInfo
 from streamscope.results.views import View, sections
 from streamscope.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.words import format_mib, format_us, time_text
@@ -112,7 +112,7 @@ def summary_html(
     metrics: Mapping[str, EngineMetrics],
     verdict: Verdict | str,
     *,
-    capture: CaptureFacts | None = None,
+    capture: CaptureInfo | None = None,
     live: bool = False,
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.

@@ -28,21 +28,21 @@ def prediction_html(prediction: Prediction) -> Html:
 
 def prediction_groups(prediction: Prediction) -> tuple[TimelineGroup, ...]:
     """Return the trace that it was made from, and the prediction, with their makespans; changes stand in the heading."""
-    supposed = prediction.supposition
-    changes = shortened(", ".join(supposed.changes), LONGEST_CHANGES)
+    scenario = prediction.scenario
+    changes = shortened(", ".join(scenario.changes), LONGEST_CHANGES)
     # Without a ledger, nobody knows how long the run takes without recording: the pictures are compared.
-    known = "unrecorded_ns" in supposed.source.info.ledger
-    source = TimelineGroup(supposed.source, prediction.before_ns if known else None, label=label_of(supposed.source.info))
+    known = "unrecorded_ns" in scenario.source.info.ledger
+    source = TimelineGroup(scenario.source, prediction.before_ns if known else None, label=label_of(scenario.source.info))
     predicted_ns = prediction.predicted_ns if known else None
-    compared = "" if supposed.stretched else None
-    return as_groups([source, TimelineGroup(prediction, predicted_ns, changes, f"{supposed.engine}, predicted", compared)])
+    compared = "" if scenario.stretched else None
+    return as_groups([source, TimelineGroup(prediction, predicted_ns, changes, f"{scenario.engine}, predicted", compared)])
 
 
 def predicted_words(prediction: Prediction) -> str:
     """Say what is predicted, and against what."""
-    supposed = prediction.supposition
-    changes = f" with {shortened(', '.join(supposed.changes), LONGEST_CHANGES)}" if supposed.changes else ""
-    return f"Predicted, not measured: {time_text(prediction.predicted_ns)} under {supposed.engine}{changes}; {prediction.against}."
+    scenario = prediction.scenario
+    changes = f" with {shortened(', '.join(scenario.changes), LONGEST_CHANGES)}" if scenario.changes else ""
+    return f"Predicted, not measured: {time_text(prediction.predicted_ns)} under {scenario.engine}{changes}; {prediction.against}."
 
 
 def verification_html(found: Verification) -> Html:

@@ -12,7 +12,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.protocol import Call
 from streamscope.devices.simulated import Delays, SimulatedDevice
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 H200 = CostModel.load("h200")
 MEASURED = CostModel.load(Path(__file__).with_name("measured.json"))
@@ -66,7 +66,7 @@ class Bench:
         probe = Cost(bytes=0, flops=10**15, blocks=blocks, threads=threads)
         return replace(probe, flops=round(probe.flops * ns / self.model.kernel_ns(probe)))
 
-    def buffer(self, values: Any = 0.0, *, dtype: str = "float64", place: Place = Place.DEVICE) -> Any:
+    def buffer(self, values: Any = 0.0, *, dtype: str = "float64", place: MemoryPlace = MemoryPlace.DEVICE) -> Any:
         array = np.asarray(values, dtype=dtype)
         buffer = self.device.allocate(ArraySpec(array.shape, array.dtype), place)
         self.device.write(buffer, array)

@@ -3,7 +3,7 @@
 import pytest
 
 from streamscope.errors import EngineError
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ HOST_WAITS = {
     "other stream": lambda device, main, side: side.synchronize(),
     "device": lambda device, main, side: device.synchronize(),
     "event": lambda device, main, side: device.event().synchronize(),
-    "allocate": lambda device, main, side: device.allocate(ArraySpec((1,), "int8"), Place.DEVICE),
+    "allocate": lambda device, main, side: device.allocate(ArraySpec((1,), "int8"), MemoryPlace.DEVICE),
     "gate": lambda device, main, side: device.gate().hold(side),
 }
 

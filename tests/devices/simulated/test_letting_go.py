@@ -17,7 +17,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.measuring.case import Case
 from streamscope.program.reference import run_reference
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 X = np.linspace(-1, 1, 1 << 16, dtype=np.float32)
 LENGTH = 50
@@ -150,7 +150,7 @@ def test_a_run_that_broke_off_does_no_harm_to_the_next(engine, at):
 def test_memory_that_nobody_wrote_to_is_poison():
     device = SimulatedDevice()
     for dtype, poison in (("float32", np.nan), ("int16", 0x5A5A), ("bool", True)):
-        buffer = device.allocate(ss.ArraySpec((3,), dtype), Place.DEVICE)
+        buffer = device.allocate(ss.ArraySpec((3,), dtype), MemoryPlace.DEVICE)
         values = device.read(buffer)
         np.testing.assert_array_equal(values, np.full(3, poison, dtype))
         values[:] = 0  # a copy, and writeable

@@ -8,14 +8,14 @@ import pytest
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.launch import Cost, LaunchKind
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 
 @pytest.mark.parametrize(
     ("dtype", "expected"), [("float16", np.nan), ("float64", np.nan), ("int8", 0x5A), ("int32", 0x5A5A5A5A), ("bool", True)]
 )
 def test_fresh_memory_is_poison(bench, dtype, expected):
-    for place in Place:
+    for place in MemoryPlace:
         buffer = bench.device.allocate(ArraySpec((2, 3), np.dtype(dtype)), place)
         np.testing.assert_array_equal(bench.device.read(buffer), np.full((2, 3), expected, dtype))
         assert (buffer.spec.shape, buffer.place) == ((2, 3), place)
@@ -38,20 +38,20 @@ def test_what_does_not_fit_is_not_written(bench, values):
 def test_device_memory_is_limited_and_freed(make_bench):
     bench = make_bench(memory_gb=1e-6)
     spec = ArraySpec((600,), np.dtype("int8"))
-    first = bench.device.allocate(spec, Place.DEVICE)
-    bench.device.allocate(spec, Place.HOST)
+    first = bench.device.allocate(spec, MemoryPlace.DEVICE)
+    bench.device.allocate(spec, MemoryPlace.HOST)
     with pytest.raises(OutOfMemoryError, match=r"600 bytes and 400 of 1,000"):
-        bench.device.allocate(spec, Place.DEVICE)
+        bench.device.allocate(spec, MemoryPlace.DEVICE)
     assert first.spec is spec
     del first
     gc.collect()
-    bench.device.allocate(spec, Place.DEVICE)
+    bench.device.allocate(spec, MemoryPlace.DEVICE)
 
 
 def test_more_than_this_machine_has_is_our_error(make_bench):
     bench = make_bench(memory_gb=1e12)
     with pytest.raises(OutOfMemoryError, match="more than this machine has"):
-        bench.device.allocate(ArraySpec((10**17,), np.dtype("int8")), Place.DEVICE)
+        bench.device.allocate(ArraySpec((10**17,), np.dtype("int8")), MemoryPlace.DEVICE)
 
 
 def test_a_launch_commits_at_its_end_and_not_before(bench):
@@ -117,7 +117,10 @@ def test_a_result_that_is_a_view_of_an_input_does_not_change_with_it(bench):
 
 def test_a_copy_without_a_reference_copies(bench):
     main = bench.device.stream("main")
-    source, target = bench.buffer([1.0, 2.0], place=Place.HOST), bench.device.allocate(ArraySpec((2,), np.dtype("float64")), Place.DEVICE)
+    source, target = (
+        bench.buffer([1.0, 2.0], place=MemoryPlace.HOST),
+        bench.device.allocate(ArraySpec((2,), np.dtype("float64")), MemoryPlace.DEVICE),
+    )
     launch = bench.launch(kind=LaunchKind.COPY_IN, cost=Cost(bytes=16), reads=(0,), writes=(1,), reference=None)
     bench.device.bind(launch, [source], [target], main)()
     main.synchronize()
@@ -204,7 +207,7 @@ def test_references_on_poison_do_not_warn(bench):
 
 def test_a_host_function_sees_memory_as_of_now_and_writes_when_it_is_done(bench):
     main = bench.device.stream("main")
-    x, y, z = (bench.buffer(value, place=Place.HOST) for value in (1.0, 0.0, 0.0))
+    x, y, z = (bench.buffer(value, place=MemoryPlace.HOST) for value in (1.0, 0.0, 0.0))
     seen = []
 
     def step(v):
@@ -238,4 +241,4 @@ def test_a_host_functions_exception_is_the_callers(bench):
 
 def test_a_spec_that_is_not_supported_never_gets_here():
     with pytest.raises(ProgramError, match="complex128"):
-        SimulatedDevice().allocate(ArraySpec((1,), np.dtype("complex128")), Place.DEVICE)
+        SimulatedDevice().allocate(ArraySpec((1,), np.dtype("complex128")), MemoryPlace.DEVICE)

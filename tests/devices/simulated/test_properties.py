@@ -11,7 +11,7 @@ from tests.counting import calls_of
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 VARIABLES, STREAMS = 4, 3
 MODEL = CostModel.load()
@@ -64,7 +64,7 @@ class Runner:
         self.device = SimulatedDevice(MODEL, delays=lambda launch, stream: sways[launch.operation])
         self.device.log.enabled = True
         self.streams = [self.device.stream(str(number)) for number in range(STREAMS)]
-        self.buffers = [self.device.allocate(ArraySpec((), np.dtype("int64")), Place.DEVICE) for _ in range(VARIABLES)]
+        self.buffers = [self.device.allocate(ArraySpec((), np.dtype("int64")), MemoryPlace.DEVICE) for _ in range(VARIABLES)]
         self.calls = [self.bind(index, step) for index, step in enumerate(program)]
 
     def bind(self, index, step):

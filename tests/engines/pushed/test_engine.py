@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 
 def ones():
@@ -31,7 +31,7 @@ def test_versions_count_finished_writes(engine):
 
 def test_a_variable_knows_what_it_is(engine):
     x = engine.variable(SPEC, name="x", place="host")
-    assert (x.spec, x.place, x.name, x.version) == (SPEC, Place.HOST, "x", 0)
+    assert (x.spec, x.place, x.name, x.version) == (SPEC, MemoryPlace.HOST, "x", 0)
     assert "x" in repr(x)
 
 

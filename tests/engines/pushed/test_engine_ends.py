@@ -15,7 +15,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
 from streamscope.engines.pushed.variable import Turn
 from streamscope.errors import EngineError, OutOfMemoryError
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 LONG_S = 30
 
@@ -166,7 +166,7 @@ def test_the_temporaries_of_what_ran_out_of_memory_are_free_at_once(monkeypatch)
     allocate, left = device.allocate_block, [3]
 
     def little(nbytes, place):
-        if place is Place.DEVICE:
+        if place is MemoryPlace.DEVICE:
             left[0] -= 1
             if left[0] < 0:
                 raise OutOfMemoryError("full")

@@ -20,7 +20,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 
 def ones():
@@ -218,7 +218,7 @@ def test_at_any_call_of_a_function(device, scenario, name):
 def pushes_two(engine, variable):
     """Pushed twice, so that the second meets the first; on a device variable, it is the quick way of a push."""
     for _ in range(2):
-        if variable.place is Place.HOST:
+        if variable.place is MemoryPlace.HOST:
             engine.push(by_hand, reads=(variable,), writes=(variable,))
         else:
             engine.push(ss.ops.add, reads=(variable, variable), writes=(variable,))

@@ -20,7 +20,7 @@ from streamscope.engines.pushed.lanes import Lane
 from streamscope.engines.pushed.memory_pool import SMALLEST_BYTES, STEPS, MemoryPool, size_class
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 EXAMPLES = settings(stateful_step_count=50)
 
@@ -78,7 +78,7 @@ class FakeEvent:
 
 
 class FakeBlock:
-    def __init__(self, device: FakeDevice, nbytes: int, place: Place) -> None:
+    def __init__(self, device: FakeDevice, nbytes: int, place: MemoryPlace) -> None:
         self.device, self.nbytes, self.place = device, nbytes, place
         self.number = next(device.numbers)
         device.taken[place] += nbytes
@@ -91,7 +91,7 @@ class FakeBlock:
 class FakeBuffer:
     block: FakeBlock
     spec: ArraySpec
-    place: Place
+    place: MemoryPlace
 
 
 class FakeDevice:
@@ -100,12 +100,12 @@ class FakeDevice:
     def __init__(self, capacity: int = 1 << 60) -> None:
         self.capacity = capacity
         self.numbers = count()
-        self.taken = dict.fromkeys(Place, 0)
+        self.taken = dict.fromkeys(MemoryPlace, 0)
 
     def event(self) -> FakeEvent:
         return FakeEvent()
 
-    def allocate_block(self, nbytes: int, place: Place) -> FakeBlock:
+    def allocate_block(self, nbytes: int, place: MemoryPlace) -> FakeBlock:
         if self.taken[place] + nbytes > self.capacity:
             raise OutOfMemoryError(f"there are no {nbytes:,} bytes left")
         return FakeBlock(self, nbytes, place)
@@ -139,8 +139,8 @@ class Reuse(RuleBasedStateMachine):
         self.uses: dict[int, list[tuple[Any, int]]] = {}
         self.high_water = 0
 
-    @rule(nbytes=st.sampled_from((0, 600, 700, 1500, 5000)), stream=st.sampled_from((None, 0, 1, 2)), place=st.sampled_from(Place))
-    def allocate(self, nbytes: int, stream: int | None, place: Place) -> None:
+    @rule(nbytes=st.sampled_from((0, 600, 700, 1500, 5000)), stream=st.sampled_from((None, 0, 1, 2)), place=st.sampled_from(MemoryPlace))
+    def allocate(self, nbytes: int, stream: int | None, place: MemoryPlace) -> None:
         user = None if stream is None else self.bench.streams[stream]
         buffer: Any = self.bench.pool.allocate(spec_of(nbytes), place, user)
         assert buffer.place is place
@@ -149,7 +149,7 @@ class Reuse(RuleBasedStateMachine):
             done = number <= used_on.finished
             assert done or (user is not None and (used_on is user or user.behind.get(used_on, 0) >= number))
         self.live.append((buffer, user))
-        self.high_water = max(self.high_water, sum(one.block.nbytes for one, _ in self.live if one.place is Place.DEVICE))
+        self.high_water = max(self.high_water, sum(one.block.nbytes for one, _ in self.live if one.place is MemoryPlace.DEVICE))
 
     @precondition(lambda self: self.live)
     @rule(which=st.integers(0, 1000), users=st.lists(st.integers(0, 2), unique=True), tell_all=st.booleans())
@@ -180,7 +180,7 @@ class Reuse(RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_are_right(self) -> None:
-        for place in Place:
+        for place in MemoryPlace:
             counts = self.bench.pool.statistics(place)
             assert counts.reserved_bytes == self.bench.device.taken[place]
             assert counts.in_use_bytes == sum(buffer.block.nbytes for buffer, _ in self.live if buffer.place is place)
@@ -209,9 +209,9 @@ def test_size_classes_by_hand():
 def test_the_same_stream_gets_memory_again_without_a_wait():
     bench = Bench()
     main = bench.streams[0]
-    first: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, main)
+    first: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, main)
     bench.pool.free(first, [bench.use(main)])
-    again: Any = bench.pool.allocate(spec_of(900), Place.DEVICE, main)
+    again: Any = bench.pool.allocate(spec_of(900), MemoryPlace.DEVICE, main)
     assert again.block is first.block
     counts = bench.pool.statistics()
     assert (counts.allocations, counts.reuses, counts.waits) == (1, 1, 0)
@@ -220,11 +220,11 @@ def test_the_same_stream_gets_memory_again_without_a_wait():
 def test_another_stream_waits_and_the_host_takes_new_memory():
     bench = Bench()
     main, other, _ = bench.streams
-    first: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, main)
+    first: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, main)
     bench.pool.free(first, [bench.use(main)])
-    of_the_host: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE)
+    of_the_host: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE)
     assert of_the_host.block is not first.block
-    of_the_other: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, other)
+    of_the_other: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, other)
     assert of_the_other.block is first.block
     assert other.behind == {main: 1}
     assert bench.pool.statistics().waits == 1
@@ -233,24 +233,24 @@ def test_another_stream_waits_and_the_host_takes_new_memory():
 def test_what_needs_no_wait_goes_first():
     bench = Bench()
     main, other, _ = bench.streams
-    buffers: list[Any] = [bench.pool.allocate(spec_of(1000), Place.DEVICE, main) for _ in range(3)]
+    buffers: list[Any] = [bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, main) for _ in range(3)]
     for buffer in buffers:
         bench.pool.free(buffer, [bench.use(main)])
     main.finish(1)
-    assert bench.pool.allocate(spec_of(1000), Place.DEVICE, other).block is buffers[0].block
+    assert bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, other).block is buffers[0].block
     assert other.behind == {}
-    assert bench.pool.allocate(spec_of(1000), Place.DEVICE).block not in [one.block for one in buffers]
+    assert bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE).block not in [one.block for one in buffers]
 
 
 @pytest.mark.parametrize("unused_on", [0, 1])
 def test_memory_that_was_never_used_still_comes_behind_its_former_users(unused_on):
     bench = Bench()
     main, _, third = bench.streams
-    first: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, main)
+    first: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, main)
     bench.pool.free(first, [bench.use(main)])
-    unused = bench.pool.allocate(spec_of(1000), Place.DEVICE, bench.streams[unused_on])
+    unused = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, bench.streams[unused_on])
     bench.pool.free(unused)
-    last: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, third)
+    last: Any = bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, third)
     assert last.block is first.block
     assert third.behind == {main: 1}
 
@@ -258,27 +258,27 @@ def test_memory_that_was_never_used_still_comes_behind_its_former_users(unused_o
 def test_a_younger_block_that_needs_no_wait_goes_before_an_older_one_that_does():
     bench = Bench()
     main, other, third = bench.streams
-    older, younger = (bench.pool.allocate(spec_of(1000), Place.DEVICE, stream) for stream in (main, other))
+    older, younger = (bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, stream) for stream in (main, other))
     bench.pool.free(older, [bench.use(main)])
     bench.pool.free(younger, [bench.use(other)])
     other.finish(1)
-    again = [bench.pool.allocate(spec_of(1000), Place.DEVICE, third).block for _ in range(2)]
+    again = [bench.pool.allocate(spec_of(1000), MemoryPlace.DEVICE, third).block for _ in range(2)]
     assert again == [younger.block, older.block]
 
 
 def test_the_best_fit_is_less_than_twice_as_large():
     bench = Bench()
-    for buffer in [bench.pool.allocate(spec_of(nbytes), Place.DEVICE) for nbytes in (8192, 3000, 2000)]:
+    for buffer in [bench.pool.allocate(spec_of(nbytes), MemoryPlace.DEVICE) for nbytes in (8192, 3000, 2000)]:
         bench.pool.free(buffer)
     # The third is too large, so the last request gets memory of its own.
-    sizes = [bench.pool.allocate(spec_of(1800), Place.DEVICE).block.nbytes for _ in range(3)]
+    sizes = [bench.pool.allocate(spec_of(1800), MemoryPlace.DEVICE).block.nbytes for _ in range(3)]
     assert sizes == [2048, 3072, 2048]
     assert bench.pool.statistics().allocations == 4
 
 
 def test_memory_is_freed_once():
     bench = Bench()
-    buffer = bench.pool.allocate(spec_of(4), Place.DEVICE)
+    buffer = bench.pool.allocate(spec_of(4), MemoryPlace.DEVICE)
     bench.pool.free(buffer)
     with pytest.raises(DeviceError, match=r"int8\[4\] was freed that this pool has not handed out"):
         bench.pool.free(buffer)
@@ -288,50 +288,50 @@ def test_free_memory_is_given_back_before_it_is_said_that_there_is_none():
     bench = Bench(capacity=10_000)
     main = bench.streams[0]
     for nbytes in (2000, 4000):
-        bench.pool.free(bench.pool.allocate(spec_of(nbytes), Place.DEVICE, main), [bench.use(main)])
+        bench.pool.free(bench.pool.allocate(spec_of(nbytes), MemoryPlace.DEVICE, main), [bench.use(main)])
     # 10,240 would be the size class; where memory is short, every byte counts.
-    large: Any = bench.pool.allocate(spec_of(9_000), Place.DEVICE, main)
+    large: Any = bench.pool.allocate(spec_of(9_000), MemoryPlace.DEVICE, main)
     assert large.block.nbytes == 9_000
     assert main.finished == 2  # The host had to wait for the last users.
-    assert bench.device.taken[Place.DEVICE] == bench.pool.statistics().reserved_bytes == 9_000
+    assert bench.device.taken[MemoryPlace.DEVICE] == bench.pool.statistics().reserved_bytes == 9_000
 
 
 def test_out_of_memory_says_for_what_and_how_much():
     bench = Bench(capacity=10_000)
-    kept = [bench.pool.allocate(spec_of(2000), Place.DEVICE), bench.pool.allocate(spec_of(4000), Place.DEVICE)]
+    kept = [bench.pool.allocate(spec_of(2000), MemoryPlace.DEVICE), bench.pool.allocate(spec_of(4000), MemoryPlace.DEVICE)]
     bench.pool.free(kept.pop())
     with pytest.raises(OutOfMemoryError) as caught:
-        bench.pool.allocate(spec_of(50_000), Place.DEVICE, purpose="add (operation 3, file.py:12)")
+        bench.pool.allocate(spec_of(50_000), MemoryPlace.DEVICE, purpose="add (operation 3, file.py:12)")
     assert caught.value.message == (
         "add (operation 3, file.py:12) needs 50,000 bytes of device memory, where this pool has 2,048 in use and 2,048 reserved: "
         "there are no 50,000 bytes left"
     )
-    assert bench.pool.allocate(spec_of(7_000), Place.DEVICE).spec.nbytes == 7_000
+    assert bench.pool.allocate(spec_of(7_000), MemoryPlace.DEVICE).spec.nbytes == 7_000
 
 
 def test_page_locked_memory_is_pooled_apart():
     bench = Bench()
-    first: Any = bench.pool.allocate(spec_of(700), Place.HOST)
+    first: Any = bench.pool.allocate(spec_of(700), MemoryPlace.HOST)
     bench.pool.free(first)
     assert bench.pool.statistics().reserved_bytes == 0
-    assert bench.pool.allocate(spec_of(700), Place.DEVICE).block is not first.block
-    again: Any = bench.pool.allocate(spec_of(700), Place.HOST)
+    assert bench.pool.allocate(spec_of(700), MemoryPlace.DEVICE).block is not first.block
+    again: Any = bench.pool.allocate(spec_of(700), MemoryPlace.HOST)
     assert again.block is first.block
-    assert bench.pool.statistics(Place.HOST).reuses == 1
+    assert bench.pool.statistics(MemoryPlace.HOST).reuses == 1
 
 
 def test_trim_leaves_what_is_still_in_use_on_a_stream():
     bench = Bench()
     main = bench.streams[0]
-    buffers = [bench.pool.allocate(spec_of(1024), Place.DEVICE, main) for _ in range(2)]
+    buffers = [bench.pool.allocate(spec_of(1024), MemoryPlace.DEVICE, main) for _ in range(2)]
     for buffer in buffers:
         bench.pool.free(buffer, [bench.use(main)])
     del buffer, buffers
     main.finish(1)
     assert bench.pool.trim() == 1024
-    assert bench.device.taken[Place.DEVICE] == 1024
+    assert bench.device.taken[MemoryPlace.DEVICE] == 1024
     assert bench.pool.trim(wait=True) == 1024
-    assert bench.pool.trim(wait=True) == bench.pool.statistics().reserved_bytes == bench.device.taken[Place.DEVICE] == 0
+    assert bench.pool.trim(wait=True) == bench.pool.statistics().reserved_bytes == bench.device.taken[MemoryPlace.DEVICE] == 0
 
 
 def test_a_soak_stays_flat():
@@ -344,7 +344,7 @@ def test_a_soak_stays_flat():
             buffer, stream = live.pop(chance.randrange(50))
             bench.pool.free(buffer, [bench.use(stream)])
         stream = chance.choice(bench.streams)
-        live.append((bench.pool.allocate(spec_of(int(2 ** chance.uniform(6, 20))), Place.DEVICE, stream), stream))
+        live.append((bench.pool.allocate(spec_of(int(2 ** chance.uniform(6, 20))), MemoryPlace.DEVICE, stream), stream))
         if chance.random() < 0.3:
             one = chance.choice(bench.streams)
             one.finish(len(one.history) - chance.randrange(min(30, len(one.history)) + 1))
@@ -368,7 +368,7 @@ def test_threads_share_a_pool():
         stream, chance = FakeStream(), random.Random(thread)
         events: Lane = Lane(bench.device, stream)
         for _ in range(1000):
-            buffers: list[Any] = [bench.pool.allocate(spec_of(chance.choice((1, 2000))), Place.DEVICE) for _ in range(3)]
+            buffers: list[Any] = [bench.pool.allocate(spec_of(chance.choice((1, 2000))), MemoryPlace.DEVICE) for _ in range(3)]
             clashes.extend(thread for one in buffers if owners.setdefault(one.block.number, thread) != thread)
             for one in buffers:
                 del owners[one.block.number]
@@ -397,7 +397,7 @@ class OnSimulatedDevice:
         self.slow, self.fast = self.device.stream("slow"), self.device.stream("fast")
         self.pool = MemoryPool(self.device)
         self.events = Lane(self.device, self.slow)
-        self.result = self.device.allocate(self.SPEC, Place.DEVICE)
+        self.result = self.device.allocate(self.SPEC, MemoryPlace.DEVICE)
 
     def kernel(self, stream: Any, reads: list[Any], writes: list[Any], reference: Any) -> None:
         launch = Launch(0, 0, "kernel", LaunchKind.KERNEL, tuple(range(len(reads))), tuple(range(len(writes))), Cost(64), reference)
@@ -405,11 +405,11 @@ class OnSimulatedDevice:
 
     def read_on_slow_then_write_on_fast(self) -> tuple[list[float], list[float], bool]:
         """Return what the old user read, what the new user has in the end, and whether they had the same memory."""
-        old = self.pool.allocate(self.SPEC, Place.DEVICE, self.slow)
+        old = self.pool.allocate(self.SPEC, MemoryPlace.DEVICE, self.slow)
         self.kernel(self.slow, [], [old], lambda _: [np.full(4, 1.0)])
         self.kernel(self.slow, [old], [self.result], lambda arrays: [arrays[0] + 1])
         self.pool.free(old, [(self.slow, self.events.record())])
-        new = self.pool.allocate(self.SPEC, Place.DEVICE, self.fast)
+        new = self.pool.allocate(self.SPEC, MemoryPlace.DEVICE, self.fast)
         self.kernel(self.fast, [], [new], lambda _: [np.full(4, 7.0)])
         self.device.synchronize()
         return self.device.read(self.result).tolist(), self.device.read(new).tolist(), self.pool.statistics().reuses == 1
@@ -429,25 +429,25 @@ def test_numbers_are_wrong_without_the_wait(monkeypatch):
 
 def test_a_pending_reader_sees_the_new_owner_without_the_wait(monkeypatch):
     bench = OnSimulatedDevice()
-    old = bench.pool.allocate(bench.SPEC, Place.DEVICE, bench.slow)
+    old = bench.pool.allocate(bench.SPEC, MemoryPlace.DEVICE, bench.slow)
     bench.device.write(old, np.full(4, 1.0))
     bench.kernel(bench.slow, [old], [bench.result], lambda arrays: [arrays[0] + 1])
     bench.pool.free(old, [(bench.slow, bench.events.record())])
     monkeypatch.setattr(bench.fast, "wait", lambda event: None)
-    bench.pool.allocate(bench.SPEC, Place.DEVICE, bench.fast)
+    bench.pool.allocate(bench.SPEC, MemoryPlace.DEVICE, bench.fast)
     bench.device.synchronize()
     assert np.isnan(bench.device.read(bench.result)).all()  # It was poison already: nothing need be written to show it.
 
 
 def test_memory_is_poison_for_its_new_owner_in_the_order_of_its_stream():
     bench = OnSimulatedDevice()
-    old = bench.pool.allocate(bench.SPEC, Place.DEVICE, bench.slow)
+    old = bench.pool.allocate(bench.SPEC, MemoryPlace.DEVICE, bench.slow)
     bench.kernel(bench.slow, [], [old], lambda _: [np.full(4, 1.0)])
     bench.kernel(bench.slow, [old], [bench.result], lambda arrays: [arrays[0] + 1])
     lease = bench.events.record()
     bench.pool.free(old, [(bench.slow, lease)])
-    other = bench.device.allocate(bench.SPEC, Place.DEVICE)
-    new = bench.pool.allocate(bench.SPEC, Place.DEVICE, bench.fast)
+    other = bench.device.allocate(bench.SPEC, MemoryPlace.DEVICE)
+    new = bench.pool.allocate(bench.SPEC, MemoryPlace.DEVICE, bench.fast)
     bench.kernel(bench.fast, [new], [other], list)  # Reads what it has not written.
     bench.device.synchronize()
     assert bench.device.read(bench.result).tolist() == [2.0] * 4  # The old user was not disturbed.
@@ -456,8 +456,8 @@ def test_memory_is_poison_for_its_new_owner_in_the_order_of_its_stream():
 
 def test_a_small_simulated_device_runs_out():
     pool = MemoryPool(SimulatedDevice(replace(CostModel.load(), memory_gb=10_000 / 1e9)))
-    kept = [pool.allocate(spec_of(4_000), Place.DEVICE) for _ in range(2)]
+    kept = [pool.allocate(spec_of(4_000), MemoryPlace.DEVICE) for _ in range(2)]
     with pytest.raises(OutOfMemoryError, match=r"needs 4,000 bytes of device memory, where this pool has 8,192 in use"):
-        pool.allocate(spec_of(4_000), Place.DEVICE)
+        pool.allocate(spec_of(4_000), MemoryPlace.DEVICE)
     pool.free(kept.pop())
-    assert pool.allocate(ArraySpec((1400,), np.dtype("float32")), Place.DEVICE).spec.nbytes == 5_600
+    assert pool.allocate(ArraySpec((1400,), np.dtype("float32")), MemoryPlace.DEVICE).spec.nbytes == 5_600

@@ -12,7 +12,7 @@ from streamscope.engines.pushed.lanes import Lane
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.library.libraries import libraries
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 pytestmark = pytest.mark.gpu
 
@@ -32,11 +32,11 @@ class ChangingStreams:
         self.device, self.runtime = device, libraries().runtime
         self.held, self.free, self.third = (device.stream(name) for name in ("held", "free", "third"))
         self.pool, self.events = MemoryPool(device), Lane(device, self.held)
-        self.result, self.unused = (device.allocate(SPEC, Place.DEVICE) for _ in range(2))
+        self.result, self.unused = (device.allocate(SPEC, MemoryPlace.DEVICE) for _ in range(2))
 
     def run(self, *, waits=True):
         """Return what the old user read, what the new owner has, and whether the new owner's stream had to wait, as it should or not."""
-        old = self.pool.allocate(SPEC, Place.DEVICE, self.held)
+        old = self.pool.allocate(SPEC, MemoryPlace.DEVICE, self.held)
         self.fill(old, 1, self.held)
         self.fill(self.result, 0, self.free)
         self.fill(self.unused, 0, self.third)
@@ -45,7 +45,7 @@ class ChangingStreams:
         gate.hold(self.held)
         self.runtime.memcpyAsync(self.result.pointer, old.pointer, SPEC.nbytes, DEVICE_TO_DEVICE, self.held.pointer)
         self.pool.free(old, [(self.held, self.events.record())])
-        new = self.pool.allocate(SPEC, Place.DEVICE, self.free)
+        new = self.pool.allocate(SPEC, MemoryPlace.DEVICE, self.free)
         assert new.pointer == old.pointer
         self.fill(new, 7, self.free)
         written = self.device.event()
@@ -77,7 +77,7 @@ def test_without_the_wait_the_numbers_are_wrong(device, monkeypatch):
 
 def test_the_host_gets_memory_whose_events_are_done(device):
     changing = ChangingStreams(device)
-    for place in Place:
+    for place in MemoryPlace:
         old = changing.pool.allocate(SPEC, place, changing.held)
         gate = device.gate()
         gate.hold(changing.held)
@@ -93,11 +93,11 @@ def test_a_pool_that_runs_out_says_so_and_gives_back_first(device):
     cupy.get_default_memory_pool().free_all_blocks()
     free_bytes, _ = libraries().runtime.memGetInfo()
     large = ArraySpec((int(free_bytes * 0.6),), np.dtype("uint8"))
-    pool.free(pool.allocate(large, Place.DEVICE))
+    pool.free(pool.allocate(large, MemoryPlace.DEVICE))
     larger = ArraySpec((int(free_bytes * 0.8),), np.dtype("uint8"))
-    held = pool.allocate(larger, Place.DEVICE)
+    held = pool.allocate(larger, MemoryPlace.DEVICE)
     with pytest.raises(OutOfMemoryError, match=rf"a test needs {larger.nbytes:,} bytes of device memory, where this pool has"):
-        pool.allocate(larger, Place.DEVICE, purpose="a test")
+        pool.allocate(larger, MemoryPlace.DEVICE, purpose="a test")
     pool.free(held)
     del held
     pool.trim()
@@ -117,7 +117,7 @@ def test_a_soak_stays_flat(device):
             pool.free(buffer, [(stream, events[stream].record())])
         stream = chance.choice(streams)
         spec = ArraySpec((int(2 ** chance.uniform(6, 20)),), np.dtype("uint8"))
-        live.append((pool.allocate(spec, Place.DEVICE, stream), stream))
+        live.append((pool.allocate(spec, MemoryPlace.DEVICE, stream), stream))
         if step % 2_000 == 1_999:
             reserved.append(pool.statistics().reserved_bytes)
     device.synchronize()

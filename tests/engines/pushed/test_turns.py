@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.engines.pushed.conftest import SPEC
 
 from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 
 SETS = st.sets(st.integers(0, 3), max_size=3)
 
@@ -20,7 +20,7 @@ def conflict(one, other):
 
 @given(accesses=st.lists(st.tuples(SETS, SETS), max_size=12), data=st.data())
 def test_any_order_of_ends(accesses, data):
-    states = [VariableState(number, SPEC, Place.HOST, "") for number in range(4)]
+    states = [VariableState(number, SPEC, MemoryPlace.HOST, "") for number in range(4)]
     accesses = [(reads - writes, writes) for reads, writes in accesses]
     operations = [Turn([states[n] for n in reads], [states[n] for n in writes], lambda: None) for reads, writes in accesses]
     running, started, ended, entered = [], [], set(), 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
-from streamscope.analysis.joining import SAME_PROGRAM_FROM, Joined, join
+from streamscope.analysis.matching import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, SAME_WITHIN, Ranking
 from streamscope.analysis.summary import Summary, summary

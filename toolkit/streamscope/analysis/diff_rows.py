@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.joining import Joined
+from streamscope.analysis.matching import Joined
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, interval_basis, median_intervals
 from streamscope.arrays import IntArray
 from streamscope.trace.spans import SpanKind

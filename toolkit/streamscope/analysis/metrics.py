@@ -26,9 +26,9 @@ from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval,
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.arrays import IntArray
 from streamscope.results.result import Result
+from streamscope.trace.file_checks import plain
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamscope.analysis.joining import join, packed
+from streamscope.analysis.matching import join, packed
 from streamscope.analysis.overlap import concurrency, gpu_busy_ns
 from streamscope.arrays import FloatArray, IntArray
 from streamscope.trace.spans import Basis, SpanKind, SpanTable

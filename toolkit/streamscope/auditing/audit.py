@@ -32,7 +32,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
 from streamscope.progress import Progress, showing
 from streamscope.results.result import Result
-from streamscope.trace.stored import plain
+from streamscope.trace.file_checks import plain
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text, wrapped
 

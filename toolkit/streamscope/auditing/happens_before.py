@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(eq=False)
-class Region:
+class GraphReplay:
     """One replay of a graph: the clocks inside it, a row for each lane, and the clock after it, once it was read."""
 
     clocks: npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ class Visit:
     """Clock of the work done before it starts. Whoever sees the visit first may add to it with `learn`."""
     host: _Clock
     """Clock of the host when it issued the item."""
-    region: Region | None
+    region: GraphReplay | None
     """The replay that it is in."""
     end: _Clock = field(init=False)
     """Clock at its end; set when the walk goes on."""
@@ -152,7 +152,7 @@ class Walk:
         self._done(0)
         inside = self._clocks[self._lanes : 2 * self._lanes]
         inside[0], inside[1:] = self._clocks[0], 0
-        region = Region(inside)
+        region = GraphReplay(inside)
         events: dict[int, _Clock] = {}
         for step in replay.steps:
             match step:
@@ -187,7 +187,7 @@ class Walk:
             for _, clock in waits:
                 _merge(self._clocks[strand], clock)
 
-    def _item(self, work: Work, lane: int | None, strand: int, graph: int | None, region: Region | None) -> Iterator[Visit]:
+    def _item(self, work: Work, lane: int | None, strand: int, graph: int | None, region: GraphReplay | None) -> Iterator[Visit]:
         if self._next_item == len(self._items):
             self._items.append(Item(self._next_item, work, lane, graph))
         item = self._items[self._next_item]

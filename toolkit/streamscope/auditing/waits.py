@@ -180,7 +180,7 @@ def redundancy_findings(plan: Plan) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _WaitSite:
     """Place of a wait: its lane, the item before it, and the next one on the lane."""
 
     lane: str
@@ -188,11 +188,11 @@ class _Place:
     target: Operation | None
 
 
-def _wait_places(plan: Plan) -> list[_Place]:
+def _wait_places(plan: Plan) -> list[_WaitSite]:
     steps = list(plan.flat())
     recorded = _recorded_behind(plan, steps)
     following: dict[int | None, Operation] = {}
-    places: list[_Place] = []
+    places: list[_WaitSite] = []
     for step in reversed(steps):
         match step:
             case Issue(launch, lane):
@@ -200,9 +200,9 @@ def _wait_places(plan: Plan) -> list[_Place]:
             case CallHost(call):
                 following[None] = plan.program.operations[call.operation]
             case WaitEvent(event, lane):
-                places.append(_Place(plan.lanes[lane], recorded.get(event), following.get(lane)))
+                places.append(_WaitSite(plan.lanes[lane], recorded.get(event), following.get(lane)))
             case HostWait(event):
-                places.append(_Place("the host", recorded.get(event), following.get(None)))
+                places.append(_WaitSite("the host", recorded.get(event), following.get(None)))
     return places[::-1]
 
 

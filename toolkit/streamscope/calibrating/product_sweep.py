@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.calibrating.launch_times import LaunchTimer
-from streamscope.devices.points import Points
+from streamscope.devices.piecewise_linear import Points
 from streamscope.devices.product_times import NARROW as MOST_NARROW
 from streamscope.devices.product_times import NARROWEST, TILE, WIDE, ProductTimes, table_of, tiles_of
 from streamscope.devices.protocol import Device

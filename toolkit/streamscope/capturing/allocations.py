@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamscope.capturing.arrays import plainly
-from streamscope.capturing.keeping import Kept
-from streamscope.capturing.memory import Region, around, united
+from streamscope.capturing.memory import AddressRange, around, united
+from streamscope.capturing.memory_budget import Kept
 from streamscope.kernels.library.libraries import libraries
 
 _LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.
@@ -37,12 +37,12 @@ def torch_segments() -> list[dict[str, Any]]:
     return segments
 
 
-def pools_of(segments: Iterable[dict[str, Any]]) -> list[Region]:
+def pools_of(segments: Iterable[dict[str, Any]]) -> list[AddressRange]:
     """Return the memory that PyTorch's allocator manages."""
     return [(each["address"], each["address"] + each["total_size"]) for each in segments]
 
 
-def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
+def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[AddressRange]:
     """Return the blocks of PyTorch's allocator that are in use."""
     return [
         (block["address"], block["address"] + block["size"])
@@ -60,27 +60,27 @@ class Allocated:
     ``pools``: memory that an allocator manages. The driver knows nothing of how it is divided.
     """
 
-    def __init__(self, made: Sequence[Region] = (), held: Iterable[Region] = (), pools: Iterable[Region] = ()) -> None:
+    def __init__(self, made: Sequence[AddressRange] = (), held: Iterable[AddressRange] = (), pools: Iterable[AddressRange] = ()) -> None:
         self.made = made
         self._known = united((*made, *held))
         self._pools = united(pools)
-        self._asked: list[Region] = []
+        self._asked: list[AddressRange] = []
         self._elsewhere: set[int] = set()
 
-    def around(self, address: int) -> Region | None:
+    def around(self, address: int) -> AddressRange | None:
         """Return all memory that an address may have been meant to lead to; None if it does not lead to device memory.
 
         An address in a pool that lies in none of the allocations stands for the whole pool.
         """
         return self.piece(address) or around(self._pools, address)
 
-    def piece(self, address: int) -> Region | None:
+    def piece(self, address: int) -> AddressRange | None:
         """Return the one allocation that an address lies in; None where it lies in none, as between those of a pool."""
         if found := around(self._known, address):
             return found
         return None if around(self._pools, address) else self._asked_for(address)
 
-    def _asked_for(self, address: int) -> Region | None:
+    def _asked_for(self, address: int) -> AddressRange | None:
         if not _LOWEST <= address < _HIGHEST or address in self._elsewhere:
             return None
         found = around(self._asked, address)
@@ -123,11 +123,11 @@ class TorchCounts:
 class TorchHistory:
     """Actions of PyTorch's allocator in a block of code."""
 
-    made: list[Region]
+    made: list[AddressRange]
     """Blocks it handed out, in that order."""
-    held: list[Region]
+    held: list[AddressRange]
     """Blocks in use before or after."""
-    pools: list[Region]
+    pools: list[AddressRange]
     """Segments it manages."""
     counts: TorchCounts
     """Since the block began: a count of allocations is an index in ``made``."""
@@ -157,7 +157,7 @@ def torch_history() -> Iterator[TorchHistory]:
             torch.cuda.memory._record_memory_history(None)  # noqa: SLF001 — as above
 
 
-def _made(events: Sequence[dict[str, Any]], count: int) -> list[Region]:
+def _made(events: Sequence[dict[str, Any]], count: int) -> list[AddressRange]:
     """Return the last allocations; nothing where a user's short history has forgotten some, since then no count is an index."""
     made = [(one["addr"], one["addr"] + one["size"]) for one in events if one["action"] == "alloc"]
     return made[len(made) - count :] if count <= len(made) else []
@@ -185,7 +185,7 @@ def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
     return most
 
 
-def pieces_of_arrays() -> list[Region]:
+def pieces_of_arrays() -> list[AddressRange]:
     """Return the memory of CuPy's arrays, as its allocator divided it; not that of arrays which only show other memory."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
@@ -224,7 +224,7 @@ def _owners() -> list[tuple[Any, int, int]]:
     return found
 
 
-def _allocate(own: list[Region], nbytes: int) -> Any:
+def _allocate(own: list[AddressRange], nbytes: int) -> Any:
     memory = libraries().cupy.cuda.memory
     pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
     own.append((pointer.ptr, pointer.ptr + nbytes))
@@ -235,7 +235,7 @@ class PrivatePool:
     """A memory pool of CuPy's."""
 
     def __init__(self) -> None:
-        self.own: list[Region] = []
+        self.own: list[AddressRange] = []
         """All memory that it took from CUDA."""
         # No method of this object: a pool in a circle would wait for the garbage collector, which may come while a capture goes on.
         self._pool = libraries().cupy.cuda.memory.MemoryPool(partial(_allocate, self.own))
@@ -252,12 +252,12 @@ class PrivatePool:
             yield
 
     @contextlib.contextmanager
-    def keeping(self, budget_bytes: int) -> Iterator[list[Region]]:
+    def keeping(self, budget_bytes: int) -> Iterator[list[AddressRange]]:
         """Let CuPy allocate from the pool, where nothing that is given back is used again in the block; yield the allocations.
 
         Once the budget is used up, later memory is used again.
         """
-        made: list[Region] = []
+        made: list[AddressRange] = []
         kept = Kept(budget_bytes, is_free=lambda _: False)
 
         def allocate(nbytes: int) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import AddressRange
 from streamscope.kernels.library.libraries import libraries
 
-Around = Callable[[int], Region | None]
+Around = Callable[[int], AddressRange | None]
 """``around(address)`` returns the piece of memory that an address lies in."""
 
 WORD = 8

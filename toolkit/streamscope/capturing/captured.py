@@ -12,19 +12,19 @@ import numpy as np
 
 from streamscope.capturing.bound import UpperBound, upper_bound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.keeping import CaptureOrigin, origin_words
 from streamscope.capturing.memory import NodeMemory
+from streamscope.capturing.memory_budget import CaptureOrigin, origin_words
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import ProgramError
 from streamscope.program.captured_graph import CapturedGraph
-from streamscope.program.foreign import CaptureFacts, ForeignProgram
+from streamscope.program.foreign import CaptureInfo, ForeignProgram
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.results.result import Result
-from streamscope.trace.stored import plain
+from streamscope.trace.file_checks import plain
 from streamscope.words import counted
 
 ELSEWHERE = "or open code that was captured elsewhere: ss.load_captured, for example of a file in notebooks/recorded/captured"
@@ -142,11 +142,11 @@ class CapturedProgram(Result, ForeignProgram):
         return self.origin().device
 
     @cached_property
-    def facts(self) -> CaptureFacts:
+    def facts(self) -> CaptureInfo:
         """Its lines in a comparison and a report."""
         origin, certificate = self.origin(), self.certificate()
         held = "" if origin.memory is None else str(origin.memory)
-        return CaptureFacts(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), held)
+        return CaptureInfo(origin_words(origin), str(self.bound()), certificate.headline, tuple(certificate.sentences), held)
 
     def __str__(self) -> str:
         return f"{self.name}: {counted(len(self.nodes), 'node')}, {self.certificate().longest_path:,} on the longest path of the true order"
@@ -178,7 +178,7 @@ def program_of(
     for number, (node, after, source) in enumerate(zip(certificate.nodes, certificate.order, sources, strict=True)):
         attributes, work = {"grid": node.grid, "block": node.block}, (launch(number, after),)
         operations.append(Operation(number, node.operator, after, (number,), attributes, node.where, work, node.module, source))
-    variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(certificate.nodes))
+    variables = tuple(Variable(number, node.name, TOKEN, MemoryPlace.DEVICE) for number, node in enumerate(certificate.nodes))
     edges = tuple(node.after for node in certificate.nodes)
     return Program(
         certificate.name, variables, tuple(operations), (), (), single_output=False, captured=edges, certificate=certificate, raw=raw

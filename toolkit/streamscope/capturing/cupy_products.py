@@ -15,16 +15,16 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from streamscope.capturing.growing_graph import GrowingGraph
-from streamscope.capturing.memory import Region
+from streamscope.capturing.incremental_graph import GrowingGraph
+from streamscope.capturing.memory import AddressRange
 from streamscope.capturing.operators import Operator
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import DeviceError
-from streamscope.frames import is_known
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.user_line import UserLines, line_of_error, user_frame
+from streamscope.tracebacks import is_known
 
 _WORKSPACES = 8
 """Products take turns with so many workspaces; two that use the same one keep their order."""
@@ -44,7 +44,7 @@ class CupyProducts:
     def __init__(self) -> None:
         self.operators: list[Operator] = []
         """The products that were captured."""
-        self.workspaces: list[Region] = []
+        self.workspaces: list[AddressRange] = []
         """Workspace of cuBLAS; its content does not outlive a product."""
         self._handle, self._memory = ctypes.c_void_p(), list[Any]()
         self._calls, self._lines = 0, UserLines()
@@ -167,7 +167,7 @@ def _called(name: str, *arguments: Any) -> Any:
     return _CUPYS[name](*arguments) if products is None else products.call(name, arguments)
 
 
-_Made = tuple[str, tuple[Any, ...], tuple[Region, ...], tuple[Region, ...]]
+_Made = tuple[str, tuple[Any, ...], tuple[AddressRange, ...], tuple[AddressRange, ...]]
 """A call of cuBLAS: name, arguments, inputs, output."""
 
 
@@ -220,7 +220,7 @@ def _sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(one) for one in given[:5])
 
 
-def _matrix(address: int, rows: int, columns: int, turned: int, step: int, kind: int, apart: int = 0) -> Region:
+def _matrix(address: int, rows: int, columns: int, turned: int, step: int, kind: int, apart: int = 0) -> AddressRange:
     """Return where a matrix lies whose columns are ``step`` elements apart, or several, the last of them ``apart`` from the first."""
     rows, columns = (columns, rows) if turned else (rows, columns)
     return address, address + (apart + (columns - 1) * step + rows) * _ITEM_BYTES[kind]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from streamscope.capturing.allocations import Allocated
 from streamscope.capturing.arguments import Around, Parameter, pointers_among
 from streamscope.capturing.cupy_sources import source_of
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, united
+from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, united
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_source
@@ -53,7 +53,7 @@ def sharing_calls(
 ) -> frozenset[int]:
     """Return which calls of operators have an order only since they share a workspace of a library; none, where that changes nothing."""
     number = {node.handle: at for at, node in enumerate(nodes)}
-    users: dict[Region, set[int]] = {}
+    users: dict[AddressRange, set[int]] = {}
     for operator in operators:
         for at in (number[handle] for handle in operator.nodes if handle in number):
             for one in memories[at].accesses:
@@ -123,7 +123,7 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated,
     return NodeMemory(everything)
 
 
-def _written(region: Region, operator: Operator) -> bool:
+def _written(region: AddressRange, operator: Operator) -> bool:
     """Tell whether a tensor that an operator writes covers a piece of memory."""
     return any(start <= region[0] and region[1] <= end for start, end in operator.writes)
 

@@ -19,17 +19,17 @@ from streamscope.arguments import memory_bytes
 from streamscope.arrays import Array
 from streamscope.capturing.allocations import arrays_memory_behind
 from streamscope.capturing.arrays import allowed, copy_of, device_address, fetched, is_one_piece, is_tensor, on_device, restore, unsupported
+from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
-from streamscope.capturing.keeping import CaptureOrigin, MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region, inside, united
+from streamscope.capturing.memory import AddressRange, NodeMemory, inside, united
+from streamscope.capturing.memory_budget import CaptureOrigin, MemoryHeld
 from streamscope.capturing.nodes import LaunchableNode, addresses_of
-from streamscope.capturing.observing import checked_memories
 from streamscope.capturing.operators import Operator
-from streamscope.capturing.refusals import let_variables_go, not_captured
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take
+from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
@@ -65,7 +65,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
     _before: list[tuple[Any, Any]]
     _state: State
     _origin: CaptureOrigin
-    _own: list[Region] = field(default_factory=list)
+    _own: list[AddressRange] = field(default_factory=list)
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
@@ -103,7 +103,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return () if self.program.raw is None else self.program.raw.kept
 
     @property
-    def own_memory(self) -> list[Region]:
+    def own_memory(self) -> list[AddressRange]:
         """Memory that the capture allocated, sorted and apart; its contents do not outlive a run."""
         return united(self._own)
 
@@ -113,7 +113,7 @@ class CapturedFunction(CapturedProgram, ForeignFunction):
         return [value for value, _ in self._before]
 
     @property
-    def state_regions(self) -> list[Region]:
+    def state_regions(self) -> list[AddressRange]:
         """Memory that a run changes, and scalars that the host may set between runs, such as the seed of random numbers."""
         return [region for region, _ in self._state.saved]
 
@@ -325,7 +325,7 @@ def generators_of(kept: Iterable[object]) -> list[Any]:
     return [torch.cuda.default_generators[torch.cuda.current_device()], *(one for one in kept if isinstance(one, torch.Generator))]
 
 
-def _regions(pieces: Sequence[Any]) -> list[Region]:
+def _regions(pieces: Sequence[Any]) -> list[AddressRange]:
     """Return where results lie that are in one piece each."""
     return [(device_address(one), device_address(one) + one.nbytes) for one in pieces]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-Region = tuple[int, int]
+AddressRange = tuple[int, int]
 """Start and end of a piece of memory, as addresses; the end is the first that does not belong to it."""
 
 
@@ -51,24 +51,24 @@ class NodeMemory:
         return not self.why_unknown
 
 
-def regions_of(memory: NodeMemory) -> list[Region]:
+def regions_of(memory: NodeMemory) -> list[AddressRange]:
     """Return where a node's accesses lie."""
     return [(one.start, one.end) for one in memory.accesses if one.start < one.end]
 
 
-def around(regions: Sequence[Region], address: int) -> Region | None:
+def around(regions: Sequence[AddressRange], address: int) -> AddressRange | None:
     """Return the region that an address lies in; the regions are sorted and apart."""
     at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
     return regions[at] if at >= 0 and address < regions[at][1] else None
 
 
-def inside(region: Region, regions: Sequence[Region]) -> bool:
+def inside(region: AddressRange, regions: Sequence[AddressRange]) -> bool:
     """Tell whether a region lies in one of others, which are sorted and apart."""
     piece = around(regions, region[0])
     return piece is not None and region[1] <= piece[1]
 
 
-def united(regions: Iterable[Region]) -> list[Region]:
+def united(regions: Iterable[AddressRange]) -> list[AddressRange]:
     """Return regions sorted, those that overlap made one; neighbours stay apart.
 
     Examples
@@ -76,7 +76,7 @@ def united(regions: Iterable[Region]) -> list[Region]:
     >>> united([(8, 16), (0, 8), (12, 20)])
     [(0, 8), (8, 20)]
     """
-    found: list[Region] = []
+    found: list[AddressRange] = []
     for start, end in sorted(regions):
         if found and start < found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))

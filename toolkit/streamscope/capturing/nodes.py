@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope.capturing.arguments import Parameter, parameters_of
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region, around, regions_of, united
+from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, regions_of, united
 from streamscope.devices.cuda.graph_nodes import nodes_in_order
 from streamscope.devices.cuda.node_launches import HOST, Bind, node_launch
 from streamscope.devices.graph_node import GraphNode, NodeKind
@@ -99,7 +99,7 @@ def _copy_memory(handle: Any) -> NodeMemory:
     return NodeMemory(plain, "" if len(plain) == len(sides) else "it copies from or to a CUDA array")
 
 
-def _copied(p: Any, side: str) -> Region:
+def _copied(p: Any, side: str) -> AddressRange:
     """Return the source ("src") or target ("dst") of a copy, from its first byte to its last; rows and slices may lie apart."""
 
     def field(name: str) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
 from streamscope.capturing.dispatching import OtherThreads, listening, storages_in, tensors_in
-from streamscope.capturing.growing_graph import GrowingGraph
-from streamscope.capturing.keeping import Kept
-from streamscope.capturing.memory import Region
+from streamscope.capturing.incremental_graph import GrowingGraph
+from streamscope.capturing.memory import AddressRange
+from streamscope.capturing.memory_budget import Kept
 from streamscope.capturing.side_streams import ProductThreads
 from streamscope.capturing.workspaces import Workspaces
-from streamscope.frames import is_ours
 from streamscope.program.user_line import UserLine, UserLines
+from streamscope.tracebacks import is_ours
 
 _TRUSTED = ("aten", "prims")
 """Operators whose schemas name their outputs; of others, inputs count as written too."""
@@ -40,8 +40,8 @@ class Operator:
     """The user's."""
     nodes: tuple[int, ...]
     """Handles of its launches."""
-    reads: tuple[Region, ...]
-    writes: tuple[Region, ...]
+    reads: tuple[AddressRange, ...]
+    writes: tuple[AddressRange, ...]
     """The extents of its tensors; one that is written counts as read, too."""
     allocated: range
     """Which of the allocations since the capture began were made while it ran: the first is 0."""
@@ -146,7 +146,7 @@ class OperatorLog:
             self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda") for nbytes in wanted])
 
 
-def _why_unknown(function: Any, touched: Iterable[tuple[tuple[Region, ...] | None, bool]]) -> str:
+def _why_unknown(function: Any, touched: Iterable[tuple[tuple[AddressRange, ...] | None, bool]]) -> str:
     return "" if all(extents is not None for extents, _ in touched) else f"{function} has a tensor that is not strided"
 
 
@@ -254,7 +254,7 @@ def _is_free(storage: Any) -> bool:
     return bool(sys.modules["torch"]._C._storage_Use_Count(storage._cdata) == 1)  # noqa: SLF001 — no public way
 
 
-def _extent(tensor: Any) -> tuple[Region, ...] | None:
+def _extent(tensor: Any) -> tuple[AddressRange, ...] | None:
     """Return where a tensor's elements lie in device memory; None where it has no strides."""
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type == "meta":

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
+from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
 from streamscope.program.captured_graph import OrderCause
@@ -71,7 +71,7 @@ def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tup
     """
     rows = [(one.start, one.end, number) for number, memory in enumerate(memories) for one in memory.accesses]
     start, end, node = np.array(rows, np.uint64).reshape(-1, 3).T
-    elsewhere: list[tuple[Region, int]] = []  # The latest first: memory that was handed out again, and how far it is moved.
+    elsewhere: list[tuple[AddressRange, int]] = []  # The latest first: memory that was handed out again, and how far it is moved.
     found, again, before = list[NodeMemory](), list[int](), None
     for number, memory in enumerate(memories):
         allocated = tuple((one.start, one.end) for one in memory.accesses if one.evidence is Evidence.ALLOCATED)
@@ -85,6 +85,6 @@ def used_once(nodes: Sequence[GraphNode], memories: Sequence[NodeMemory]) -> tup
     return found, again
 
 
-def _moved(access: Access, elsewhere: Sequence[tuple[Region, int]]) -> Access:
+def _moved(access: Access, elsewhere: Sequence[tuple[AddressRange, int]]) -> Access:
     by = next((by for (start, end), by in elsewhere if start <= access.start and access.end <= end), 0)
     return replace(access, start=access.start + by, end=access.end + by) if by else access

@@ -1,7 +1,7 @@
 """Captured code in a file: `save` writes it where it was captured, and `ss.load_captured` opens it anywhere, without a GPU.
 
-A file is JSON with a digest, as files of traces and comparisons are: `trace/stored.py` says how they are read. Texts stand in one table,
-and nodes are rows of numbers. No code is in it, and faults are found before anything is made of it.
+A file is JSON with a digest, like files of traces and comparisons (`trace/file_checks.py`). Texts stand in one table, and nodes are rows of
+numbers. No code is in it, and faults are found before anything is made of it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
-from streamscope.capturing.keeping import CaptureOrigin, MemoryHeld
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.memory_budget import CaptureOrigin, MemoryHeld
 from streamscope.devices.cost_model import LARGEST_BLOCK
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.devices.measured_models import model_of
@@ -31,7 +31,7 @@ from streamscope.formats.read import is_trace
 from streamscope.order.graph import path_lengths
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
-from streamscope.trace.stored import is_text, read_content, with_digest
+from streamscope.trace.file_checks import is_text, read_content, with_digest
 
 _SUFFIX = ".captured.json"
 _VERSION = 1

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from streamscope.arrays import Array
 from streamscope.capturing.allocations import Allocated, blocks_in_use, pools_of, torch_segments
 from streamscope.capturing.arguments import WORD
-from streamscope.capturing.memory import Access, Evidence, Region, inside, united
+from streamscope.capturing.memory import Access, AddressRange, Evidence, inside, united
 from streamscope.errors import HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.cuda import pieces
@@ -44,14 +44,14 @@ _ALIGNED = 256
 class State:
     """Pieces of device memory with saved content."""
 
-    saved: list[tuple[Region, Any]]
+    saved: list[tuple[AddressRange, Any]]
     """The array is in device memory or, where that was full, on the host. Those come first that the captured code itself changes."""
     pool: Any
     """Where the arrays' memory comes from, which goes when its pool goes."""
     changing: int = 0
     """How many of them the captured code itself changes. The others may be set between runs: the seed of random numbers, a learning
     rate."""
-    overwritten: list[Region] = field(default_factory=list)
+    overwritten: list[AddressRange] = field(default_factory=list)
     """Memory of others in which results lie that a run writes whole, whatever was there before, as with ``out=``."""
     _all: Moves = field(init=False, repr=False)
     _changes: Moves = field(init=False, repr=False)
@@ -69,7 +69,7 @@ class State:
         """Restore the state that the captured code itself changes, so that it runs again as it did; blocking."""
         self._write(self.saved[: self.changing], self._changes)
 
-    def _write(self, saved: Sequence[tuple[Region, Any]], moves: Moves) -> None:
+    def _write(self, saved: Sequence[tuple[AddressRange, Any]], moves: Moves) -> None:
         if not saved:
             return
         runtime = libraries().runtime
@@ -100,7 +100,7 @@ class State:
                     synchronize()
                     before.put_back()
 
-    def changed(self) -> list[Region]:
+    def changed(self) -> list[AddressRange]:
         """Return the lines that differ from the saved content."""
         return [line for region, values in self.saved for line in _changed_lines(region, values)]
 
@@ -108,8 +108,8 @@ class State:
 def found_state(
     addresses: Iterable[int],
     accesses: Iterable[Access],
-    own: Iterable[Region],
-    results: Sequence[Region],
+    own: Iterable[AddressRange],
+    results: Sequence[AddressRange],
     outcome: Callable[[], Sequence[Array]],
     run: Callable[[], None],
 ) -> State:
@@ -133,10 +133,10 @@ def found_state(
 
 
 def _found(
-    blocks: Sequence[Region],
+    blocks: Sequence[AddressRange],
     accesses: Sequence[Access],
-    own: Sequence[Region],
-    results: Sequence[Region],
+    own: Sequence[AddressRange],
+    results: Sequence[AddressRange],
     outcome: Callable[[], Sequence[Array]],
     run: Callable[[], None],
     pool: Any,
@@ -169,13 +169,13 @@ def _found(
     return State(list(zip(kept, Copies(kept).values, strict=True)), pool, len(changing), overwritten)
 
 
-def _written(accesses: Iterable[Access], lines: Sequence[Region]) -> list[Region]:
+def _written(accesses: Iterable[Access], lines: Sequence[AddressRange]) -> list[AddressRange]:
     """Return the regions that nodes write; those used in an unknown way count if lines of them changed."""
     writes = [one for one in accesses if one.writes]
     return [(one.start, one.end) for one in writes if one.evidence is not Evidence.POINTER or _common([(one.start, one.end)], lines)]
 
 
-def _common(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
+def _common(regions: Iterable[AddressRange], others: Sequence[AddressRange]) -> list[AddressRange]:
     """Intersect regions with `others`, which are sorted and apart."""
     ends = [end for _, end in others]
     found = []
@@ -187,14 +187,14 @@ def _common(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]
     return found
 
 
-def _blocks(addresses: Iterable[int]) -> list[Region]:
+def _blocks(addresses: Iterable[int]) -> list[AddressRange]:
     """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, allocations of CUDA."""
     segments = torch_segments()
     allocated = Allocated(held=blocks_in_use(segments), pools=pools_of(segments))
     return _merged({block for address in set(addresses) if (block := allocated.piece(address))})
 
 
-def _merged(regions: Iterable[Region]) -> list[Region]:
+def _merged(regions: Iterable[AddressRange]) -> list[AddressRange]:
     """Return the same memory as regions that are sorted, do not overlap, and are no longer than a piece.
 
     Neighbours stay apart: no copy may cross from one allocation into another, and a scalar is known by its length.
@@ -202,7 +202,7 @@ def _merged(regions: Iterable[Region]) -> list[Region]:
     return [(at, min(at + PIECE, end)) for start, end in united(regions) for at in range(start, end, PIECE)]
 
 
-def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
+def _without(regions: Iterable[AddressRange], others: Sequence[AddressRange]) -> list[AddressRange]:
     """Subtract `others`, which are sorted, from regions."""
     left = []
     for start, end in regions:
@@ -215,7 +215,7 @@ def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region
     return left
 
 
-def led_to(regions: Iterable[Region], targets: Sequence[Region]) -> list[bool]:
+def led_to(regions: Iterable[AddressRange], targets: Sequence[AddressRange]) -> list[bool]:
     """Tell for each target whether pieces of device memory hold an address in it, as arrays of pointers do."""
     found = [False] * len(targets)
     for start, end in united(regions):
@@ -239,7 +239,7 @@ class Moves:
     ``moves``: where each source begins, and its target; the target of source 0 is filled with zeros.
     """
 
-    def __init__(self, moves: Iterable[tuple[int, Region]]) -> None:
+    def __init__(self, moves: Iterable[tuple[int, AddressRange]]) -> None:
         parts = [
             (source and source + at - start, at, min(MOVED, end - at)) for source, (start, end) in moves for at in range(start, end, MOVED)
         ]
@@ -252,7 +252,7 @@ class Moves:
             _moving()((self._count,), (256,), (self._parts,))
 
 
-def _moves_back(saved: Iterable[tuple[Region, Any]]) -> Moves:
+def _moves_back(saved: Iterable[tuple[AddressRange, Any]]) -> Moves:
     """Return the copies that restore the content saved on the device."""
     return Moves((int(values.data.ptr), region) for region, values in saved if not isinstance(values, np.ndarray))
 
@@ -260,7 +260,7 @@ def _moves_back(saved: Iterable[tuple[Region, Any]]) -> Moves:
 class Copies:
     """Copies of pieces of device memory: in one array or, where device memory is almost full, on the host."""
 
-    def __init__(self, regions: Sequence[Region]) -> None:
+    def __init__(self, regions: Sequence[AddressRange]) -> None:
         cupy, sizes = libraries().cupy, [end - start for start, end in regions]
         ends = np.cumsum([-(-size // _ALIGNED) * _ALIGNED for size in sizes], dtype=np.int64).tolist()
         nbytes = ends[-1] if ends else 0
@@ -297,7 +297,7 @@ def _moving() -> Any:
     return libraries().cupy.RawKernel(pieces("moved_bytes")["moved_bytes"], "moved_bytes")
 
 
-def _changed_lines(region: Region, values: Any) -> list[Region]:
+def _changed_lines(region: AddressRange, values: Any) -> list[AddressRange]:
     """Return the lines of a piece of memory that differ from its saved content, neighbours together."""
     cupy = libraries().cupy
     differs = bytes_at(*region) != cupy.asarray(values)
@@ -305,7 +305,7 @@ def _changed_lines(region: Region, values: Any) -> list[Region]:
     return rows_of_lines(padded.reshape(-1, LINE).any(axis=1).get(), *region)
 
 
-def rows_of_lines(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
+def rows_of_lines(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[AddressRange]:
     """Return the regions of neighbouring lines that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
     return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]

@@ -23,9 +23,9 @@ from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.cupy_uploads import CupyUploads
 from streamscope.capturing.dispatching import listening, tensors_in
 from streamscope.capturing.evidence import node_memories, sharing_calls
-from streamscope.capturing.growing_graph import GrowingGraph
-from streamscope.capturing.keeping import MemoryHeld
-from streamscope.capturing.memory import NodeMemory, Region, united
+from streamscope.capturing.incremental_graph import GrowingGraph
+from streamscope.capturing.memory import AddressRange, NodeMemory, united
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
@@ -50,7 +50,7 @@ class Taken:
     """Results of the function."""
     kept: list[Any]
     """Objects that must live as long as the graph."""
-    own: list[Region]
+    own: list[AddressRange]
     """Memory that is the capture's own: its content does not outlive a run."""
     allocated: Allocated
     operators: list[Operator]

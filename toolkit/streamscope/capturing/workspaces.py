@@ -8,7 +8,7 @@ from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
 from streamscope.capturing.dispatching import storages_in, tensors_in
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import AddressRange
 
 
 class Workspaces:
@@ -36,7 +36,7 @@ class Workspaces:
         self._calls.append((range(before, after), tuple(storage.data_ptr() for _, storage in results)))
         return result
 
-    def learn(self, made: Sequence[Region]) -> None:
+    def learn(self, made: Sequence[AddressRange]) -> None:
         """Take the sizes from the allocator's events."""
         self._sizes = [
             tuple(end - start for start, end in (made[number] for number in numbers if number < len(made)) if start not in results)

@@ -59,23 +59,23 @@ def what_if(
 
     The times are predicted on the simulated device, with the durations, costs and dependencies that the trace has.
     """
-    from streamscope.predicting.prediction import predicted_from, supposition_of
+    from streamscope.predicting.prediction import predicted_from, scenario_of
 
     factors = [_factor(text) for text in scale or ()]
     with reading_progress() as progress:
         trace = read_trace(file, gpu, damaged, progress)
         progress("predicting", 1, 1)
         try:
-            supposed = supposition_of(trace, engine, streams, measured_us, waits=waits)
+            scenario = scenario_of(trace, engine, streams, measured_us, waits=waits)
         except EngineError as error:
             raise WrongUsageError(error.message, hint=error.hint) from None
         for pattern, factor in factors:
-            supposed = supposed.scaled(factor, pattern)
+            scenario = scenario.scaled(factor, pattern)
         for pattern in without or ():
-            supposed = supposed.without(pattern)
+            scenario = scenario.without(pattern)
         for chain in fused or ():
-            supposed = supposed.fused(*chain.split(","))
-        found = predicted_from(supposed)
+            scenario = scenario.fused(*chain.split(","))
+        found = predicted_from(scenario)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
@@ -85,7 +85,7 @@ def what_if(
 
 def _factor(text: str) -> tuple[str, float]:
     """Split ``'*nvjet*=0.5'``; a name may have an equals sign in it."""
-    from streamscope.predicting.supposition import LARGEST_FACTOR
+    from streamscope.predicting.scenario import LARGEST_FACTOR
 
     pattern, sign, factor = text.rpartition("=")
     try:

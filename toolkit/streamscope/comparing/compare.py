@@ -26,7 +26,7 @@ from streamscope.measuring.choice import Choice
 from streamscope.measuring.recordings import Recorded, recorded_traces
 from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
-from streamscope.trace.stored import MOST_REPEATS
+from streamscope.trace.file_checks import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"

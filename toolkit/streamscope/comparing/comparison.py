@@ -24,14 +24,12 @@ from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
 from streamscope.measuring.choice import Choice
-from streamscope.program.foreign import CaptureFacts
+from streamscope.program.foreign import CaptureInfo
 from streamscope.renamed import unknown_attribute
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
-from streamscope.trace.info import DeviceInfo
-from streamscope.trace.span_files import write_spans
-from streamscope.trace.stored import (
+from streamscope.trace.file_checks import (
     AMOUNT,
     COUNTS,
     MOST_JSON_BYTES,
@@ -46,6 +44,8 @@ from streamscope.trace.stored import (
     plain,
     with_digest,
 )
+from streamscope.trace.info import DeviceInfo
+from streamscope.trace.span_files import write_spans
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import counted, time_text
 
@@ -121,7 +121,7 @@ class Comparison(Mapping[str, Run], Result):
         Why the results were compared with the traced program only: what your function does; empty where they were compared with it.
     not_checked : tuple of str
         Outputs that could not be compared with anything, where others were.
-    capture : CaptureFacts, optional
+    capture : CaptureInfo, optional
         Of captured code: where it was captured, what there is to gain, what is certified.
 
     Examples
@@ -151,7 +151,7 @@ class Comparison(Mapping[str, Run], Result):
         checked_against: str = NUMPY,
         why_not_function: str = "",
         not_checked: Sequence[str] = (),
-        capture: CaptureFacts | None = None,
+        capture: CaptureInfo | None = None,
     ) -> None:
         self.program = program
         self.device = device
@@ -412,7 +412,7 @@ def _loaded(path: Path, text: bytes) -> Comparison:
             trace_name(engine, traces[engine])  # Neither leads to another folder.
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_dict(chosen, workload, device)
-        capture = CaptureFacts.from_dict(content["capture"]) if content.get("capture") is not None else None
+        capture = CaptureInfo.from_dict(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error

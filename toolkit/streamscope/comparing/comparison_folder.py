@@ -17,8 +17,8 @@ from typing import Any
 from streamscope.errors import OutputError, TraceError
 from streamscope.files import destination
 from streamscope.formats.parquet import decoded_trace, trace_bytes
+from streamscope.trace.file_checks import read_content
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.stored import read_content
 from streamscope.trace.trace import Trace
 from streamscope.words import a_kind
 

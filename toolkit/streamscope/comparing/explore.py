@@ -15,7 +15,7 @@ from streamscope.errors import ProgramError
 from streamscope.program.foreign import ForeignProgram
 from streamscope.recording.recorders import checked_recorder
 from streamscope.results import widgets
-from streamscope.trace.stored import MOST_REPEATS
+from streamscope.trace.file_checks import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 

@@ -28,7 +28,7 @@ from streamscope.progress import Progress, showing
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
-from streamscope.trace.stored import MOST_REPEATS
+from streamscope.trace.file_checks import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 from streamscope.words import time_text
 

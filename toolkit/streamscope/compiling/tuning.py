@@ -21,7 +21,7 @@ from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress, showing
 from streamscope.results.result import Result
 from streamscope.tracing import ProgramFunction
@@ -248,7 +248,7 @@ def _graph_ns(probes: Probes, graph: Any) -> float:
 
 def _filled(device: CudaDevice, spec: ArraySpec) -> Any:
     """Return a device array of small positive values, which no operator takes for a special case."""
-    array = device.allocate(spec, Place.DEVICE).array
+    array = device.allocate(spec, MemoryPlace.DEVICE).array
     pattern = (np.arange(4096) % 97 + 1) / (64 if spec.dtype.kind == "f" else 1)
     values = np.resize(pattern, min(spec.size, 4096)).astype(spec.dtype)
     flat = array.reshape(-1)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from streamscope.devices.graph_node import Branching
-from streamscope.devices.points import Points, checked_points, interpolate, slopes
-from streamscope.devices.prices import Piece, Residency
+from streamscope.devices.launch_costs import KernelCost, Residency
+from streamscope.devices.piecewise_linear import Points, checked_points, interpolate, slopes
 from streamscope.devices.product_times import ProductTimes, as_launched, checked_tables, table_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -276,20 +276,20 @@ class CostModel:
         """Return 0: the host time of libraries after their launch is not known; see `Prices`."""
         return 0.0
 
-    def pieces(self, launch: Launch) -> tuple[Piece, ...]:
+    def pieces(self, launch: Launch) -> tuple[KernelCost, ...]:
         """Return a launch's kernels, or its copy; see `Prices`."""
         key = launch.cost, launch.kind
         found = self._known.get(key)
         if found is None:
             if launch.kind is LaunchKind.KERNEL:
-                found = tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
+                found = tuple(KernelCost(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
             else:
-                found = (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
+                found = (KernelCost(self.copy_ns(launch.cost, launch.kind), launch.cost),)
             self._remember(self._known, key, found)
         return found
 
     @cached_property
-    def _known(self) -> dict[tuple[Cost, LaunchKind], tuple[Piece, ...]]:
+    def _known(self) -> dict[tuple[Cost, LaunchKind], tuple[KernelCost, ...]]:
         """Costs of launches: programs have few different ones, and planners ask for each many times."""
         return {}
 

@@ -14,7 +14,7 @@ from streamscope.kernels.source import KernelSource
 from streamscope.ops import add, bitwise_xor
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.tracing import program
 
 _REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
@@ -63,7 +63,7 @@ def shield_call(device: Device, stream: Stream) -> Callable[[], None]:
 def _call_on_zeros(device: Device, stream: Stream, function: Callable[[Symbol], Symbol], spec: ArraySpec) -> Callable[[], None]:
     zeros = np.zeros(spec.shape, spec.dtype)
     (launch,) = program(function).trace(zeros).launches()
-    buffers = [device.allocate(spec, Place.DEVICE) for _ in range(2)]
+    buffers = [device.allocate(spec, MemoryPlace.DEVICE) for _ in range(2)]
     device.write(buffers[0], zeros)
     return device.bind(launch, [buffers[0], buffers[0]], [buffers[1]], stream)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from streamscope.devices.points import Points, checked_points
+from streamscope.devices.piecewise_linear import Points, checked_points
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Product
 

@@ -20,7 +20,7 @@ from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.log import DeviceLog
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 
@@ -35,11 +35,11 @@ class Buffer(Protocol):
         """Shape and dtype."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MemoryPlace:
         """Host (page-locked) or device memory."""
 
 
-class Block(Protocol):
+class MemoryBlock(Protocol):
     """Memory without a shape; the device takes it back when nobody holds it, or a buffer on it, any more."""
 
     @property
@@ -47,7 +47,7 @@ class Block(Protocol):
         """Size in bytes."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MemoryPlace:
         """Host (page-locked) or device memory."""
 
 
@@ -59,7 +59,7 @@ class Event(Protocol):
         """Whether `Device.elapsed_ns` accepts it."""
 
     def synchronize(self) -> None:
-        """Block the host until the latest record is done."""
+        """MemoryBlock the host until the latest record is done."""
 
     def done(self) -> bool:
         """Tell whether the latest record is done (true if never recorded)."""
@@ -82,7 +82,7 @@ class Stream(Protocol):
         """Let the stream, not the host, wait for the event's latest record."""
 
     def synchronize(self) -> None:
-        """Block the host until the stream is empty."""
+        """MemoryBlock the host until the stream is empty."""
 
 
 class Graph(Protocol):
@@ -176,13 +176,13 @@ class Device(Protocol):
     def event(self, *, timing: bool = False) -> Event:
         """Make an event."""
 
-    def allocate(self, spec: ArraySpec, place: Place) -> Buffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> Buffer:
         """Allocate memory, or raise an `OutOfMemoryError`; its contents are undefined (the simulated device fills it with poison)."""
 
-    def allocate_block(self, nbytes: int, place: Place) -> Block:
+    def allocate_block(self, nbytes: int, place: MemoryPlace) -> MemoryBlock:
         """Allocate memory that can hold one array after the other, or raise an `OutOfMemoryError`."""
 
-    def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> Buffer:
+    def buffer_on(self, block: MemoryBlock, spec: ArraySpec, stream: Stream | None = None) -> Buffer:
         """Use a block for an array; its contents are undefined from here on in the order of ``stream`` or, without one, of the host.
 
         Buffers that were on the block before stay valid for work that was issued on them. A block that is smaller is a `DeviceError`.
@@ -225,7 +225,7 @@ class Device(Protocol):
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function; each call of the result runs it on the calling thread, on the values in memory by then."""
 
-    def adopt(self, memory: Any, place: Place) -> Buffer:
+    def adopt(self, memory: Any, place: MemoryPlace) -> Buffer:
         """Use memory of the user's as a buffer, without a copy: an array (CuPy on CUDA, NumPy on the simulated device) or a buffer.
 
         Blocks until CuPy's current stream is done with it. Whoever changes it later must do so when the device is idle.
@@ -261,4 +261,4 @@ class Device(Protocol):
         """Return the time from one timed event's latest record to another's, in ns. Both must be done."""
 
     def synchronize(self) -> None:
-        """Block the host until all streams are empty."""
+        """MemoryBlock the host until all streams are empty."""

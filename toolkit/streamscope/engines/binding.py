@@ -19,7 +19,7 @@ NO_STEP = -1
 
 
 @dataclass
-class Bound:
+class BoundStep:
     """A step, and the function that carries it out."""
 
     step: Step
@@ -27,7 +27,7 @@ class Bound:
     """Carries the step out; for a `Replay`, launches the graph once there is one."""
     stream: Stream | None = None
     """The stream it concerns; None for host functions and host waits."""
-    inner: tuple[Bound, ...] = ()
+    inner: tuple[BoundStep, ...] = ()
     """The steps that a `Replay` captures."""
     graph: Graph | None = None
     """The captured graph of a `Replay`."""
@@ -37,7 +37,7 @@ class Bound:
     """Why a `Replay` could not be captured, where that was tried."""
 
 
-_Describe = Callable[[Bound], str]
+_Describe = Callable[[BoundStep], str]
 
 
 class Binder:
@@ -123,30 +123,30 @@ class Binder:
             self._events[number] = self.device.event()
         return self._events[number]
 
-    def bind(self, step: Step) -> Bound:
+    def bind(self, step: Step) -> BoundStep:
         """Bind a step to the memory there is now."""
         self.stream(0)
         match step:
             case Issue(launch, lane):
                 stream = self.stream(lane)
-                return Bound(step, self._bind_launch(launch, stream), stream)
+                return BoundStep(step, self._bind_launch(launch, stream), stream)
             case RecordEvent(event, lane):
-                return Bound(step, partial(self.stream(lane).record, self._event(event)), self.stream(lane))
+                return BoundStep(step, partial(self.stream(lane).record, self._event(event)), self.stream(lane))
             case WaitEvent(event, lane):
-                return Bound(step, partial(self.stream(lane).wait, self._event(event)), self.stream(lane))
+                return BoundStep(step, partial(self.stream(lane).wait, self._event(event)), self.stream(lane))
             case HostWait(event):
-                return Bound(step, self._event(event).synchronize)
+                return BoundStep(step, self._event(event).synchronize)
             case Synchronize(lane):
-                return Bound(step, self.stream(lane).synchronize, self.stream(lane))
+                return BoundStep(step, self.stream(lane).synchronize, self.stream(lane))
             case CallHost(call):
                 reads, writes = ([self.buffers[v] for v in ids] for ids in (call.reads, call.writes))
-                return Bound(step, self.device.bind_host(call, reads, writes))
+                return BoundStep(step, self.device.bind_host(call, reads, writes))
             case Replay(steps):
                 inner = tuple(self.bind(step) for step in steps)
-                return Bound(step, partial(run_all, inner), self.streams[0], inner)
+                return BoundStep(step, partial(run_all, inner), self.streams[0], inner)
 
 
-def run_all(steps: Sequence[Bound]) -> None:
+def run_all(steps: Sequence[BoundStep]) -> None:
     """Carry out bound steps one after the other."""
     for bound in steps:
         try:
@@ -190,7 +190,7 @@ def settled(streams: Iterable[Stream]) -> Iterator[None]:
         raise
 
 
-def name_launch(error: BaseException, steps: Iterable[Bound], call: Call | None) -> None:
+def name_launch(error: BaseException, steps: Iterable[BoundStep], call: Call | None) -> None:
     """Add a note to an error that a call of one of the steps raised, which names the operation and the user's line.
 
     Host functions do so themselves, and an interrupt is nobody's fault.
@@ -225,7 +225,7 @@ class _StepFailedError(EngineError):
 
 
 def captured(
-    device: Device, stream: Stream, steps: Sequence[Bound], describe: _Describe, update: Graph | None = None
+    device: Device, stream: Stream, steps: Sequence[BoundStep], describe: _Describe, update: Graph | None = None
 ) -> tuple[Graph, tuple[int, ...]]:
     """Capture bound steps and return the graph, and for each of its nodes the index of the step that made it."""
     owners: list[int] = []
@@ -246,13 +246,13 @@ def captured(
     return graphs[0], tuple(owners)
 
 
-def _blamed(bound: Bound, describe: _Describe, error: Exception) -> _StepFailedError:
+def _blamed(bound: BoundStep, describe: _Describe, error: Exception) -> _StepFailedError:
     """Return an error that says which step it comes from."""
     message, hint = (error.message, error.hint) if isinstance(error, StreamscopeError) else (str(error), "")
     return _StepFailedError(f"{describe(bound)} cannot be captured: {message}", hint=hint)
 
 
-def _culprit(device: Device, steps: Sequence[Bound], describe: _Describe) -> EngineError | None:
+def _culprit(device: Device, steps: Sequence[BoundStep], describe: _Describe) -> EngineError | None:
     """Capture each launch by itself and return the error of the first that fails."""
     for bound in steps:
         if isinstance(bound.step, Issue) and bound.stream is not None:

@@ -10,8 +10,8 @@ from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import GRAPH, STREAM, EngineEntry
 from streamscope.engines.issuing import captured_plan
+from streamscope.engines.makespan_estimate import makespan_ns, reference_model
 from streamscope.engines.plan import FEWEST_EDGES, OWN_ORDER, Estimate, Plan, Replay, StreamOf, most_streams, own_branches
-from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes, schedules_in_a_graph
 from streamscope.order.graph import without_implied
 from streamscope.program.captured_graph import Edges

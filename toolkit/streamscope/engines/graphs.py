@@ -17,11 +17,11 @@ from streamscope.program.launch import HostCall, labelled
 from streamscope.program.operation import Operation
 from streamscope.results import views
 from streamscope.results.result import Result
-from streamscope.trace.stored import plain
+from streamscope.trace.file_checks import plain
 from streamscope.words import counted
 
 if TYPE_CHECKING:
-    from streamscope.engines.binding import Bound
+    from streamscope.engines.binding import BoundStep
     from streamscope.engines.prepared import Prepared
 
 SHAPES = {NodeKind.KERNEL: "box", NodeKind.COPY: "cds", NodeKind.SET: "cds", NodeKind.HOST: "component", NodeKind.EMPTY: "point"}
@@ -181,7 +181,7 @@ def segments_of(prepared: Prepared) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
+def _view(prepared: Prepared, bound: BoundStep, segment: int) -> GraphView | None:
     """Return the graph of a bound replay; each node with the stream and the operation of the step that made it."""
     if bound.graph is None:
         return None

@@ -18,17 +18,17 @@ from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engine_entry import ENGINES
 from streamscope.engines import engine_names
-from streamscope.engines.binding import NO_STEP, Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.binding import NO_STEP, Binder, BoundStep, captured, capturing, name_launch, run_all, settle, variables_of
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
-from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
+from streamscope.engines.race_check import check_orders
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
+from streamscope.program.aliasing import check_memory
 from streamscope.program.operation import Program, Variable
-from streamscope.program.sharing import check_memory
-from streamscope.program.variable import Place, host_array, spec_of
+from streamscope.program.variable import MemoryPlace, host_array, spec_of
 from streamscope.progress import Progress
 from streamscope.words import a_kind, counted
 
@@ -44,7 +44,7 @@ class Prepared:
     ----------
     plan : Plan
     device : Device
-    bound : list of Bound
+    bound : list of BoundStep
         The plan's steps, bound.
     streams : dict of int to Stream
         The stream of each lane in use.
@@ -60,7 +60,7 @@ class Prepared:
 
     plan: Plan
     device: Device
-    bound: list[Bound] = field(default_factory=list)
+    bound: list[BoundStep] = field(default_factory=list)
     streams: dict[int, Stream] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     compute_streams: int | None = None
@@ -105,9 +105,11 @@ class Prepared:
         """Memory held for the program, in bytes, by purpose (see `TraceInfo.memory`); empty for captured code, which has its own."""
         if self.program.captured:
             return {}
-        sizes = {place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in Place}
-        held = {"variables_bytes": sizes[Place.DEVICE], **self.device.memory_of(self.streams.values())}
-        return {**held, "device_bytes": sum(held.values()), "host_bytes": sizes[Place.HOST]}
+        sizes = {
+            place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in MemoryPlace
+        }
+        held = {"variables_bytes": sizes[MemoryPlace.DEVICE], **self.device.memory_of(self.streams.values())}
+        return {**held, "device_bytes": sum(held.values()), "host_bytes": sizes[MemoryPlace.HOST]}
 
     def load(self, inputs: Sequence[Any]) -> None:
         """Fill the program's inputs, blocking, after all that was issued is done.
@@ -292,7 +294,7 @@ class Prepared:
         """Capture the launches of the block on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
         return capturing(self.device, self.streams[0])
 
-    def graph_with(self, replay: Bound, events: Mapping[int, Event]) -> Graph:
+    def graph_with(self, replay: BoundStep, events: Mapping[int, Event]) -> Graph:
         """Return another graph of a replay's steps with an event recorded behind some of them, by their index."""
         if (raw := self._raw_graph(replay, events)) is not None:
             return raw[0]
@@ -314,7 +316,7 @@ class Prepared:
         """The graphs that were captured, each with its nodes; they are captured by the second run."""
         return tuple(segment.graph for segment in self.segments if segment.graph is not None)
 
-    def _capture_segment(self, bound: Bound, former: Graph | None) -> None:
+    def _capture_segment(self, bound: BoundStep, former: Graph | None) -> None:
         try:
             graph, bound.owners = self._raw_graph(bound) or captured(self.device, self.streams[0], bound.inner, self._describe, former)
         except EngineError as error:
@@ -330,7 +332,7 @@ class Prepared:
                 f"a graph of {counted(graph.node_count, 'node')} was instantiated anew, since its update was refused: {refused}"
             )
 
-    def _raw_graph(self, bound: Bound, events: Mapping[int, Event] = MappingProxyType({})) -> tuple[Graph, tuple[int, ...]] | None:
+    def _raw_graph(self, bound: BoundStep, events: Mapping[int, Event] = MappingProxyType({})) -> tuple[Graph, tuple[int, ...]] | None:
         """Return the captured graph itself with the edges of a replay, and the step of each of its nodes; None where there is none.
 
         ``events`` are recorded behind the steps with these indices.
@@ -343,10 +345,10 @@ class Prepared:
         graph, operations = self.program.raw.graph(replay.edges, recorded, replay.by_lanes)
         return graph, tuple(steps.get(operation, NO_STEP) for operation in operations)
 
-    def _replays(self) -> Iterator[tuple[int, Bound]]:
+    def _replays(self) -> Iterator[tuple[int, BoundStep]]:
         return enumerate(bound for bound in self.bound if isinstance(bound.step, Replay))
 
-    def _flat(self) -> Iterator[Bound]:
+    def _flat(self) -> Iterator[BoundStep]:
         for bound in self.bound:
             yield from bound.inner or (bound,)
 
@@ -364,7 +366,7 @@ class Prepared:
             raise ProgramError(f"input {name!r} lies in {declared.place.value} memory, the buffer does not", hint="see device.allocate")
         return declared.id, buffer
 
-    def _describe(self, bound: Bound) -> str:
+    def _describe(self, bound: BoundStep) -> str:
         if isinstance(bound.step, Issue):
             return str(self.plan.program.operations[bound.step.launch.operation])
         return type(bound.step).__name__

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.fewer_waits import with_fewer_waits
+from streamscope.engines.makespan_estimate import makespan_ns, reference_model
 from streamscope.engines.plan import Estimate, Plan, StreamOf, main_stream, most_streams
-from streamscope.engines.prediction import makespan_ns, reference_model
+from streamscope.engines.transitive_reduction import with_fewer_waits
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind

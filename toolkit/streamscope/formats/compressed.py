@@ -6,7 +6,7 @@ import io
 import zlib
 from typing import TYPE_CHECKING, BinaryIO
 
-from streamscope.trace.stored import DamagedError
+from streamscope.trace.file_checks import DamagedError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -19,9 +19,9 @@ from streamscope.formats.metadata import created_at, device_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.format import Format, ReadOptions
-from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
+from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds, call_name
 from streamscope.trace.trace import Trace

@@ -24,12 +24,12 @@ from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, listed_texts, opened, parsed, told, with_digest
 from streamscope.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def read_parquet(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
 
 def trace_bytes(path: Path) -> bytes:
     """Return the bytes of a file that should hold a trace, for `decoded_trace`."""
-    with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
+    with file_errors(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
 
 def decoded_trace(path: Path, data: bytes) -> Trace:
     """Decode a trace from the bytes of a file; ``path`` is for errors."""
-    with told(path, hint=HINT):
+    with file_errors(path, hint=HINT):
         return _read(data)
 
 

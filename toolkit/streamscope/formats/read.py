@@ -13,10 +13,10 @@ from streamscope.arguments import given_path, shown, whole_number
 from streamscope.errors import TraceError, printable
 from streamscope.formats import compressed
 from streamscope.formats.compressed import Decompressed
-from streamscope.formats.unread import check_start, hint_of
+from streamscope.formats.unsupported import check_start, hint_of
 from streamscope.progress import Progress, showing
+from streamscope.trace.file_checks import check_ordinary, file_errors
 from streamscope.trace.format import FORMATS, MOST_FILE_BYTES, Format, ReadOptions
-from streamscope.trace.stored import check_ordinary, told
 from streamscope.trace.trace import Trace
 from streamscope.words import listed
 
@@ -80,7 +80,7 @@ def read(
         raise TraceError(f"damaged={shown(damaged)} is not known", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
     hint = partial(hint_of, path)
     with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as shown_progress:
-        with told(path, hint=hint):
+        with file_errors(path, hint=hint):
             _check_is_no_folder(path)
             check_ordinary(path, MOST_FILE_BYTES)
         return _read(path, gpu, shown_progress, hint, skip=damaged == "skip")
@@ -95,19 +95,19 @@ def _is_large(path: Path) -> bool:
 
 def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], str], *, skip: bool) -> Trace:
     """Find the format of an ordinary file, and read it."""
-    with told(path, hint=hint):
+    with file_errors(path, hint=hint):
         opened_file = io.FileIO(path)
     with opened_file:
         raw = _WatchedFile(opened_file, path, progress)
         file = io.BufferedReader(raw, _BUFFER_BYTES)
-        with told(path, hint=hint, passing=raw.stopped):
+        with file_errors(path, hint=hint, passing=raw.stopped):
             start, is_compressed = _start_of(file)
             found = _format_of(start, None if is_compressed else path) or _json_format(path, start)
             check_ordinary(path, found.most_bytes)
         inner = Decompressed(file, skip=skip) if is_compressed else None
         options = ReadOptions(path, program_of(path, found.suffixes), gpu, skip_damaged=skip)
         assert found.read is not None
-        with told(path, hint=hint, what=found.label, passing=raw.stopped):
+        with file_errors(path, hint=hint, what=found.label, passing=raw.stopped):
             whole: io.BufferedReader[Any] = io.BufferedReader(inner, _BUFFER_BYTES) if inner else file
             trace = found.read(whole, options)
             if not isinstance(trace, Trace):

@@ -17,8 +17,8 @@ from streamscope.formats.metadata import device_info, versions_of
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.format import Format, ReadOptions
-from streamscope.trace.impossible import recorded
 from streamscope.trace.joins import looked_up
+from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace

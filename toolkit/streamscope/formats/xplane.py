@@ -21,8 +21,8 @@ from streamscope.formats.metadata import created_at, device_info, versions_of
 from streamscope.trace.activities import Activities, Names, busiest_gpu
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.format import Format, ReadOptions
-from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo
+from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace

@@ -23,7 +23,7 @@ from streamscope.interrupts import deferred, let_through
 from streamscope.measuring.elimination import in_turns
 from streamscope.measuring.plain_call import Answer, PlainFunction
 from streamscope.ops.fusion import fused
-from streamscope.program.foreign import CaptureFacts, ForeignFunction, ForeignProgram
+from streamscope.program.foreign import CaptureInfo, ForeignFunction, ForeignProgram
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
@@ -71,7 +71,7 @@ class Case:
     """Tolerance of each element of the outputs; see `tolerance.py`."""
     plain: Program | None = None
     """The program before it was fused, where its results are to be checked; `with_reference` computes expected values from it."""
-    facts: Callable[[], CaptureFacts] | None = None
+    facts: Callable[[], CaptureInfo] | None = None
     """Facts about captured code beside its times."""
     function: PlainFunction | None = None
     """The traced function, where results are to be checked; `with_reference` compares its results with the program's."""

@@ -13,8 +13,8 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.measuring.elimination import MARGIN
 from streamscope.results.result import Result
+from streamscope.trace.file_checks import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.words import aligned, format_mib, format_us, time_text, wrapped
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from streamscope.ops.application import declared_spec
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import any_view, one_piece
 from streamscope.signatures import signature_of
 from streamscope.words import a_kind
@@ -37,8 +37,10 @@ def _builder(name: str, kind: LaunchKind) -> Callable[[Application], tuple[Launc
     return build
 
 
-_to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), Place.HOST, Place.DEVICE, reads_view=one_piece)
-_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST, reads_view=one_piece)
+_to_device = Operator(
+    "to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), MemoryPlace.HOST, MemoryPlace.DEVICE, reads_view=one_piece
+)
+_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), MemoryPlace.DEVICE, MemoryPlace.HOST, reads_view=one_piece)
 
 
 @applies_operators
@@ -149,7 +151,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
             called = partial(function, **attributes) if attributes else function
             return HostCall(application.operation, name, application.reads, application.writes, called, duration_ns)
 
-        return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True, reads_view=any_view)
+        return Operator(name, infer, build, MemoryPlace.HOST, MemoryPlace.HOST, in_place=True, reads_view=any_view)
 
     return make if function is None else make(function)
 

@@ -9,7 +9,7 @@ from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.indexing import index
 from streamscope.ops.selection import conversion
 from streamscope.ops.views import COPY
-from streamscope.program.sharing import Sharing, check_update
+from streamscope.program.aliasing import Aliasing, check_update
 from streamscope.program.symbol import Symbol, operators
 from streamscope.program.tracer import current_tracer
 from streamscope.program.user_line import user_line
@@ -22,7 +22,7 @@ def update(operator: str, x: Symbol, other: object) -> Symbol:
     the name stands for another one then.
     """
     apply = operators[operator]
-    if x.sharing is Sharing.NUMBER:
+    if x.sharing is Aliasing.NUMBER:
         return cast("Symbol", apply(x, other))
     if isinstance(apply, Elementwise):
         return apply.update(x, x, other)
@@ -44,7 +44,7 @@ def set_item(x: Symbol, key: Any, values: object) -> None:
     """End ``x[key] += y``: Python assigns the updated ``x[key]``."""
     keys = key if isinstance(key, tuple) else (key,)
     if isinstance(values, Symbol) and not any(isinstance(each, Symbol) for each in keys):
-        is_number = index(x, key).sharing is Sharing.NUMBER
+        is_number = index(x, key).sharing is Aliasing.NUMBER
         part = index(x, keys if Ellipsis in keys else (*keys, Ellipsis))
         if not is_number and (values.id, values.seen) == (part.id, part.seen):
             return  # It is written already.

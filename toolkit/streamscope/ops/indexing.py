@@ -10,7 +10,7 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.ops.views import viewed
-from streamscope.program.sharing import Sharing, of_element_or_view, of_view
+from streamscope.program.aliasing import Aliasing, of_element_or_view, of_view
 from streamscope.program.symbol import Symbol, operators
 from streamscope.program.user_line import user_line
 
@@ -65,9 +65,9 @@ def _taken(x: Symbol, keys: tuple[Any, ...], place: int) -> Symbol:
     axis = sum(len(x.shape) - used if each is Ellipsis else 1 for each in keys[:place])
     seen = index(x, (*keys[:place], slice(None), *keys[place + 1 :]))
     result: Symbol = operators["take"](seen, keys[place], axis)
-    if keys[place].sharing is Sharing.NUMBER and (result.shape or Ellipsis in keys):
+    if keys[place].sharing is Aliasing.NUMBER and (result.shape or Ellipsis in keys):
         # To NumPy it is a basic index. Here it is copied, so it must not be used once the other is written.
-        result.sharing, result.taken_from = Sharing.TAKEN, x
+        result.sharing, result.taken_from = Aliasing.TAKEN, x
         result.tracer.before_writes(x.id, result)
     return result
 

@@ -15,7 +15,7 @@ from streamscope.ops.application import Request, apply_request, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, Scalars, defined
 from streamscope.ops.examples import example_of
-from streamscope.program.sharing import Sharing
+from streamscope.program.aliasing import Aliasing
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
@@ -35,7 +35,7 @@ class _Where(Elementwise):
         """Apply the operator inside a program that is being traced."""
         result = super().__call__(*operands, out=out, request=request)
         if out is None:
-            result.sharing = Sharing.ARRAY  # also without axes, as in NumPy
+            result.sharing = Aliasing.ARRAY  # also without axes, as in NumPy
         return result
 
 
@@ -140,6 +140,6 @@ def astype(x: object, dtype: Any, *, copy: bool = True, out: object = None, requ
     if not copy and out is None and spec.dtype == convert.dtype:
         return given
     result = convert(given, out=out, request=request)
-    if out is None and given.sharing is not Sharing.NUMBER:
-        result.sharing = Sharing.ARRAY  # also without axes
+    if out is None and given.sharing is not Aliasing.NUMBER:
+        result.sharing = Aliasing.ARRAY  # also without axes
     return result

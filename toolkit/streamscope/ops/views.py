@@ -17,8 +17,8 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.copying import CopyCall, copy_blocks, tiled_view
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
+from streamscope.program.aliasing import Aliasing, SharingRule, of_element_or_view, of_number_or_view, of_repeated, of_view
 from streamscope.program.launch import Cost, Launch
-from streamscope.program.sharing import Sharing, SharingRule, of_element_or_view, of_number_or_view, of_repeated, of_view
 from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
@@ -75,7 +75,7 @@ def copy(x: object, *, out: object = None) -> Symbol:
     """
     result = cast("Symbol", COPY(x, out=out))
     if out is None:
-        result.sharing = Sharing.ARRAY  # also of a number
+        result.sharing = Aliasing.ARRAY  # also of a number
     return result
 
 
@@ -382,7 +382,7 @@ def matrix_transposed(x: Symbol) -> Symbol:
 def _copied(x: Symbol) -> Symbol:
     """Return ``x.copy()``: of a number a number, where ``np.copy`` makes an array."""
     result = copy(x)
-    result.sharing = Sharing.NUMBER if x.sharing is Sharing.NUMBER else Sharing.ARRAY
+    result.sharing = Aliasing.NUMBER if x.sharing is Aliasing.NUMBER else Aliasing.ARRAY
     return result
 
 

@@ -19,13 +19,13 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode, other_mode
-from streamscope.parallelising.device_arrays import Place, copier, fresh_copies, is_array, key, place
+from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
 from streamscope.parallelising.optimisers import HOW, Given
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed
 
-Launch = Callable[[int], None]
+GraphLaunch = Callable[[int], None]
 """``launch(stream)`` puts one run on a stream, by its address."""
 
 
@@ -71,7 +71,7 @@ class CapturedCall:
     returned: Returned
     results: Sequence[Any]
     """Arrays in which the captured code leaves its results."""
-    launch: Launch
+    launch: GraphLaunch
     """``launch(stream)`` puts one run on a stream."""
     fresh: bool = True
     """Whether results are copied, so that the next call does not change them."""
@@ -221,7 +221,7 @@ class CapturedCall:
                     if source is not arrays[number]:
                         copier([arrays[number]])([source])
 
-    def _sources(self, arrays: Sequence[Any], places: Sequence[Place], elsewhere: Sequence[int]) -> list[Any]:
+    def _sources(self, arrays: Sequence[Any], places: Sequence[ArrayIdentity], elsewhere: Sequence[int]) -> list[Any]:
         """Return the arrays for the slots, with a copy of one that shares memory with a slot.
 
         Raises
@@ -244,7 +244,7 @@ class CapturedCall:
             for number in elsewhere
         ]
 
-    def _extent(self, number: int, array: Any, where: Place) -> tuple[int, int]:
+    def _extent(self, number: int, array: Any, where: ArrayIdentity) -> tuple[int, int]:
         """Return the extent of an argument; of most it is that of their slot, moved."""
         start, strides, *_ = self._places[number]
         if strides != where[1]:

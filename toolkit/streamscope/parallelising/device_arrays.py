@@ -17,7 +17,7 @@ from streamscope.words import a_kind
 
 _MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
 
-Place = tuple[int, tuple[int, ...], bool, bool]
+ArrayIdentity = tuple[int, tuple[int, ...], bool, bool]
 
 
 def is_array(value: object) -> bool:
@@ -100,7 +100,7 @@ def extent(array: Any) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
-def place(array: Any) -> Place:
+def place(array: Any) -> ArrayIdentity:
     """Return the identity of an array among those of one shape and dtype: address of the first element, strides, kind of view.
 
     A tensor may be a view that conjugates or negates each element as it is read.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamscope.capturing.capture_errors import CAPTURE_HINT, MEMORY_HINT, line_and_reason
 from streamscope.capturing.function import CapturedFunction, capture
 from streamscope.capturing.memory import regions_of
-from streamscope.capturing.refusals import CAPTURE_HINT, MEMORY_HINT, line_and_reason
 from streamscope.capturing.state import led_to
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError

@@ -9,12 +9,12 @@ from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.capturing.bound import UpperBound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.keeping import MemoryHeld
+from streamscope.capturing.memory_budget import MemoryHeld
 from streamscope.engine_entry import GRAPH, STREAM, engine_with
 from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.proving import Proof
+from streamscope.trace.file_checks import plain
 from streamscope.trace.info import DeviceInfo
-from streamscope.trace.stored import plain
 from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
 
 CAPTURED, PARALLEL = engine_with(GRAPH), engine_with(GRAPH, STREAM)

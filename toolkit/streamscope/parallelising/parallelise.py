@@ -12,9 +12,9 @@ import numpy as np
 
 from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
+from streamscope.capturing.capture_errors import MEMORY_HINT
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.refusals import MEMORY_HINT
 from streamscope.devices import open_device
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
@@ -22,21 +22,21 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError, HungError, NoDeviceError, ProgramError
-from streamscope.frames import users_lines_shown
 from streamscope.measuring.best import MOST_ROUNDS, Selection
 from streamscope.measuring.case import Case
 from streamscope.measuring.choice import Choice
 from streamscope.measuring.elimination import in_turns
 from streamscope.parallelising.calls import Arguments, Calls, described, name_of
-from streamscope.parallelising.captured_call import CapturedCall, Launch
+from streamscope.parallelising.captured_call import CapturedCall, GraphLaunch
 from streamscope.parallelising.device_arrays import out_of_memory
 from streamscope.parallelising.flat_function import captured
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
-from streamscope.parallelising.kept_state import KeptState
 from streamscope.parallelising.parallelised import Capture, Parallelised
 from streamscope.parallelising.proving import Proof, prove
 from streamscope.parallelising.random_numbers import drawing
+from streamscope.parallelising.saved_state import KeptState
 from streamscope.progress import Progress, Steps, showing
+from streamscope.tracebacks import users_lines_shown
 from streamscope.tracing import ProgramFunction
 from streamscope.words import a_kind
 
@@ -268,7 +268,7 @@ class _Timer:
         return self._prepared.device.elapsed_ns(self._start, self._end)
 
 
-def _launch_of(prepared: Prepared) -> Launch:
+def _launch_of(prepared: Prepared) -> GraphLaunch:
     """Return a function that launches the graph of captured code on any stream."""
     (bound,) = prepared.bound
     if bound.graph is None:

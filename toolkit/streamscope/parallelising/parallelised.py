@@ -14,13 +14,13 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.engines.graphs import GraphView
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import ProgramError
-from streamscope.frames import users_lines_shown
 from streamscope.parallelising.calls import Arguments, Calls, Mode
 from streamscope.parallelising.captured_call import CapturedCall
 from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
 from streamscope.parallelising.trees import put_together
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
+from streamscope.tracebacks import users_lines_shown
 
 _MOST_CAPTURES = 8
 """Captures that a callable keeps with ``shapes="recapture"``; the one that was not used for the longest goes."""

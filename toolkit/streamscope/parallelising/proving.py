@@ -16,14 +16,14 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.capturing.arrays import allowed, copy_of, fetched, fill, restore
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.memory import Evidence, NodeMemory, Region, inside, united
+from streamscope.capturing.memory import AddressRange, Evidence, NodeMemory, inside, united
 from streamscope.capturing.state import Copies, Moves
 from streamscope.engine_entry import GRAPH, engine_with
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
-from streamscope.parallelising.disturbance import Disturbed, Neighbours
+from streamscope.parallelising.stress import Disturbed, Neighbours
 from streamscope.parallelising.watchdog import run_watched, time_limit_s
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
@@ -267,7 +267,7 @@ class _Trial:
         certificate = self.captured.certificate()
         return [certificate.named(number) for number in self._disturbed.under_way]
 
-    def memory_left(self) -> list[tuple[int, Region, Array]]:
+    def memory_left(self) -> list[tuple[int, AddressRange, Array]]:
         """Return each node's written memory after a run, by number; of opaque nodes, the known part."""
         return [
             (number, (access.start, access.end), _bytes_at((access.start, access.end)))
@@ -276,7 +276,7 @@ class _Trial:
             if access.writes
         ]
 
-    def first_of(self, left: Sequence[tuple[int, Region, Array]]) -> str:
+    def first_of(self, left: Sequence[tuple[int, AddressRange, Array]]) -> str:
         """Return the name of the first node whose memory is another one than the capture leaves; it must be the last to write there."""
         self.sequential()
         last = {region: number for number, region, _ in left}
@@ -314,7 +314,7 @@ def made_like(values: Array, random: np.random.Generator) -> Array:
     return np.asarray(moved)
 
 
-def _temporary(memories: Sequence[NodeMemory], own: Sequence[Region]) -> list[Region]:
+def _temporary(memories: Sequence[NodeMemory], own: Sequence[AddressRange]) -> list[AddressRange]:
     """Return the memory that a run writes for itself alone: its earlier content does not matter.
 
     That is memory of the capture's own. Workspaces of libraries are left alone: they may hold what a library counts on.
@@ -332,7 +332,7 @@ def _difference(one: Array, other: Array) -> float:
     return max(float(np.max(absolute_errors(one, other))), float(np.finfo(np.float64).tiny))  # −0 is not 0
 
 
-def _bytes_at(region: Region) -> Array:
+def _bytes_at(region: AddressRange) -> Array:
     start, end = region
     values = np.empty(end - start, np.uint8)
     runtime = libraries().runtime

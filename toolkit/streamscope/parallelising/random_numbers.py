@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import AddressRange
 from streamscope.capturing.state import LINE
 from streamscope.errors import EngineError
 from streamscope.kernels.library.libraries import libraries
@@ -99,7 +99,7 @@ def _as_signed(word: int) -> int:
     return word - 2**64 if word >= 2**63 else word
 
 
-def _words(regions: Iterable[Region]) -> Iterable[tuple[int, int]]:
+def _words(regions: Iterable[AddressRange]) -> Iterable[tuple[int, int]]:
     """Yield address and value of each word of memory that is no longer than a line."""
     runtime = libraries().runtime
     for start, end in regions:

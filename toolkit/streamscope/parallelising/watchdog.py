@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamscope.devices.hanging import hung
+from streamscope.devices.hang import hung
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import HungError
 

@@ -15,7 +15,7 @@ import numpy as np
 from streamscope.analysis.idle import stream_gaps
 from streamscope.devices.cost_model import CostModel
 from streamscope.engine_entry import GRAPH, traits_of
-from streamscope.predicting.tasks import Place, Task
+from streamscope.predicting.tasks import LaunchKey, Task
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import Basis, SpanKind
@@ -51,7 +51,7 @@ class Host:
         return [replace(task, call_ns=task.call_ns * self.pace) for task in tasks]
 
 
-def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[Place, float], measured_ns: float) -> float:
+def pace_of(trace: Trace, tasks: Sequence[Task], waits: Mapping[LaunchKey, float], measured_ns: float) -> float:
     """Return the time of the host's calls and functions in a usual run, as a share of the recorded one.
 
     A host has slow moments, and the run that is shown may lie in one. How long a run usually takes was ``measured_ns``, or is the median of
@@ -133,7 +133,7 @@ def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
     return float(np.median(known)) / modelled_ns if known else 1.0
 
 
-def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[Place, float]:
+def _waits_ns(trace: Trace, tasks: Sequence[Task], most_ns: float) -> dict[LaunchKey, float]:
     """Return the time until the host went on after a launch, beyond the work's duration and the cost of recording.
 
     Of launches right before and right after which the host waited; ``most_ns`` at most.

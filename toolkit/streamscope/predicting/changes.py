@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from streamscope.devices.prices import Piece
+from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind
@@ -194,7 +194,7 @@ def _chain(tasks: Sequence[Task], followers: Sequence[Sequence[int]], picked: Se
 
 
 def _merged(chain: Sequence[Task], least_ns: float) -> Task:
-    pieces = [Piece(task.alone_ns, task.pieces[0].cost) for task in chain]
+    pieces = [KernelCost(task.alone_ns, task.pieces[0].cost) for task in chain]
     busy_ns = sum(max(0.0, piece.alone_ns - least_ns) for piece in pieces)
     longest = max(pieces, key=lambda piece: piece.alone_ns)
     alone_ns = max(min(least_ns, sum(piece.alone_ns for piece in pieces)) + busy_ns, longest.alone_ns)
@@ -206,7 +206,7 @@ def _merged(chain: Sequence[Task], least_ns: float) -> Task:
     return replace(
         chain[-1],
         name="+".join(task.name for task in chain),
-        pieces=(Piece(alone_ns, cost),),
+        pieces=(KernelCost(alone_ns, cost),),
         factor=1.0,
         call_ns=call_ns,
         gap_ns=chain[0].gap_ns,

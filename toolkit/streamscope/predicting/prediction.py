@@ -21,12 +21,12 @@ from streamscope.errors import EngineError, TraceError
 from streamscope.measuring.case import uncollected
 from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
+from streamscope.predicting.scenario import Scenario, is_factor
 from streamscope.predicting.simulating import simulated
-from streamscope.predicting.supposition import Supposition, is_factor
 from streamscope.predicting.tasks import tasks_of_program
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
-from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed, percent, time_text
 
@@ -54,7 +54,7 @@ class Prediction(Trace):
     ----------
     spans, info, origins, blocks
         As of any trace; there are no blocks.
-    supposition : Supposition
+    scenario : Scenario
         Its tasks and changes.
 
     Examples
@@ -70,18 +70,18 @@ class Prediction(Trace):
 
     view = "prediction"
 
-    supposition: Supposition = field(kw_only=True, repr=False, compare=False)
+    scenario: Scenario = field(kw_only=True, repr=False, compare=False)
 
     @property
     def before_ns(self) -> float:
         """Makespan of the run that it was made from, in nanoseconds: as the user measured it, else without the cost of recording."""
-        measured_ns = self.supposition.measured_ns
-        return makespan_ns(self.supposition.source) if math.isnan(measured_ns) else measured_ns
+        measured_ns = self.scenario.measured_ns
+        return makespan_ns(self.scenario.source) if math.isnan(measured_ns) else measured_ns
 
     @property
     def replay_ns(self) -> float:
         """How long the run takes under its own engine and without a change, as the model has it, in nanoseconds."""
-        return self.supposition.replay_ns
+        return self.scenario.replay_ns
 
     @property
     def recorded_ns(self) -> float:
@@ -89,7 +89,7 @@ class Prediction(Trace):
 
         Of code that is not ours, until the host noticed the end of the last work: a profiler that stops waits once more.
         """
-        return _replayed_run_ns(self.supposition)
+        return _replayed_run_ns(self.scenario)
 
     @property
     def predicted_ns(self) -> float:
@@ -99,10 +99,10 @@ class Prediction(Trace):
     @cached_property
     def unchanged_ns(self) -> float:
         """Predicted makespan without the changes, in nanoseconds."""
-        supposed = self.supposition
-        if not supposed.changes:
+        scenario = self.scenario
+        if not scenario.changes:
             return self.predicted_ns
-        return predicted_from(replace(supposed, tasks=supposed.recorded, changes=(), whole=())).predicted_ns
+        return predicted_from(replace(scenario, tasks=scenario.recorded, changes=(), whole=())).predicted_ns
 
     @property
     def speedup(self) -> float:
@@ -110,10 +110,10 @@ class Prediction(Trace):
 
         NaN without changes where a profiler recorded that run: it stretched the run, so the ratio would be none of the engines.
         """
-        supposed = self.supposition
-        if supposed.stretched and not supposed.changes:
+        scenario = self.scenario
+        if scenario.stretched and not scenario.changes:
             return math.nan
-        before_ns = self.unchanged_ns if supposed.changes else self.before_ns
+        before_ns = self.unchanged_ns if scenario.changes else self.before_ns
         return before_ns / self.predicted_ns if self.predicted_ns else math.inf
 
     @property
@@ -143,7 +143,7 @@ class Prediction(Trace):
         >>> ss.what_if(trace).kernel("mul*").scale(10).speedup < 1
         True
         """
-        return Kernels(self, patterns, tuple(self.supposition.picked(*patterns)))
+        return Kernels(self, patterns, tuple(self.scenario.picked(*patterns)))
 
     def without(self, *patterns: str) -> Prediction:
         """Leave out kernels, copies or host functions, chosen as by `kernel`. Their successors get their predecessors.
@@ -160,7 +160,7 @@ class Prediction(Trace):
         >>> ss.what_if(trace).without("add").predicted_ns < ss.what_if(trace).predicted_ns
         True
         """
-        return predicted_from(self.supposition.without(*patterns))
+        return predicted_from(self.scenario.without(*patterns))
 
     def fused(self, *patterns: str) -> Prediction:
         """Make one kernel of each chain of kernels: one for each pattern, each the only one that comes right after the one before.
@@ -178,31 +178,31 @@ class Prediction(Trace):
         >>> function, inputs = ss.workload("elementwise-chain").build(length=9)
         >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
         >>> prediction = ss.what_if(trace).fused("add", "relu")
-        >>> len(prediction.supposition.tasks), prediction.speedup > 1
+        >>> len(prediction.scenario.tasks), prediction.speedup > 1
         (6, True)
         """
-        return predicted_from(self.supposition.fused(*patterns))
+        return predicted_from(self.scenario.fused(*patterns))
 
     def what_if(
         self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool | None = None
     ) -> Prediction:
         """Predict another engine, with the same changes; see `ss.what_if`."""
-        supposed = self.supposition
-        stay = supposed.waits if waits is None else waits
-        other = supposition_of(supposed.source, engine or supposed.engine, streams, measured_us, waits=stay)
+        scenario = self.scenario
+        stay = scenario.waits if waits is None else waits
+        other = scenario_of(scenario.source, engine or scenario.engine, streams, measured_us, waits=stay)
         if measured_us is None:
-            other = replace(other, measured_ns=supposed.measured_ns)
+            other = replace(other, measured_ns=scenario.measured_ns)
             # The replay is of the same run, with the same waits.
-            other = replace(other, replay_ns=supposed.replay_ns if stay == supposed.waits else math.nan)
-        for edit in supposed.edits:
+            other = replace(other, replay_ns=scenario.replay_ns if stay == scenario.waits else math.nan)
+        for edit in scenario.edits:
             other = edit(other)
         return predicted_from(other)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as JSON values; times in microseconds."""
         return {
-            "engine": self.supposition.engine,
-            "streams": self.supposition.streams,
+            "engine": self.scenario.engine,
+            "streams": self.scenario.streams,
             "before_us": round(self.before_ns / 1e3, 3),
             "recorded_us": round(self.recorded_ns / 1e3, 3),
             "replay_us": round(self.replay_ns / 1e3, 3),
@@ -213,9 +213,9 @@ class Prediction(Trace):
         }
 
     def __str__(self) -> str:
-        supposed = self.supposition
-        changed = f", {', '.join(supposed.changes)}" if supposed.changes else ""
-        head = f"{supposed.source.info.program} under {supposed.engine}{changed}: {time_text(self.predicted_ns)}, predicted; {self.against}"
+        scenario = self.scenario
+        changed = f", {', '.join(scenario.changes)}" if scenario.changes else ""
+        head = f"{scenario.source.info.program} under {scenario.engine}{changed}: {time_text(self.predicted_ns)}, predicted; {self.against}"
         return "\n".join([head, *self.told])
 
     __repr__ = __str__
@@ -228,18 +228,18 @@ class Prediction(Trace):
     @property
     def against(self) -> str:
         """The base of the comparison, and the comparison, in words. A recording that a profiler stretched is told and not compared."""
-        supposed = self.supposition
+        scenario = self.scenario
         before = time_text(self.before_ns)
-        if supposed.stretched:
+        if scenario.stretched:
             run = f"the recorded run took {before} with the profiler on"
         else:
-            what = "the run of all steps" if any(note.startswith(SEVERAL) for note in supposed.notes) else "the run"
-            run = f"{supposed.source.info.engine} took {before}" if math.isnan(supposed.measured_ns) else f"{what} was measured at {before}"
+            what = "the run of all steps" if any(note.startswith(SEVERAL) for note in scenario.notes) else "the run"
+            run = f"{scenario.source.info.engine} took {before}" if math.isnan(scenario.measured_ns) else f"{what} was measured at {before}"
         slow = round(self.speedup, 2) < 1
         faster = f"{1 / self.speedup:,.2f} times as slow" if slow else f"{self.speedup:,.2f} times as fast"
-        if supposed.changes:
+        if scenario.changes:
             return f"{run}; predicted without the change: {time_text(self.unchanged_ns)}, so the change makes it {faster}"
-        return run if supposed.stretched else f"{run}: {faster}"
+        return run if scenario.stretched else f"{run}: {faster}"
 
 
 @dataclass(frozen=True)
@@ -268,10 +268,10 @@ class Kernels:
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
-        >>> print(ss.what_if(trace).kernel("relu").scale(0.5).supposition.changes)
+        >>> print(ss.what_if(trace).kernel("relu").scale(0.5).scenario.changes)
         ('16 relu × 0.5',)
         """
-        return predicted_from(self.prediction.supposition.scaled(factor, *self.patterns))
+        return predicted_from(self.prediction.scenario.scaled(factor, *self.patterns))
 
 
 def _measured_ns(measured_us: float) -> float:
@@ -325,7 +325,7 @@ def what_if(
         raise TraceError(f"what_if predicts a trace, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file')
     if isinstance(trace, Prediction):
         return trace.what_if(engine, streams, measured_us, waits=waits)
-    return predicted_from(uncollected(partial(supposition_of, waits=waits), trace, engine, streams, measured_us))
+    return predicted_from(uncollected(partial(scenario_of, waits=waits), trace, engine, streams, measured_us))
 
 
 def _own_engine(trace: Trace) -> str:
@@ -333,9 +333,9 @@ def _own_engine(trace: Trace) -> str:
     return trace.info.engine if trace.info.engine in ENGINES and not is_foreign(trace) else DEFAULT_ENGINE
 
 
-def supposition_of(
+def scenario_of(
     trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool = True
-) -> Supposition:
+) -> Scenario:
     """Return the tasks of a prediction under an engine, to be changed before it is predicted."""
     measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
     if (launched := int(trace.spans.is_kind(DEVICE_KINDS).sum())) > MOST_LAUNCHES:
@@ -355,46 +355,46 @@ def supposition_of(
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
     notes = notes_of_foreign(trace, tasks, in_graphs=ENGINES[wanted].captures) if foreign else ()
-    return Supposition(trace, tuple(tasks), model, wanted, allowed, notes=notes, measured_ns=measured_ns, waits=waits)
+    return Scenario(trace, tuple(tasks), model, wanted, allowed, notes=notes, measured_ns=measured_ns, waits=waits)
 
 
-def predicted_from(supposed: Supposition) -> Prediction:
-    """Return the prediction of a supposition."""
-    found = _simulated(supposed)
+def predicted_from(scenario: Scenario) -> Prediction:
+    """Return the prediction of a scenario."""
+    found = _simulated(scenario)
     makespan = float(found.spans.end_ns.max(initial=0))
-    if math.isnan(supposed.replay_ns):
-        own = _as_it_ran(supposed)
-        same = not supposed.changes and (supposed.engine, supposed.streams) == (own.engine, own.streams)
-        supposed = replace(supposed, replay_ns=makespan if same else float(_simulated(own).spans.end_ns.max(initial=0)))
+    if math.isnan(scenario.replay_ns):
+        own = _as_it_ran(scenario)
+        same = not scenario.changes and (scenario.engine, scenario.streams) == (own.engine, own.streams)
+        scenario = replace(scenario, replay_ns=makespan if same else float(_simulated(own).spans.end_ns.max(initial=0)))
     info = replace(
         found.info,
-        device=_device(supposed.source.info.device),
+        device=_device(scenario.source.info.device),
         recorder="prediction",
         ledger={"recorded_ns": makespan, "unrecorded_ns": makespan},
-        notes=_notes(supposed),
+        notes=_notes(scenario),
         memory={},
     )
-    return Prediction(found.spans, info, found.origins, supposition=supposed)
+    return Prediction(found.spans, info, found.origins, scenario=scenario)
 
 
-def _simulated(supposed: Supposition) -> Trace:
-    tasks = supposed.host.paced(supposed.run)
+def _simulated(scenario: Scenario) -> Trace:
+    tasks = scenario.host.paced(scenario.run)
     # A collection finds nothing here, and all of them take half of the time.
-    return uncollected(simulated, supposed.source, tasks, supposed.engine, supposed.streams, supposed.host)
+    return uncollected(simulated, scenario.source, tasks, scenario.engine, scenario.streams, scenario.host)
 
 
-def _as_it_ran(supposed: Supposition) -> Supposition:
-    """Return the supposition that changes nothing: the trace's own engine, its streams and its tasks."""
-    source, engine = supposed.source, _own_engine(supposed.source)
+def _as_it_ran(scenario: Scenario) -> Scenario:
+    """Return the scenario that changes nothing: the trace's own engine, its streams and its tasks."""
+    source, engine = scenario.source, _own_engine(scenario.source)
     streams = source.info.plan.get("streams") if ENGINES[engine].takes_streams else None
-    return replace(supposition_of(source, engine, streams, waits=supposed.waits), measured_ns=supposed.measured_ns)
+    return replace(scenario_of(source, engine, streams, waits=scenario.waits), measured_ns=scenario.measured_ns)
 
 
-def _replayed_run_ns(supposed: Supposition) -> float:
+def _replayed_run_ns(scenario: Scenario) -> float:
     """Return how long the run took that a replay has to come out as."""
-    if is_foreign(supposed.source):
-        return float(recorded_ns(supposed.source))
-    return makespan_ns(supposed.source) if math.isnan(supposed.measured_ns) else supposed.measured_ns
+    if is_foreign(scenario.source):
+        return float(recorded_ns(scenario.source))
+    return makespan_ns(scenario.source) if math.isnan(scenario.measured_ns) else scenario.measured_ns
 
 
 def makespan_ns(trace: Trace) -> float:
@@ -427,31 +427,31 @@ def _device(source: DeviceInfo) -> DeviceInfo:
     return DeviceInfo("simulated", f"simulated {source.name.removeprefix('simulated ')}", {**details, "predicted_from": source.kind})
 
 
-def _notes(supposed: Supposition) -> tuple[str, ...]:
+def _notes(scenario: Scenario) -> tuple[str, ...]:
     """Title of the prediction: source, engines, device."""
-    source, tasks = supposed.source, supposed.tasks
+    source, tasks = scenario.source, scenario.tasks
     calls = sum(task.call_ns > 0 for task in tasks)
     kinds = Counter(SpanKind(int(source.spans.kind[row])) for task in tasks for row in task.rows)
     words = ((SpanKind.KERNEL, "kernel", "kernels"), (SpanKind.COPY, "copy", "copies"), (SpanKind.SET, "set", "sets"))
     lasted = [counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]] + ([counted(calls, "call")] if calls else [])
     order = "the order on its streams" if is_foreign(source) else "the dependencies"
     beside = _beside_neighbours(source)
-    of, pace = f"{source.info.engine} on {source.info.device.name}", supposed.host.pace
+    of, pace = f"{source.info.engine} on {source.info.device.name}", scenario.host.pace
     return (
         f"predicted from a trace of {of}: the trace gives durations of {listed(lasted)}, and {order}; the cost model gives all else",
-        _replay_words(supposed),
-        *supposed.notes,
+        _replay_words(scenario),
+        *scenario.notes,
         *([_OTHER_PACE.format("slow" if pace < 1 else "quick", pace)] if abs(pace - 1) > 0.05 else []),
         *([beside] if beside else []),
-        *([_STRETCHED] if supposed.stretched else [_AS_THEY_ARE] if _from_table(source) and math.isnan(supposed.measured_ns) else []),
+        *([_STRETCHED] if scenario.stretched else [_AS_THEY_ARE] if _from_table(source) and math.isnan(scenario.measured_ns) else []),
         *source.info.notes,
-        *(f"{_CHANGED}{change}" for change in supposed.changes),
+        *(f"{_CHANGED}{change}" for change in scenario.changes),
     )
 
 
-def _replay_words(supposed: Supposition) -> str:
+def _replay_words(scenario: Scenario) -> str:
     """Say how well the model replays the run under its own engine: any prediction may be off by as much."""
-    run_ns, replay_ns = _replayed_run_ns(supposed), supposed.replay_ns
+    run_ns, replay_ns = _replayed_run_ns(scenario), scenario.replay_ns
     error = abs(replay_ns / run_ns - 1) if run_ns else 0.0
     text = _MISSED if error > _WORST_REPLAY else _REPLAYED
     return text.format(time_text(replay_ns), time_text(run_ns), percent(error))

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.arrays import IntArray
-from streamscope.devices.prices import Piece, Residency
+from streamscope.devices.launch_costs import KernelCost, Residency
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
@@ -25,8 +25,7 @@ from streamscope.predicting.retiming import retimed
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.variable import ArraySpec
-from streamscope.program.variable import Place as Memory
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of
 from streamscope.trace.origins import Origins, Trait
@@ -60,20 +59,20 @@ class TakenPrices:
             return tail_ns
         return min(self.host.tails_ns.get(launch.name, 0.0), self.call_ns(launch))
 
-    def pieces(self, launch: Launch) -> Sequence[Piece]:
+    def pieces(self, launch: Launch) -> Sequence[KernelCost]:
         """Return its kernels as the trace has them."""
         task = self.task(launch)
         return [self._priced(piece, task.factor, library=task.has(_LIBRARY)) for piece in task.pieces]
 
-    def _priced(self, piece: Piece, factor: float, *, library: bool) -> Piece:
+    def _priced(self, piece: KernelCost, factor: float, *, library: bool) -> KernelCost:
         alone_ns = max(piece.alone_ns * factor, LEAST_NS)
         if not self.sharing:
-            return Piece(alone_ns, piece.cost, Residency(0.0, 0.0))
+            return KernelCost(alone_ns, piece.cost, Residency(0.0, 0.0))
         # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
         busy = max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns)
-        return Piece(alone_ns, piece.cost, self._held(piece, busy, library=library))
+        return KernelCost(alone_ns, piece.cost, self._held(piece, busy, library=library))
 
-    def _held(self, piece: Piece, busy: float, *, library: bool) -> Residency:
+    def _held(self, piece: KernelCost, busy: float, *, library: bool) -> Residency:
         model = self.host.model
         if not library:
             return model.residency(piece.cost, busy)
@@ -103,7 +102,7 @@ def program_of(name: str, tasks: Sequence[Task]) -> tuple[Program, dict[tuple[in
         reads = sorted({variable for work in works for variable in work.reads} - own)
         work = works[0] if isinstance(works[0], HostCall) else tuple(one for one in works if isinstance(one, Launch))
         operations.append(Operation(number, members[0][1].name, tuple(reads), tuple(sorted(own)), {}, "", work))
-    variables = tuple(Variable(position, task.name, _TOKEN, Memory.DEVICE) for position, task in enumerate(tasks))
+    variables = tuple(Variable(position, task.name, _TOKEN, MemoryPlace.DEVICE) for position, task in enumerate(tasks))
     captured: tuple[tuple[int, ...], ...] = ()
     if all(task.has(Trait.CAPTURED) for task in tasks):
         number_of = {position: number for (number, _), position in places.items()}

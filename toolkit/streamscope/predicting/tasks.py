@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arrays import IntArray
-from streamscope.devices.prices import Piece
+from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
-Place = tuple[int, int]
+LaunchKey = tuple[int, int]
 """An operation and which of its launches."""
 # Each time that a flag is named, it is looked for, which takes as long as all else here.
 _HOST, _COPY_IN, _COPY_OUT, _KERNEL = Trait.HOST, Trait.COPY_IN, Trait.COPY_OUT, LaunchKind.KERNEL
@@ -35,12 +35,12 @@ class Task:
     host function has that in it, ``pieces`` have not.
     """
 
-    place: Place
+    place: LaunchKey
     name: str
     trait: Trait
     after: tuple[int, ...]
     rows: tuple[int, ...] = ()
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[KernelCost, ...] = ()
     expected_ns: float = float("nan")
     call_ns: float = float("nan")
     gap_ns: float = 0.0
@@ -90,7 +90,7 @@ def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
     for before_operation, before_part, operation, part in pairs:
         after[position[operation, part]].append(position[before_operation, before_part])
     tasks: list[Task] = []
-    missing: list[Place] = []
+    missing: list[LaunchKey] = []
     for (place, index), (_, _, bits, expected) in zip(position.items(), origins.launches.tolist(), strict=True):
         trait, expected_ns = Trait(bits), float(expected or "nan")
         called, rows = calls.get(place, []), kernels.get(place, [])
@@ -120,17 +120,17 @@ def _usual_calls(tasks: Sequence[Task]) -> list[Task]:
     return [task if task.on_host else replace(task, call_ns=median[task.name]) for task in tasks]
 
 
-def pieces_of(spans: SpanTable, rows: Sequence[int] | IntArray) -> tuple[Piece, ...]:
+def pieces_of(spans: SpanTable, rows: Sequence[int] | IntArray) -> tuple[KernelCost, ...]:
     """Return the kernels in these rows as pieces of launches."""
     at = np.asarray(rows, np.int64)
     lengths_ns = (spans.end_ns[at] - spans.start_ns[at]).astype(np.float64)
     sizes = (spans.bytes[at], spans.flops[at], np.maximum(1, spans.blocks[at]), np.maximum(1, spans.threads[at]))
-    return tuple(map(Piece, lengths_ns.tolist(), map(Cost, *(column.tolist() for column in sizes))))
+    return tuple(map(KernelCost, lengths_ns.tolist(), map(Cost, *(column.tolist() for column in sizes))))
 
 
-def _rows_by_place(spans: SpanTable, mask: npt.NDArray[np.bool_]) -> dict[Place, list[int]]:
+def _rows_by_place(spans: SpanTable, mask: npt.NDArray[np.bool_]) -> dict[LaunchKey, list[int]]:
     """Return the rows of spans of operations, by operation and part, in order of their starts."""
-    found: dict[Place, list[int]] = {}
+    found: dict[LaunchKey, list[int]] = {}
     rows = np.flatnonzero(mask & (spans.operation >= 0))
     for row, operation, part in zip(rows.tolist(), spans.operation[rows].tolist(), spans.part[rows].tolist(), strict=True):
         found.setdefault((operation, part), []).append(row)

@@ -22,9 +22,9 @@ from streamscope.predicting.prediction import Prediction, makespan_ns, what_if
 from streamscope.program.foreign import ForeignProgram
 from streamscope.progress import Progress, Steps, showing
 from streamscope.results.result import Result
+from streamscope.trace.file_checks import MOST_REPEATS
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS
-from streamscope.trace.stored import MOST_REPEATS
 from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction
 from streamscope.words import aligned, format_us

@@ -15,11 +15,11 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.arrays import Array
 from streamscope.errors import TraceError
 from streamscope.program.operation import Program
-from streamscope.trace.stored import TEXT, TEXTS
+from streamscope.trace.file_checks import TEXT, TEXTS
 
 
 @dataclass(frozen=True)
-class CaptureFacts:
+class CaptureInfo:
     """Captured code in words, for a comparison and its report."""
 
     captured: str
@@ -39,7 +39,7 @@ class CaptureFacts:
         return {**texts, "evidence": list(self.evidence)}
 
     @classmethod
-    def from_dict(cls, stored: Any) -> CaptureFacts:
+    def from_dict(cls, stored: Any) -> CaptureInfo:
         """Read the values of `to_dict`.
 
         Raises
@@ -68,7 +68,7 @@ class ForeignProgram:
 
     @property
     @abstractmethod
-    def facts(self) -> CaptureFacts:
+    def facts(self) -> CaptureInfo:
         """Facts for a comparison and its report."""
 
     @property

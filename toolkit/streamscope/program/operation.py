@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.program.captured_graph import CapturedGraph, Certificate, Edges
 from streamscope.program.launch import HostCall, Launch, called, labelled
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import View
 from streamscope.program.widening import widened
 from streamscope.words import counted, shortened
@@ -33,14 +33,14 @@ class Variable:
         Name of the input, or of the operation that made it.
     spec : ArraySpec
         Shape and dtype.
-    place : Place
+    place : MemoryPlace
         Host or device memory.
     """
 
     id: int
     name: str
     spec: ArraySpec
-    place: Place
+    place: MemoryPlace
 
 
 @dataclass(frozen=True)

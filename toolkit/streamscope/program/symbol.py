@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from streamscope.errors import ProgramError, UnknownAttributeError
-from streamscope.program.sharing import Sharing
+from streamscope.program.aliasing import Aliasing
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import View, whole
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ class Symbol:
     id : int
     spec : ArraySpec
     name : str
-    place : Place, optional
+    place : MemoryPlace, optional
         None for an input that nothing has used yet: it lies where it is first used.
     written : bool
         False for `ss.empty` until an operation has written it.
-    sharing : Sharing
+    sharing : Aliasing
         NumPy's counterpart.
     taken_from : Symbol, optional
         Its base in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
@@ -100,9 +100,9 @@ class Symbol:
     id: int
     spec: ArraySpec
     name: str
-    place: Place | None
+    place: MemoryPlace | None
     written: bool = True
-    sharing: Sharing = Sharing.ARRAY
+    sharing: Aliasing = Aliasing.ARRAY
     taken_from: Symbol | None = None
     outdated: bool = False
 
@@ -358,13 +358,13 @@ class SymbolView(Symbol):
     Where NumPy has a copy, it is one as soon as the variable is written: until then, nobody can tell.
     """
 
-    def __init__(self, base: Symbol, view: View, sharing: Sharing = Sharing.ARRAY) -> None:
+    def __init__(self, base: Symbol, view: View, sharing: Aliasing = Aliasing.ARRAY) -> None:
         self.see(base, view)
         self.tracer = base.tracer
         self.spec = view.spec
         self.name = f"{base.name}{view}"
         self.sharing = sharing
-        if sharing in (Sharing.NUMBER, Sharing.COPY):
+        if sharing in (Aliasing.NUMBER, Aliasing.COPY):
             self.tracer.before_writes(self.id, self)
 
     def see(self, base: Symbol, view: View) -> None:
@@ -385,15 +385,15 @@ class SymbolView(Symbol):
     @property
     def stale(self) -> str:
         """Name of the variable's base in NumPy, if that was written since; numbers do not see that. Else empty."""
-        return "" if self.sharing is Sharing.NUMBER else self.base.stale
+        return "" if self.sharing is Aliasing.NUMBER else self.base.stale
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> MemoryPlace | None:
         """Where the variable lies."""
         return self.base.place
 
     @place.setter
-    def place(self, place: Place | None) -> None:
+    def place(self, place: MemoryPlace | None) -> None:
         self.base.place = place
 
     @property
@@ -411,7 +411,7 @@ def view_of(symbol: Symbol) -> View:
     return symbol.seen or whole(symbol.spec)
 
 
-def symbol_of(symbol: Symbol, view: View, sharing: Sharing) -> Symbol:
+def symbol_of(symbol: Symbol, view: View, sharing: Aliasing) -> Symbol:
     """Return a symbol for another view of the same variable; one that there is, where that is the same."""
     if sharing is symbol.sharing and view == view_of(symbol):
         return symbol

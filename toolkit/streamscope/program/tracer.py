@@ -14,13 +14,13 @@ from weakref import ReferenceType, ref
 from streamscope.arguments import shown
 from streamscope.docstrings import with_shared_parts
 from streamscope.errors import ProgramError, printable
+from streamscope.program.aliasing import Aliasing, check_update, too_wide
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
+from streamscope.program.operand_views import operands, placing, seeing_launch, seen_reads
 from streamscope.program.operation import Operation
-from streamscope.program.seeing import operands, placing, seeing_launch, seen_reads
-from streamscope.program.sharing import Sharing, check_update, too_wide
 from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import View, Viewing, like_new, whole
 from streamscope.program.widening import origin_of
 from streamscope.words import a_kind, counted, listed
@@ -81,8 +81,8 @@ class Operator:
     """``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit."""
     build: Callable[[Application], tuple[Launch, ...] | HostCall]
     """``build(application) -> launches, or one host call``."""
-    reads_from: Place = field(default=Place.DEVICE)
-    writes_to: Place = field(default=Place.DEVICE)
+    reads_from: MemoryPlace = field(default=MemoryPlace.DEVICE)
+    writes_to: MemoryPlace = field(default=MemoryPlace.DEVICE)
     """Where its arguments and its results lie."""
     in_place: bool = False
     """``out=`` may name one of its arguments: nothing is read after it may have been written."""
@@ -114,7 +114,9 @@ class Tracer:
     reshapes: bool = False
     """There was a reshape that is a view, or a copy, by how an array lies in memory."""
 
-    def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True, sharing: Sharing = Sharing.ARRAY) -> Symbol:
+    def symbol(
+        self, spec: ArraySpec, name: str, place: MemoryPlace | None, *, written: bool = True, sharing: Aliasing = Aliasing.ARRAY
+    ) -> Symbol:
         """Make a new variable."""
         symbol = Symbol(self, len(self.symbols), spec, name, place, written, sharing)
         self.symbols.append(symbol)
@@ -244,7 +246,7 @@ class Tracer:
         """Return a readable form of a variable: a copy of a view that the operator cannot read."""
         if not isinstance(source, SymbolView) or source.seen is None or operator.reads_view(source.view):
             return source
-        if operator.reads_from is Place.HOST:
+        if operator.reads_from is MemoryPlace.HOST:
             raise ProgramError(
                 f"{operator.name} at {where} cannot read {source.name!r}, whose elements do not follow each other in host memory",
                 hint="copy it in a host function first: np.ascontiguousarray(...)",
@@ -310,7 +312,7 @@ class Tracer:
 
     def _result(self, operator: Operator, spec: ArraySpec) -> Symbol:
         """Make a variable for a result: without axes it is a number, as NumPy's scalars are."""
-        sharing = Sharing.ARRAY if spec.shape else Sharing.NUMBER
+        sharing = Aliasing.ARRAY if spec.shape else Aliasing.NUMBER
         return self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to, sharing=sharing)
 
     @staticmethod
@@ -342,12 +344,12 @@ class Tracer:
                 raise ProgramError(f"{operator.name} at {where} writes {target.name!r} twice", hint="give a variable for each result")
 
     @staticmethod
-    def _settle(symbol: Symbol, place: Place, operator: Operator, where: str) -> None:
+    def _settle(symbol: Symbol, place: MemoryPlace, operator: Operator, where: str) -> None:
         """Check that a variable lies where the operator wants it; an unused input comes to lie there."""
         if symbol.place is None:
             symbol.place = place
         if symbol.place is not place:
-            copy = "ss.ops.to_device" if place is Place.DEVICE else "ss.ops.to_host"
+            copy = "ss.ops.to_device" if place is MemoryPlace.DEVICE else "ss.ops.to_host"
             raise ProgramError(
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",
@@ -456,6 +458,6 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "em
     tracer = current_tracer("ss.empty")
     extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     try:
-        return tracer.symbol(ArraySpec(extents, dtype), name, Place.DEVICE, written=False)
+        return tracer.symbol(ArraySpec(extents, dtype), name, MemoryPlace.DEVICE, written=False)
     except ProgramError as error:
         raise ProgramError(f"ss.empty at {user_line()}: {error.message}", hint=error.hint) from None

@@ -10,7 +10,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
-from streamscope.frames import is_known, is_ours
+from streamscope.tracebacks import is_known, is_ours
 
 
 def user_line() -> str:

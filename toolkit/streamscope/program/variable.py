@@ -21,7 +21,7 @@ _PLAIN = (np.ndarray, np.memmap, np.recarray)
 """Classes of NumPy's whose operators mean the same."""
 
 
-class Place(Enum):
+class MemoryPlace(Enum):
     """Where a variable's memory lies."""
 
     HOST = "host"

@@ -19,16 +19,16 @@ from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
-from streamscope.engines.binding import Bound, settled
+from streamscope.engines.binding import BoundStep, settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
 from streamscope.recording.events import add_host_span, device_lanes
+from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, node_id
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
-from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
 from streamscope.trace.joins import looked_up
@@ -186,10 +186,10 @@ class RecordedRun:
         )
         return Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns))
 
-    def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Rows) -> None:
+    def _add_replay(self, builder: SpanBuilder, replay: BoundStep, index: int, rows: Rows) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
         nodes = replay.graph.nodes if replay.graph is not None else ()
-        pieces: dict[int, list[Piece]] = {}
+        pieces: dict[int, list[LaunchKernel]] = {}
         for row, node in zip(rows, (rows["graph_node"] & _NODE_MASK).tolist(), strict=True):
             if node < len(replay.owners):
                 # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
@@ -205,7 +205,7 @@ class RecordedRun:
             builder.add(SpanKind.GRAPH, "graph", self.prepared.plan.lanes[0], first, last, correlation=index)
             self.replays_ns += last - first
 
-    def _add(self, builder: SpanBuilder, step: Issue, index: int, pieces: Sequence[Piece]) -> None:
+    def _add(self, builder: SpanBuilder, step: Issue, index: int, pieces: Sequence[LaunchKernel]) -> None:
         lane, overlap = self.prepared.plan.lanes[step.lane], 0
         for piece in pieces:
             # A kernel may be allowed to start before the one ahead of it on the stream has ended (programmatic dependent launch), and a
@@ -219,10 +219,10 @@ class RecordedRun:
         """Return a time on CUPTI's clock since the trace's zero."""
         return int(time_ns) + self.clock.offset_ns - self.zero
 
-    def _piece(self, row: Any, kind: SpanKind | None = None, node: int = -1) -> Piece:
+    def _piece(self, row: Any, kind: SpanKind | None = None, node: int = -1) -> LaunchKernel:
         blocks, threads = (int(row[f"{what}_x"] * row[f"{what}_y"] * row[f"{what}_z"]) for what in ("grid", "block"))
         times = self._on_host(row["start_ns"]), self._on_host(row["end_ns"])
-        return Piece(kind or SpanKind(row["code"]), *times, self.texts.get(int(row["name"]), ""), blocks, threads, node)
+        return LaunchKernel(kind or SpanKind(row["code"]), *times, self.texts.get(int(row["name"]), ""), blocks, threads, node)
 
     def _notes(self, unrecorded_ns: float) -> Iterable[str]:
         if self.replays_ns > (1 + STRETCHED) * unrecorded_ns:

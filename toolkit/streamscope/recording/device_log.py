@@ -11,9 +11,9 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import add_host_span, device_lanes
+from streamscope.recording.launch_kernels import add_pieces, whole_piece
 from streamscope.recording.origins import info_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
-from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable

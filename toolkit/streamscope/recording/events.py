@@ -10,13 +10,14 @@ import numpy as np
 
 from streamscope.devices.protocol import Call, Device
 from streamscope.devices.reference import reference_kernel
-from streamscope.engines.binding import Bound, settled
+from streamscope.engines.binding import BoundStep, settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.kernel_times import KernelTimes, key_of
+from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import (
     HostInterval,
@@ -28,7 +29,6 @@ from streamscope.recording.passes import (
     run_ungated,
     steps_of,
 )
-from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
 from streamscope.recording.placing import Placed, back_to_back_ns, fitted_to_ends, place_in_graph
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
@@ -48,7 +48,7 @@ class EventRecorder:
     """Records runs of prepared programs by CUDA events.
 
     When a launch ended is measured in the run, or in replays of its graph. How long it takes is ``seen`` in runs of the program (see
-    `CheckedRecorder`), else it is measured alone, behind a gate. Beside others it may then take longer: events cannot tell running from
+    `AutoRecorder`), else it is measured alone, behind a gate. Beside others it may then take longer: events cannot tell running from
     waiting for room on the multiprocessors. Each such duration is uncertain by as much as the reference kernel's, the same way for all
     launches of a trace, and by some per cent; the trace says by how much. (Pairs of event-record nodes in graphs were tried for
     durations: they agreed less well with CUPTI, and on parallel branches hold each other up.) Of each sort of pass, there are so many
@@ -99,7 +99,7 @@ class EventRecorder:
                 placed += self.placed_in_graph(prepared, bound, index, end)
         return placed
 
-    def placed_in_graph(self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float) -> list[Placed]:
+    def placed_in_graph(self, prepared: Prepared, replay: BoundStep, correlation: int, end_ns: float) -> list[Placed]:
         """Return the launches of a replay that ended at ``end_ns``, by the host call ``correlation``."""
         inner = [bound.step for bound in replay.inner]
         alone, pieces = self._launches(prepared, replay.inner, correlation)
@@ -129,8 +129,8 @@ class EventRecorder:
         return known.in_graph_ns - known.queued_ns
 
     def _launches(
-        self, prepared: Prepared, steps: Sequence[Bound], replay: int | None = None
-    ) -> tuple[dict[int, float], dict[int, tuple[Piece, ...]]]:
+        self, prepared: Prepared, steps: Sequence[BoundStep], replay: int | None = None
+    ) -> tuple[dict[int, float], dict[int, tuple[LaunchKernel, ...]]]:
         """Return duration and pieces of each launch among steps: as seen in runs, else as events say of each alone."""
         if self.seen is not None:
             return self.seen.of(steps, replay)
@@ -138,13 +138,13 @@ class EventRecorder:
         return durations, self.pieces(prepared, steps, durations)
 
     def durations_ns(
-        self, prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})
+        self, prepared: Prepared, steps: Sequence[BoundStep], before: Mapping[int, Call] = MappingProxyType({})
     ) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
         run_ungated(prepared, steps, before)
         return alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], reference_kernel(self.device).queued_ns)
 
-    def pieces(self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float]) -> dict[int, tuple[Piece, ...]]:
+    def pieces(self, prepared: Prepared, steps: Sequence[BoundStep], whole_ns: dict[int, float]) -> dict[int, tuple[LaunchKernel, ...]]:
         """Return the kernels of each launch among steps (see `pieces_of`)."""
         return pieces_of(prepared, steps, whole_ns, lambda apart, before: self.durations_ns(prepared, apart, before))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamscope.engines.binding import Bound
+from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue
+from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.recording.passes import launches_of
-from streamscope.recording.pieces import Piece
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 _Key = tuple[int, int, int]
@@ -22,14 +22,14 @@ Times = tuple[float, float]
 class KernelTimes:
     """How long the launches of a program take in its own order, beside their neighbours and with its caches; times in ns."""
 
-    pieces: dict[_Key, tuple[Piece, ...]]
+    pieces: dict[_Key, tuple[LaunchKernel, ...]]
     """The kernels, copies and sets of each launch, since its start; medians of the runs."""
     in_replay_ns: dict[_Key, Times]
     """Start and end of each launch in a graph, counted from the end of its replay; medians of the runs."""
     replays_ns: float
     """How long the replays of a run take together, from the first start to the last end of each; the median."""
 
-    def of(self, steps: Sequence[Bound], replay: int | None = None) -> tuple[dict[int, float], dict[int, tuple[Piece, ...]]]:
+    def of(self, steps: Sequence[BoundStep], replay: int | None = None) -> tuple[dict[int, float], dict[int, tuple[LaunchKernel, ...]]]:
         """Return duration and pieces of each launch among steps, by index; one that puts nothing on the device has none.
 
         ``replay`` is the host's step that replays the graph which the steps make; None for steps of the host itself.
@@ -39,7 +39,7 @@ class KernelTimes:
         return {index: max((piece.end_ns for piece in own), default=0.0) for index, own in pieces.items()}, pieces
 
 
-def key_of(bound: Bound, step: int) -> _Key:
+def key_of(bound: BoundStep, step: int) -> _Key:
     """Return which launch a bound step is; ``step`` is the host's."""
     assert isinstance(bound.step, Issue)
     return step, bound.step.launch.operation, bound.step.launch.part
@@ -69,26 +69,26 @@ def kernel_times(runs: Sequence[SpanTable]) -> KernelTimes | None:
     )
 
 
-def _by_launch(spans: SpanTable) -> dict[_Key, list[Piece]]:
+def _by_launch(spans: SpanTable) -> dict[_Key, list[LaunchKernel]]:
     """Return the kernels, copies and sets of each launch, those of a graph in the order of its nodes, others in that of their starts."""
     work = spans.of_kind(DEVICE_KINDS)
     order = np.lexsort((work.start_ns, work.graph_node))
     columns = (work.correlation, work.operation, work.part, work.kind, work.start_ns, work.end_ns, work.symbol, work.blocks, work.threads)
-    found: dict[_Key, list[Piece]] = {}
+    found: dict[_Key, list[LaunchKernel]] = {}
     for *key, kind, start, end, symbol, blocks, threads, node in zip(
         *(column[order].tolist() for column in (*columns, work.graph_node)), strict=True
     ):
         name = work.names[symbol] if symbol >= 0 else ""
-        found.setdefault((key[0], key[1], key[2]), []).append(Piece(SpanKind(kind), start, end, name, blocks, threads, node))
+        found.setdefault((key[0], key[1], key[2]), []).append(LaunchKernel(SpanKind(kind), start, end, name, blocks, threads, node))
     return found
 
 
-def _medians(runs: Sequence[Sequence[Piece]]) -> tuple[Piece, ...]:
+def _medians(runs: Sequence[Sequence[LaunchKernel]]) -> tuple[LaunchKernel, ...]:
     """Return the pieces of one launch with the medians of their times, counted from its start."""
     times = np.array([[(piece.start_ns, piece.end_ns) for piece in own] for own in runs])
     starts = np.median(times[:, :, 0] - times[:, :, 0].min(axis=1, keepdims=True), axis=0)
     lengths = np.median(times[:, :, 1] - times[:, :, 0], axis=0)
     return tuple(
-        Piece(one.kind, float(start), float(start + length), one.symbol, one.blocks, one.threads, one.graph_node)
+        LaunchKernel(one.kind, float(start), float(start + length), one.symbol, one.blocks, one.threads, one.graph_node)
         for one, start, length in zip(runs[0], starts, lengths, strict=True)
     )

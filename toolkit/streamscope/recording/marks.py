@@ -14,7 +14,7 @@ from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.protocol import Call
-from streamscope.engines.binding import Bound, capturing
+from streamscope.engines.binding import BoundStep, capturing
 from streamscope.engines.prepared import Prepared
 from streamscope.kernels.source import KernelSource
 from streamscope.recording.passes import MOST_VARIANTS, gated_replay
@@ -75,7 +75,7 @@ class Marker:
             gaps.append(np.median(np.diff([int(stamps[mark.slot][0, 0]) for mark in marks])))
         return float(np.median(gaps[1:]))
 
-    def replays(self, replay: Bound, ahead: Sequence[int], behind: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
+    def replays(self, replay: BoundStep, ahead: Sequence[int], behind: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
         """Replay a graph, and variants of it with marks ``ahead`` of and ``behind`` launches, and return the medians.
 
         A mark delays its successors, so each launch has a variant of its own, as far as `MOST_VARIANTS` go. With more launches,
@@ -98,7 +98,7 @@ class Marker:
 
     def _variant(
         self,
-        replay: Bound,
+        replay: BoundStep,
         around: tuple[Mark, Mark],
         ahead: Mapping[int, Mark],
         behind: Mapping[int, Mark],

@@ -10,8 +10,8 @@ from operator import or_
 import numpy as np
 
 from streamscope.arrays import IntArray
+from streamscope.engines.makespan_estimate import reference_model
 from streamscope.engines.plan import Estimate, Issue, Plan, Step, predecessors
-from streamscope.engines.prediction import reference_model
 from streamscope.engines.prepared import Prepared
 from streamscope.order.graph import dependencies_of_work
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -20,7 +20,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.words import shortened
 
-Place = tuple[int, int]
+LaunchKey = tuple[int, int]
 """An operation and which of its launches."""
 
 

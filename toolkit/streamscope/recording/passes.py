@@ -19,7 +19,7 @@ import numpy as np
 
 from streamscope.devices.gates import held, primer_call, reference_call, shield_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
-from streamscope.engines.binding import Bound, name_launch
+from streamscope.engines.binding import BoundStep, name_launch
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
@@ -74,15 +74,15 @@ class NaturalPass:
         return makespan_ns(self.host)
 
 
-def steps_of(prepared: Prepared) -> list[Bound]:
+def steps_of(prepared: Prepared) -> list[BoundStep]:
     """Return the bound steps that the host carries out: those of a segment without a graph one by one."""
-    steps: list[Bound] = []
+    steps: list[BoundStep] = []
     for bound in prepared.bound:
         steps += bound.inner if isinstance(bound.step, Replay) and bound.graph is None else [bound]
     return steps
 
 
-def launches_of(steps: Sequence[Bound]) -> list[int]:
+def launches_of(steps: Sequence[BoundStep]) -> list[int]:
     """Return the indices of the launches among steps."""
     return [index for index, bound in enumerate(steps) if isinstance(bound.step, Issue)]
 
@@ -156,7 +156,7 @@ class Readings:
     reference_ns: list[float]
 
 
-def run_ungated(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> None:
+def run_ungated(prepared: Prepared, steps: Sequence[BoundStep], before: Mapping[int, Call] = MappingProxyType({})) -> None:
     """Carry out steps once without a gate, ahead of `gated_pass`: nothing may be loaded behind one, since that waits for the device.
 
     Where CUPTI came and left since its last call, cuBLAS loads something anew.
@@ -170,7 +170,7 @@ def run_ungated(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int,
     prepared.device.synchronize()
 
 
-def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> list[Readings]:
+def gated_pass(prepared: Prepared, steps: Sequence[BoundStep], before: Mapping[int, Call] = MappingProxyType({})) -> list[Readings]:
     """Carry out steps, each launch alone behind a gate, and time it by a pair of events: kernels with a shield ahead, copies without.
 
     ``before`` are calls that put more behind the gate, ahead of the pair, by index.
@@ -213,7 +213,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, 
     ]
 
 
-def _sorted(steps: Sequence[Bound]) -> tuple[list[int], list[int]]:
+def _sorted(steps: Sequence[BoundStep]) -> tuple[list[int], list[int]]:
     """Return the indices of the kernels among steps, and those of the copies."""
     found: dict[bool, list[int]] = {True: [], False: []}
     for index in launches_of(steps):
@@ -241,7 +241,7 @@ def alone_ns(passes: Sequence[Sequence[Readings]], reference_kernel_ns: float) -
     return dict(sorted(found.items()))
 
 
-def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int, float]:
+def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> dict[int, float]:
     """Return how long before the end of a replay each launch ended, in ns by index in ``inner``; the last one has 0."""
     device = prepared.device
     launches = launches_of(replay.inner)

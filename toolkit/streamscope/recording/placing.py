@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamscope.engines.plan import Issue, Step, dependencies
-from streamscope.recording.pieces import Piece
+from streamscope.recording.launch_kernels import LaunchKernel
 from streamscope.trace.spans import Basis
 
 STAGGER_NS = 2_000.0
@@ -29,7 +29,7 @@ class Placed:
     start_ns: float
     end_ns: float
     basis: Basis
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LaunchKernel, ...]
 
 
 def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) -> dict[int, float]:

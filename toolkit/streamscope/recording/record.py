@@ -15,7 +15,7 @@ from streamscope.arguments import shown, whole_number
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.interrupts import deferred
 from streamscope.recording.activity_records import ActivityRecords
-from streamscope.recording.recorded_trace import Block, recorded_trace
+from streamscope.recording.recorded_trace import CodeBlock, recorded_trace
 from streamscope.recording.subscription import CALLS, NO_GPU_HINT, WORK, subscription
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.trace import Trace
@@ -109,7 +109,7 @@ class Recording:
             self._state = "nothing"
             self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint="; ".join(notes) or hint)
             return
-        block = Block(self.name, self._start_ns, end_ns, gpu)
+        block = CodeBlock(self.name, self._start_ns, end_ns, gpu)
         self._trace = recorded_trace(records, block, device_info(gpu), subscription().call_name, notes)
         self._state = f"{len(self._trace.spans):,} spans"
         if records.dropped or missing_records(self._trace.spans).calls:

@@ -13,9 +13,9 @@ from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, Rows, marker_ranges
 from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits
 from streamscope.trace.foreign import EventWaits, foreign_trace
-from streamscope.trace.impossible import timed
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.joins import looked_up
+from streamscope.trace.plausibility import timed
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
@@ -32,7 +32,7 @@ _COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """The block of code that was recorded, on CUPTI's clock, and the GPU whose work is kept. Calls outside are not the user's."""
 
     name: str
@@ -45,7 +45,7 @@ class Block:
         return rows[(rows["start_ns"] >= self.start_ns) & (rows["start_ns"] < self.end_ns)]
 
 
-def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
+def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
     """Return CUPTI's records of a block as a trace, whose zero is the start of the block.
 
     ``device`` is the GPU whose work is kept. ``call_name`` returns a CUDA function's name by its number, of the

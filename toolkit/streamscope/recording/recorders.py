@@ -38,7 +38,7 @@ class RecorderKind(Protocol):
 RECORDERS: Door[RecorderKind] = Door(
     "recorder",
     {
-        "auto": "streamscope.recording.checked:CheckedRecorder",
+        "auto": "streamscope.recording.auto:AutoRecorder",
         "events": "streamscope.recording.events:EventRecorder",
         "stamps": "streamscope.recording.stamps:StampRecorder",
         "cupti": "streamscope.recording.cupti:CuptiRecorder",

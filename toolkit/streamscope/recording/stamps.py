@@ -18,19 +18,19 @@ from streamscope.devices.cuda.timer import TimerClock, align_timer
 from streamscope.devices.gates import held
 from streamscope.devices.protocol import Device, Stream
 from streamscope.devices.reference import reference_kernel
-from streamscope.engines.binding import Bound, settled
+from streamscope.engines.binding import BoundStep, settled
 from streamscope.engines.plan import Issue, Replay, dependencies
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.events import EventRecorder, shift_ns, spans_of_run, unchecked
-from streamscope.recording.left_out import Launched, kernel_of, left_out_ns
+from streamscope.recording.launch_kernels import LaunchKernel, in_graph
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, run_ungated, steps_of
-from streamscope.recording.pieces import Piece, in_graph
 from streamscope.recording.placing import Placed, apart, between, meeting
+from streamscope.recording.stamp_overhead import Launched, kernel_of, left_out_ns
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
@@ -190,7 +190,7 @@ class Recording:
         natural = natural_pass(self.twin, self.prepared, untimed)
         return _Pass(natural, self.memory.read()[: len(self.slots)], clock)
 
-    def _stamped(self, bound: Bound) -> bool:
+    def _stamped(self, bound: BoundStep) -> bool:
         return isinstance(bound.step, Issue) and (bound.step.launch.operation, bound.step.launch.part) in self.own
 
     def _event_shift_ns(self, chosen: _Pass) -> float:
@@ -207,7 +207,7 @@ class Recording:
             self._shift_ns = float(np.median(shifts)) + self._corrected_ns(around_ns(1)) / 2
         return self._shift_ns
 
-    def _by_events(self, chosen: _Pass, steps: Sequence[Bound], durations: Mapping[int, float]) -> list[Placed]:
+    def _by_events(self, chosen: _Pass, steps: Sequence[BoundStep], durations: Mapping[int, float]) -> list[Placed]:
         """Return the launches outside graphs that have no stamps: as long as they take alone, and ended as the events behind them say."""
         placed: list[Placed] = []
         for index, pieces in self._pieces(steps, durations).items():
@@ -216,7 +216,7 @@ class Recording:
             placed.append(Placed(cast("Issue", steps[index].step), index, end_ns - durations[index], end_ns, basis, pieces))
         return placed
 
-    def alone_ns(self, steps: Sequence[Bound]) -> dict[int, float]:
+    def alone_ns(self, steps: Sequence[BoundStep]) -> dict[int, float]:
         """Return how long each launch takes alone, in ns, and keep how much longer that is than its stamps say."""
         passes: list[list[Readings]] = []
         extents: dict[Owner, list[float]] = {}
@@ -240,7 +240,7 @@ class Recording:
             self._differences_ns[owner] = durations[index] - float(np.median(extents[owner])) - around
         return durations
 
-    def _check_excess(self, steps: Sequence[Bound]) -> None:
+    def _check_excess(self, steps: Sequence[BoundStep]) -> None:
         """Measure the stamps' overhead here: of each kernel by CUPTI, or of all alike by the reference kernel."""
         inner = [one for bound in steps for one in (bound.inner if isinstance(bound.step, Replay) else [bound])]
         launches = [
@@ -260,7 +260,7 @@ class Recording:
             known = reference_kernel(self.events.device)
             self.correction_ns, self.in_graph_correction_ns = known.queued_ns - REFERENCE_NS, known.in_graph_ns - REFERENCE_IN_GRAPH_NS
 
-    def _by_stamps_ns(self, durations: Mapping[int, float], steps: Sequence[Bound]) -> dict[int, float]:
+    def _by_stamps_ns(self, durations: Mapping[int, float], steps: Sequence[BoundStep]) -> dict[int, float]:
         """Return durations by events, corrected by their difference from stamps on stamped kernels."""
         off_ns = self._difference_ns - self.correction_ns if self._differences_ns else 0.0
         kernels = {index for index in durations if cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL}
@@ -282,11 +282,11 @@ class Recording:
         """How much longer kernels take by events than by stamps and the constant around them, in the median."""
         return float(np.median(list(self._differences_ns.values()))) if self._differences_ns else 0.0
 
-    def _owner(self, bound: Bound) -> Owner:
+    def _owner(self, bound: BoundStep) -> Owner:
         launch = cast("Issue", bound.step).launch
         return launch.operation, launch.part
 
-    def _pieces(self, steps: Sequence[Bound], durations: Mapping[int, float]) -> dict[int, tuple[Piece, ...]]:
+    def _pieces(self, steps: Sequence[BoundStep], durations: Mapping[int, float]) -> dict[int, tuple[LaunchKernel, ...]]:
         """Return the kernels of each launch without stamps."""
         chosen = [index for index in launches_of(steps) if not self._stamped(steps[index])]
         own = {position: durations[index] for position, index in enumerate(chosen)}
@@ -298,7 +298,7 @@ class Recording:
         around = self._corrected_ns(self.excess_ns[slot], slot) / 2
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around
 
-    def by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
+    def by_stamps(self, chosen: _Pass, bound: BoundStep, correlation: int) -> list[Placed]:
         """Return a launch as its kernels' stamps say; nothing where none of them ran, which a note will say."""
         owner = self._owner(bound)
         own = [slot for slot in self.own[owner] if chosen.stamps[slot].all()]
@@ -308,12 +308,14 @@ class Recording:
         times = [self.extent_ns(slot, chosen.stamps[slot]) for slot in own]
         start = times[0][0]
         pieces = tuple(
-            Piece(SpanKind.KERNEL, begin - start, end - start, self.slots[slot].symbol, self.slots[slot].blocks, self.slots[slot].threads)
+            LaunchKernel(
+                SpanKind.KERNEL, begin - start, end - start, self.slots[slot].symbol, self.slots[slot].blocks, self.slots[slot].threads
+            )
             for slot, (begin, end) in zip(own, meeting(times), strict=True)
         )
         return [Placed(cast("Issue", bound.step), correlation, start, times[-1][1], Basis.MEASURED, pieces)]
 
-    def _in_graph(self, chosen: _Pass, replay: Bound, correlation: int, alone: Mapping[int, float]) -> list[Placed]:
+    def _in_graph(self, chosen: _Pass, replay: BoundStep, correlation: int, alone: Mapping[int, float]) -> list[Placed]:
         """Return the launches of a replay: by their stamps, or placed between those that have some; by events, where none has."""
         issues = launches_of(replay.inner)
         if not any(self._stamped(replay.inner[index]) for index in issues):
@@ -346,7 +348,7 @@ class Recording:
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
 
     def _marked(
-        self, chosen: _Pass, replay: Bound, correlation: int, roots: Sequence[int], without: Sequence[int]
+        self, chosen: _Pass, replay: BoundStep, correlation: int, roots: Sequence[int], without: Sequence[int]
     ) -> tuple[dict[int, float], dict[int, float], float]:
         """Return when ``roots`` of a replay began, when its launches ``without`` stamps ended, and the gap between dependent kernels."""
         stamped = [slot for bound in replay.inner if self._stamped(bound) for slot in self.own[self._owner(bound)]]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
-from streamscope.trace.stored import MOST_NS
 
 FAR_NS = 2**61
 """Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.stored import MOST_NS, named_values
+from streamscope.trace.file_checks import MOST_NS, named_values
 
 MOST_BLOCKS = 200_000
 """Blocks that a trace keeps."""

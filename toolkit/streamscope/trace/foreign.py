@@ -14,10 +14,10 @@ import numpy.typing as npt
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, named_place
-from streamscope.trace.impossible import possible
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
+from streamscope.trace.plausibility import possible
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope.doors import Door
-from streamscope.trace.stored import opened, told
+from streamscope.trace.file_checks import file_errors, opened
 
 if TYPE_CHECKING:
     from streamscope.trace.trace import Trace
@@ -115,7 +115,7 @@ def read_as(name: str, path: Path) -> Trace:
     """Read a file that has to be of the format of that name."""
     found = FORMATS[name]
     assert found.read is not None
-    with told(path, hint=f"give a file of {found.label}"), opened(path, found.most_bytes) as file:
+    with file_errors(path, hint=f"give a file of {found.label}"), opened(path, found.most_bytes) as file:
         return found.read(file, ReadOptions(path, path.stem))
 
 

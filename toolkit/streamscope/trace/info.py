@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
-from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
+from streamscope.trace.file_checks import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts, named_values
 
 
 def library_versions() -> dict[str, str]:

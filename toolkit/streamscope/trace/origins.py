@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
+from streamscope.trace.file_checks import is_tuple_of_texts, listed_texts, named_values
 from streamscope.trace.joins import looked_up
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
-from streamscope.trace.stored import is_tuple_of_texts, listed_texts, named_values
 
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
 """A trace of a longer program does not say where its operations come from, one with more waits does not list them, and one with more

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamscope.arguments import shown
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, UnknownAttributeError
-from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
+from streamscope.trace.file_checks import MOST_NS, is_tuple_of_texts
 from streamscope.words import counted
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable
-from streamscope.trace.stored import plain
 from streamscope.words import counted
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class Trace(Result):
         >>> gemms.info.program, gemms.spans.lanes[gemms.spans.lane[0]]
         ('my pipeline', 'stream compute')
         """
-        from streamscope.trace.own_spans import trace_of_spans
+        from streamscope.trace.user_spans import trace_of_spans
 
         return trace_of_spans(spans, program, device)
 

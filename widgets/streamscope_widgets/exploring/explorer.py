@@ -21,7 +21,7 @@ from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.preview import Preview
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
-from streamscope.engines.prediction import reference_model
+from streamscope.engines.makespan_estimate import reference_model
 from streamscope.errors import EngineError, StreamscopeError
 from streamscope.files import written_anew
 from streamscope.program.launch import LaunchKind

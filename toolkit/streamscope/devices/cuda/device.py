@@ -34,7 +34,7 @@ from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import stamped
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind
@@ -145,11 +145,11 @@ class CudaDevice:
         with cuda_errors("making an event"):
             return CudaEvent(timing=timing)
 
-    def allocate(self, spec: ArraySpec, place: Place) -> CudaBuffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> CudaBuffer:
         """Allocate memory; its contents are undefined."""
         return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
 
-    def allocate_block(self, nbytes: int, place: Place) -> CudaBlock:
+    def allocate_block(self, nbytes: int, place: MemoryPlace) -> CudaBlock:
         """Allocate memory on this device, whichever is CuPy's current one, or page-locked memory on the host."""
         with self._device:
             return allocate_block(nbytes, place)
@@ -182,11 +182,11 @@ class CudaDevice:
             free, total = self._runtime.memGetInfo()
             return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
 
-    def adopt(self, memory: Any, place: Place) -> CudaBuffer:
+    def adopt(self, memory: Any, place: MemoryPlace) -> CudaBuffer:
         """Use a CuPy array, or another object with device memory, as a buffer. Blocks until CuPy's current stream has filled it."""
         if isinstance(memory, CudaBuffer):
             return memory
-        if place is Place.HOST:
+        if place is MemoryPlace.HOST:
             raise DeviceError(f"{a_kind(memory)} is not page-locked memory", hint="make a buffer with device.allocate")
         if not hasattr(memory, "__cuda_array_interface__"):
             raise DeviceError(f"{a_kind(memory)} is not in device memory", hint="pass a CuPy array, or fill the input with load")
@@ -200,7 +200,7 @@ class CudaDevice:
 
     def write(self, buffer: CudaBuffer, values: Array) -> None:
         """Fill a buffer from the host, blocking."""
-        if buffer.place is Place.HOST:
+        if buffer.place is MemoryPlace.HOST:
             np.copyto(buffer.array, values)
         else:
             with cuda_errors("copying to the device"), self._transfers() as stream:
@@ -209,7 +209,7 @@ class CudaDevice:
 
     def read(self, buffer: CudaBuffer) -> Array:
         """Return a copy of a buffer's values, blocking."""
-        if buffer.place is Place.HOST:
+        if buffer.place is MemoryPlace.HOST:
             return np.array(buffer.array)
         with cuda_errors("copying from the device"), self._transfers():
             return np.asarray(buffer.array.get())

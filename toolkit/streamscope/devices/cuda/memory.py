@@ -15,7 +15,7 @@ import numpy as np
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import cuda_errors, libraries
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import View
 
 
@@ -24,7 +24,7 @@ class CudaBlock:
     """Memory without a shape: a CuPy memory pointer (device) or a page-locked one (host)."""
 
     nbytes: int
-    place: Place
+    place: MemoryPlace
     memory: Any
 
 
@@ -33,19 +33,19 @@ class CudaBuffer:
     """Memory of one variable: a CuPy array (device) or a NumPy array over page-locked memory (host)."""
 
     spec: ArraySpec
-    place: Place
+    place: MemoryPlace
     array: Any
 
     @property
     def pointer(self) -> int:
         """Address of the memory."""
-        return int(self.array.data.ptr if self.place is Place.DEVICE else self.array.ctypes.data)
+        return int(self.array.data.ptr if self.place is MemoryPlace.DEVICE else self.array.ctypes.data)
 
     def seen(self, view: View | None) -> CudaBuffer:
         """Return the buffer as a view has it; on the same memory."""
         if view is None:
             return self
-        if self.place is Place.HOST:
+        if self.place is MemoryPlace.HOST:
             return CudaBuffer(view.spec, self.place, view.of(self.array))
         itemsize = view.spec.dtype.itemsize
         strides = tuple(itemsize * stride for stride in view.strides)
@@ -53,11 +53,11 @@ class CudaBuffer:
         return CudaBuffer(view.spec, self.place, libraries().cupy.ndarray(view.spec.shape, view.spec.dtype, memptr=start, strides=strides))
 
 
-def allocate_block(nbytes: int, place: Place) -> CudaBlock:
+def allocate_block(nbytes: int, place: MemoryPlace) -> CudaBlock:
     """Allocate memory on CuPy's current device, or page-locked memory on the host."""
     cuda = libraries().cupy.cuda
     with cuda_errors(f"allocating {nbytes:,} bytes of {place.value} memory"):
-        memory = cuda.alloc(max(1, nbytes)) if place is Place.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))
+        memory = cuda.alloc(max(1, nbytes)) if place is MemoryPlace.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))
     return CudaBlock(nbytes, place, memory)
 
 
@@ -65,7 +65,7 @@ def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
     """Use a block for an array."""
     if block.nbytes < spec.nbytes:
         raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
-    if block.place is Place.DEVICE:
+    if block.place is MemoryPlace.DEVICE:
         return CudaBuffer(spec, block.place, libraries().cupy.ndarray(spec.shape, spec.dtype, memptr=block.memory))
     return CudaBuffer(spec, block.place, np.frombuffer(block.memory, spec.dtype, spec.size).reshape(spec.shape))
 

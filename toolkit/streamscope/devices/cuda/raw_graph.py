@@ -27,7 +27,7 @@ from streamscope.devices.cuda.graph_nodes import make_room_for
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
 from streamscope.devices.cuda.streams import CudaEvent, event_done
 from streamscope.devices.graph_node import NO_OPERATION
-from streamscope.devices.hanging import hung
+from streamscope.devices.hang import hung
 from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, driver_call, libraries

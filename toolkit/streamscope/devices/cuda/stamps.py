@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamscope.devices.cuda.memory import CudaBuffer
 from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import WORDS, stamped
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice
@@ -60,7 +60,7 @@ class StampMemory:
             return source, arguments
         if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
             spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), WORDS), np.dtype(np.int64))
-            self._chunks.append(self._device.allocate(spec, Place.DEVICE))
+            self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE))
             self._used = 0
         slots = Slots(source.name, owner, blocks, threads, len(self._chunks) - 1, self._used)
         self.slots.append(slots)

@@ -11,11 +11,11 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.launch_costs import Prices
 from streamscope.devices.log import DeviceLog
-from streamscope.devices.prices import Prices
-from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
+from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream
 from streamscope.devices.simulated.core import Core, Delays
-from streamscope.devices.simulated.execution import Execution, Work
+from streamscope.devices.simulated.execution import BoundLaunch, Execution
 from streamscope.devices.simulated.graphs import UPDATE_SHARE, Capture, SimulatedGraph
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
@@ -23,7 +23,7 @@ from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind, counted
@@ -126,16 +126,16 @@ class SimulatedDevice:
         """Make a closed gate."""
         return SimulatedGate(self._core)
 
-    def allocate(self, spec: ArraySpec, place: Place) -> SimulatedBuffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> SimulatedBuffer:
         """Allocate memory full of poison."""
         return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
 
-    def allocate_block(self, nbytes: int, place: Place) -> SimulatedBlock:
+    def allocate_block(self, nbytes: int, place: MemoryPlace) -> SimulatedBlock:
         """Allocate memory that can hold one array after the other."""
         self._core.forbid_in_capture("allocating memory")
         return self._memory.allocate(nbytes, place)
 
-    def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> SimulatedBuffer:
+    def buffer_on(self, block: MemoryBlock, spec: ArraySpec, stream: Stream | None = None) -> SimulatedBuffer:
         """Use a block for an array; it is poison from where the stream has got to or, without one, at once."""
         self._core.forbid_in_capture("allocating memory")
         buffer = SimulatedBuffer(self._core.own(SimulatedBlock, block), spec)
@@ -147,7 +147,7 @@ class SimulatedDevice:
                 newest.then(buffer.poison)
         return buffer
 
-    def adopt(self, memory: Any, place: Place) -> SimulatedBuffer:
+    def adopt(self, memory: Any, place: MemoryPlace) -> SimulatedBuffer:
         """Use a NumPy array of the user's as memory of the device or the host, without a copy; or a buffer, as it is."""
         if isinstance(memory, SimulatedBuffer):
             return memory
@@ -193,7 +193,7 @@ class SimulatedDevice:
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
         pieces = tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
-        work = Work(self._execution, launch, self._reference(launch), sources, targets, pieces)
+        work = BoundLaunch(self._execution, launch, self._reference(launch), sources, targets, pieces)
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
 
@@ -267,7 +267,7 @@ class SimulatedDevice:
         return self._core.own(SimulatedEvent, end).time_ns() - self._core.own(SimulatedEvent, start).time_ns()
 
     def synchronize(self) -> None:
-        """Block the host until all streams are empty."""
+        """MemoryBlock the host until all streams are empty."""
         with self.lock:
             streams = list(self._streams)
         self._core.synchronize([stream.last for stream in streams], "synchronizing the device", streams)

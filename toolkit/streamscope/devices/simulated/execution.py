@@ -10,8 +10,8 @@ from functools import partial
 
 from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.launch_costs import Residency
 from streamscope.devices.log import DeviceLog, LogRecord
-from streamscope.devices.prices import Residency
 from streamscope.devices.simulated.core import Action, Appointment, Core, Timeline
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache
@@ -20,7 +20,7 @@ from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Referen
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BoundLaunch:
     """A launch bound to its buffers, with duration and share of the chip of each of its kernels alone."""
 
     execution: Execution
@@ -68,7 +68,7 @@ class Execution:
         self._multiprocessors = _Multiprocessors(core.timeline, core.model)
         self._bus = _Bus(core.timeline, core.model.bus_both_share)
 
-    def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
+    def run(self, work: BoundLaunch, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
 
         ``stream``: where it was put, for the log.
@@ -92,7 +92,9 @@ class _Running:
 
     __slots__ = ("_execution", "_finished", "_gap_ns", "_piece", "_replay", "_results", "_start_ns", "_stream", "_stretch", "_work")
 
-    def __init__(self, execution: Execution, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int) -> None:
+    def __init__(
+        self, execution: Execution, work: BoundLaunch, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int
+    ) -> None:
         self._execution, self._work, self._finished = execution, work, finished
         self._stream, self._stretch, self._gap_ns, self._replay = stream, stretch, gap_ns, replay
         self._piece = 0

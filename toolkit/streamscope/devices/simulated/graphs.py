@@ -11,7 +11,7 @@ from threading import get_ident
 from streamscope.devices.graph_node import Branching, GraphNode, NodeKind
 from streamscope.devices.protocol import Call, Stream
 from streamscope.devices.simulated.core import Core, Moment
-from streamscope.devices.simulated.execution import Work
+from streamscope.devices.simulated.execution import BoundLaunch
 from streamscope.devices.simulated.streams import Item, SimulatedEvent, SimulatedStream
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
@@ -27,7 +27,7 @@ UPDATE_SHARE = 1 / 3
 class Node:
     """One node of a graph: a launch, or the record of a timed event."""
 
-    content: Work | SimulatedEvent
+    content: BoundLaunch | SimulatedEvent
     stream: str
     """Name of the stream that was captured."""
     after: frozenset[int]
@@ -36,12 +36,12 @@ class Node:
     @property
     def is_copy(self) -> bool:
         """Whether it is a copy between host and device."""
-        return isinstance(self.content, Work) and self.content.launch.kind is not LaunchKind.KERNEL
+        return isinstance(self.content, BoundLaunch) and self.content.launch.kind is not LaunchKind.KERNEL
 
     @property
     def gap_ns(self) -> float:
         """How much later than others it starts."""
-        return self.content.launch.cost.gap_ns if isinstance(self.content, Work) else 0.0
+        return self.content.launch.cost.gap_ns if isinstance(self.content, BoundLaunch) else 0.0
 
     def described(self) -> GraphNode:
         """Return the node as graphs show it; grid and block are the cost's."""
@@ -78,7 +78,7 @@ class Capture:
         origin.capture = self
         origin.core.captures.append(self)
 
-    def launch(self, stream: SimulatedStream, work: Work) -> None:
+    def launch(self, stream: SimulatedStream, work: BoundLaunch) -> None:
         """Add a launch."""
         self._check()
         launch = work.launch
@@ -143,7 +143,7 @@ class Capture:
             if self in self.origin.core.captures:
                 self.origin.core.captures.remove(self)
 
-    def _add(self, stream: SimulatedStream, content: Work | SimulatedEvent) -> None:
+    def _add(self, stream: SimulatedStream, content: BoundLaunch | SimulatedEvent) -> None:
         self.nodes.append(Node(content, stream.name, self._frontiers[stream]))
         self._frontiers[stream] = frozenset((len(self.nodes) - 1,))
 
@@ -246,7 +246,8 @@ class _GraphRun:
             self._missing[index] += 1
         self._unfinished = len(nodes)
         self._delays = [
-            core.delay_and_stretch(node.content.launch, node.stream) if isinstance(node.content, Work) else (0.0, 1.0) for node in nodes
+            core.delay_and_stretch(node.content.launch, node.stream) if isinstance(node.content, BoundLaunch) else (0.0, 1.0)
+            for node in nodes
         ]
         self._records: dict[int, Moment] = {}
 
@@ -274,7 +275,7 @@ class _GraphRun:
 
     def _dispatch(self, index: int) -> None:
         timeline = self._core.timeline
-        if not isinstance(self._nodes[index].content, Work):
+        if not isinstance(self._nodes[index].content, BoundLaunch):
             self._run(index)
             return
         start_ns = max(timeline.now_ns, self._free_ns)
@@ -286,7 +287,7 @@ class _GraphRun:
 
     def _run(self, index: int) -> None:
         core, node = self._core, self._nodes[index]
-        if isinstance(node.content, Work):
+        if isinstance(node.content, BoundLaunch):
             _, stretch = self._delays[index]
             node.content.execution.run(
                 node.content, lambda: self._done(index), node.stream, stretch, core.model.graph_node_gap_ns, self._id

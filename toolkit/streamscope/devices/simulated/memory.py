@@ -20,7 +20,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.program.launch import HostCall, Launch, read_only
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.words import counted
 
 _POISON_BYTE = 0x5A
@@ -30,7 +30,7 @@ _NO_ARRAY: Array = np.empty(0)
 class SimulatedBlock:
     """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
-    def __init__(self, nbytes: int, place: Place, memory: npt.NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, nbytes: int, place: MemoryPlace, memory: npt.NDArray[np.uint8] | None = None) -> None:
         self.nbytes = nbytes
         self.place = place
         self.memory = memory
@@ -61,7 +61,7 @@ class SimulatedBuffer:
         self._uses = self._used = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MemoryPlace:
         """Host or device memory."""
         return self._block.place
 
@@ -133,10 +133,10 @@ class Memory:
         self._collect()
         return 1 - self._used / self._capacity
 
-    def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
+    def allocate(self, nbytes: int, place: MemoryPlace) -> SimulatedBlock:
         """Return a block; its memory is free again when it is collected."""
         self._collect()
-        if place is Place.DEVICE and self._used + nbytes > self._capacity:
+        if place is MemoryPlace.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
                 f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
                 hint="use smaller shapes, or drop what is not used",
@@ -144,7 +144,7 @@ class Memory:
         block = SimulatedBlock(nbytes, place)
         block.take()
         block.memory = None  # So much is there; it is taken when it is used.
-        if place is Place.DEVICE:
+        if place is MemoryPlace.DEVICE:
             # A deque's `append` is a C function, in which no Ctrl-C can come. Nor can it between these lines, which call nothing.
             self._sizes[ref(block, self._gone.append)] = nbytes
             self._used += nbytes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamscope.devices.protocol import Event, Stream
 from streamscope.devices.simulated.core import Core, Moment
-from streamscope.devices.simulated.execution import Work
+from streamscope.devices.simulated.execution import BoundLaunch
 from streamscope.errors import DeviceError
 from streamscope.interrupts import deferred
 
@@ -28,7 +28,7 @@ class Item:
 
     begin: _Begin
     """``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns."""
-    content: Work | Moment | None = None
+    content: BoundLaunch | Moment | None = None
     """The launch, or the event of a wait."""
     delay_ns: float = 0.0
     stretch: float = 1.0
@@ -86,7 +86,7 @@ class SimulatedStream:
         """Block the host until the stream is empty."""
         self.core.synchronize([self.last], f"synchronizing stream {self.name!r}", [self])
 
-    def launch(self, work: Work, call_ns: float, tail_ns: float = 0.0) -> None:
+    def launch(self, work: BoundLaunch, call_ns: float, tail_ns: float = 0.0) -> None:
         """Put a launch on the stream or, in a capture, into the graph; ``tail_ns`` of the call are left when it is there."""
         if self.capture is not None:
             self.core.spend(call_ns)
@@ -139,7 +139,7 @@ class SimulatedStream:
 
 
 def _begin_launch(stream: SimulatedStream, item: Item) -> None:
-    core, work = stream.core, cast("Work", item.content)
+    core, work = stream.core, cast("BoundLaunch", item.content)
 
     def start() -> None:
         work.execution.run(work, lambda: stream.finish(drain_ns=core.model.drain_ns), stream.name, item.stretch, core.model.kernel_gap_ns)

@@ -9,7 +9,7 @@ from typing import Any
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 from streamscope.words import a_kind
 
 _ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
@@ -38,11 +38,11 @@ def checked_workers(workers: object, priority_workers: object) -> None:
         checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
 
 
-def checked_place(place: object) -> Place:
+def checked_place(place: object) -> MemoryPlace:
     """Return where a variable is to lie."""
     if not isinstance(place, str) or place not in ("device", "host"):
         raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
-    return Place(place)
+    return MemoryPlace(place)
 
 
 def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVariable, ...]:

@@ -16,7 +16,7 @@ from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec, Place, host_array
+from streamscope.program.variable import ArraySpec, MemoryPlace, host_array
 
 if TYPE_CHECKING:
     from streamscope.engines.pushed.catalogue import Catalogue
@@ -42,7 +42,7 @@ class Lifetimes:
         self._catalogue = catalogue
         self._unnamed = count()
 
-    def new(self, spec: ArraySpec, place: Place, name: str | None) -> PushedVariable:
+    def new(self, spec: ArraySpec, place: MemoryPlace, name: str | None) -> PushedVariable:
         """Make a variable; it gets memory when it is first written."""
         number = next(_NUMBERS)
         state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
@@ -90,14 +90,14 @@ class Contents:
         self._pusher = pusher
         self._lifetimes = lifetimes
 
-    def made_of(self, values: Any, place: Place, name: str | None) -> PushedVariable:
+    def made_of(self, values: Any, place: MemoryPlace, name: str | None) -> PushedVariable:
         """Make a variable of values, or of a shape and a dtype; its version is 0 either way."""
         if isinstance(values, ArraySpec):
             return self._lifetimes.new(values, place, name)
         array = host_array(values)
         made = self._lifetimes.new(ArraySpec(array.shape, array.dtype), place, name)
         state = self._pusher.state_of(made)
-        if place is Place.HOST:
+        if place is MemoryPlace.HOST:
             self._fill(state, array)
         else:
             self.write(made, array)
@@ -110,7 +110,7 @@ class Contents:
         if array.shape != state.spec.shape or array.dtype != state.spec.dtype:
             raise ProgramError(f"{array.dtype.name}{list(array.shape)} was written to {state.name!r}, which is {state.spec}")
         title = f"write {state.name}"
-        if state.place is Place.HOST:
+        if state.place is MemoryPlace.HOST:
             copy = array.copy()
             self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), duration_ns=0.0))
         else:
@@ -124,7 +124,7 @@ class Contents:
         self._scheduler.forbid_inside()
         state = self._pusher.state_of(variable)
         title = f"read {state.name}"
-        if state.place is Place.HOST:
+        if state.place is MemoryPlace.HOST:
             return self._read_host(variable, state, title)
         staging = self._staging(state)
         self._pusher.push(None, to_host, (variable,), (staging,), 0, title, {})
@@ -163,7 +163,7 @@ class Contents:
         return copies[0]
 
     def _staging(self, state: VariableState) -> PushedVariable:
-        return self._lifetimes.new(state.spec, Place.HOST, f"values of {state.name}")
+        return self._lifetimes.new(state.spec, MemoryPlace.HOST, f"values of {state.name}")
 
     def _fill(self, state: VariableState, array: Array) -> None:
         with self._issuer.lock, deferred():

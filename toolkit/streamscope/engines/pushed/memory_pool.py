@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.interrupts import clean_up
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 if TYPE_CHECKING:
-    from streamscope.devices.protocol import Block, Buffer, Device, Stream
+    from streamscope.devices.protocol import Buffer, Device, MemoryBlock, Stream
     from streamscope.engines.pushed.lanes import EventStamp
 
 _After: TypeAlias = "tuple[tuple[Stream, EventStamp], ...]"
@@ -67,7 +67,7 @@ class _Held:
     """A block that is handed out: for which stream, and which events of former users need not be done yet."""
 
     buffer: Buffer
-    block: Block
+    block: MemoryBlock
     stream: Stream | None
     inherited: _After
 
@@ -83,7 +83,7 @@ class _Held:
 class _Free:
     """A block that waits for its next user, and the events of its last ones."""
 
-    block: Block
+    block: MemoryBlock
     after: _After
 
     def pending(self, stream: Stream | None) -> _After:
@@ -145,18 +145,18 @@ class MemoryPool:
         again."""
         self._device = device
         """Where the memory comes from."""
-        self._stores = {place: _Store() for place in Place}
+        self._stores = {place: _Store() for place in MemoryPlace}
         self._held: dict[int, _Held] = {}
         self._freed: deque[_Free] = deque()
         self._lock = Lock()
 
-    def statistics(self, place: Place = Place.DEVICE) -> MemoryStatistics:
+    def statistics(self, place: MemoryPlace = MemoryPlace.DEVICE) -> MemoryStatistics:
         """Return the pool's device memory, or page-locked host memory, and counts of its work."""
         with self._lock:
             self._collect()
             return replace(self._stores[place].counts)
 
-    def allocate(self, spec: ArraySpec, place: Place, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
         """Hand out memory for an array; its contents are undefined.
 
         ``place``: device memory, or page-locked host memory.
@@ -212,7 +212,7 @@ class MemoryPool:
         earlier_here = (entry for entry in free.after if entry[0] is stream)
         return _Held(buffer, free.block, stream, (*pending, *earlier_here))
 
-    def _new(self, store: _Store, spec: ArraySpec, place: Place, stream: Stream | None, purpose: str) -> _Held:
+    def _new(self, store: _Store, spec: ArraySpec, place: MemoryPlace, stream: Stream | None, purpose: str) -> _Held:
         try:
             block = self._device.allocate_block(size_class(spec.nbytes), place)
         except OutOfMemoryError:
@@ -226,7 +226,7 @@ class MemoryPool:
         store.counts.allocations += 1
         return _Held(self._device.buffer_on(block, spec), block, stream, ())
 
-    def _last_block(self, store: _Store, spec: ArraySpec, place: Place, purpose: str) -> Block:
+    def _last_block(self, store: _Store, spec: ArraySpec, place: MemoryPlace, purpose: str) -> MemoryBlock:
         """Allocate after everybody has let go of memory that can be made again."""
         self.reclaim()
         try:

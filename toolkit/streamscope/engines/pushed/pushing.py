@@ -25,7 +25,7 @@ from streamscope.forks import left_behind
 from streamscope.interrupts import deferred
 from streamscope.program.tracer import is_operator
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import Place
+from streamscope.program.variable import MemoryPlace
 from streamscope.words import a_kind
 
 _Variables = tuple[tuple[PushedVariable, ...], tuple[PushedVariable, ...]]
@@ -116,7 +116,7 @@ class Pusher:
             if not state.written:
                 raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
         where = user_line()
-        if not is_operator(function) and all(state.place is Place.HOST for state in (*arguments, *targets)):
+        if not is_operator(function) and all(state.place is MemoryPlace.HOST for state in (*arguments, *targets)):
             self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
             return
         for attribute, value in attributes.items():

@@ -13,7 +13,7 @@ from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.signatures import signature_of
 from streamscope.tracing import ProgramFunction, of_its_own
 from streamscope.words import counted
@@ -112,7 +112,7 @@ def _template(program: Program) -> Template:
     return Template(program, launches, calls[0] if calls else None, kind, tuple(sorted(used - outside)))
 
 
-def _check_result(name: str, spec: ArraySpec, place: Place, state: VariableState) -> None:
+def _check_result(name: str, spec: ArraySpec, place: MemoryPlace, state: VariableState) -> None:
     if spec != state.spec or place is not state.place:
         raise ProgramError(
             f"{name} makes {spec} in {place.value} memory, and {state.name!r} is {state.spec} in {state.place.value} memory",

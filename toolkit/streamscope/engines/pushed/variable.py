@@ -21,7 +21,7 @@ from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import ProgramError
 from streamscope.order.hazards import Accesses
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, MemoryPlace
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Buffer, Device, Stream
@@ -36,7 +36,7 @@ class VariableState(Accesses[EventStamp]):
         "buffer", "deleted", "fault", "handle", "id", "name", "place", "reading", "spec", "version", "waiting", "writing", "written",
     )  # fmt: skip
 
-    def __init__(self, number: int, spec: ArraySpec, place: Place, name: str) -> None:
+    def __init__(self, number: int, spec: ArraySpec, place: MemoryPlace, name: str) -> None:
         super().__init__()
         self.id = number
         """Part of the keys of caches, so that they do not keep the variable alive."""
@@ -74,7 +74,7 @@ class VariableState(Accesses[EventStamp]):
 
     def fill(self, array: npt.NDArray[Any], device: Device, pool: MemoryPool) -> None:
         """Put values into a host variable that nothing has used yet."""
-        self.buffer = pool.allocate(self.spec, Place.HOST, None, purpose=self.name)
+        self.buffer = pool.allocate(self.spec, MemoryPlace.HOST, None, purpose=self.name)
         device.write(self.buffer, array)
         self.written = True
 
@@ -240,7 +240,7 @@ class PushedVariable:
         return self._state.spec
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MemoryPlace:
         """Host or device memory."""
         return self._state.place
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamscope.errors import TraceError
 from streamscope.formats.kineto.damage import BETWEEN, CUT, EventScanner, LeftOut, Text, mended
-from streamscope.trace.stored import DamagedError, without_doubles
+from streamscope.trace.file_checks import DamagedError, without_doubles
 from streamscope.words import counted
 
 PIECE_BYTES = 1 << 23

@@ -32,12 +32,12 @@ from streamscope.trace.activities import (
     name_waits,
     no_work,
 )
+from streamscope.trace.file_checks import DamagedError, named_values
 from streamscope.trace.foreign import EventWaits, foreign_trace
-from streamscope.trace.impossible import recorded
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.joins import distinct, looked_up
+from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
-from streamscope.trace.stored import DamagedError, named_values
 from streamscope.trace.symbols import call_kinds
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed

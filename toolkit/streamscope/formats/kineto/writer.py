@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.files import suffix_of, written_whole
+from streamscope.trace.file_checks import plain
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import plain
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamscope.parallelising import kept_state
-from streamscope.parallelising.kept_state import KeptState
+from streamscope.parallelising import saved_state
+from streamscope.parallelising.saved_state import KeptState
 
 
 class Generator:
@@ -36,15 +36,15 @@ def world(monkeypatch):
     """Memory that Python knows of, by its address; how much more is free; and a generator of random numbers."""
     found = SimpleNamespace(memory={}, written={}, free=2**40, random=Generator())
     runtime = SimpleNamespace(deviceSynchronize=lambda: None)
-    monkeypatch.setattr(kept_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
+    monkeypatch.setattr(saved_state, "libraries", lambda: SimpleNamespace(runtime=runtime))
     monkeypatch.setattr(
-        kept_state,
+        saved_state,
         "live_memory",
         lambda without=(): {(at, at + len(values)): (values, found.written.get(at, 0)) for at, values in found.memory.items()},
     )
-    monkeypatch.setattr(kept_state, "_free_bytes", lambda: found.free)
+    monkeypatch.setattr(saved_state, "_free_bytes", lambda: found.free)
 
-    monkeypatch.setattr(kept_state, "generators_of", lambda kept: [found.random])
+    monkeypatch.setattr(saved_state, "generators_of", lambda kept: [found.random])
     return found
 
 
@@ -86,7 +86,7 @@ def test_what_the_first_call_wrote_and_left_the_same_is_put_back_too(world):
 
 
 def test_what_cannot_be_compared_since_memory_has_run_out_counts_as_changed(world, monkeypatch):
-    monkeypatch.setattr(kept_state, "PIECE", 2)
+    monkeypatch.setattr(saved_state, "PIECE", 2)
 
     class Full(np.ndarray):
         def __ne__(self, other):
@@ -97,9 +97,9 @@ def test_what_cannot_be_compared_since_memory_has_run_out_counts_as_changed(worl
     saved = {
         at: (np.array(values, np.uint8).view(Full), np.array(values, np.uint8)) for at, values in enumerate(([1, 2, 3], [1, 2, 77], []))
     }
-    assert kept_state.changed_of(saved).keys() == {1}
+    assert saved_state.changed_of(saved).keys() == {1}
     saved[0][0][2] = 9
-    assert kept_state.changed_of(saved).keys() == {0, 1}
+    assert saved_state.changed_of(saved).keys() == {0, 1}
 
 
 @pytest.mark.parametrize("room", range(4))
@@ -111,7 +111,7 @@ def test_where_a_copy_does_not_fit_nothing_is_put_back_and_that_is_told(world, m
             raise MemoryError("CUDA out of memory")
         return memory.copy()
 
-    monkeypatch.setattr(kept_state, "memory_copy", copy)
+    monkeypatch.setattr(saved_state, "memory_copy", copy)
     world.memory = {0: filled(10), 100: filled(20)}
     state = KeptState()
     for at in (0, 100):
@@ -150,7 +150,7 @@ def own(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Generator=Own))
     # Those that are new: all that these tests keep alive would take seconds, and is looked at in test_allocations.py.
     gc.freeze()
-    monkeypatch.setattr(kept_state, "known_objects", gc.get_objects)
+    monkeypatch.setattr(saved_state, "known_objects", gc.get_objects)
     return Own
 
 
@@ -173,7 +173,7 @@ def test_generators_of_the_users_own_are_as_before_the_first_call_whatever_holds
 def test_generators_are_found_once_and_those_of_the_host_are_left_alone(own):
     one, host = own(1), own(2, "cpu")
     kept = [one, (one, host), {"again": one}]
-    assert [each for each in kept_state.generators_held(kept) if each in (one, host)] == [one]
+    assert [each for each in saved_state.generators_held(kept) if each in (one, host)] == [one]
 
 
 def test_state_that_the_first_call_makes_and_later_calls_go_on_with_is_as_after_that_call(world):
@@ -238,13 +238,13 @@ def tensors(monkeypatch):
     torch._C = SimpleNamespace(DisableTorchFunctionSubclass=nullcontext)
     monkeypatch.setitem(sys.modules, "torch", torch)
     found = SimpleNamespace(cupy=SimpleNamespace(ndarray=SimpleNamespace), runtime=SimpleNamespace(getDevice=lambda: 0))
-    monkeypatch.setattr(kept_state, "libraries", lambda: found)
+    monkeypatch.setattr(saved_state, "libraries", lambda: found)
     return Tensor
 
 
 def found_among(monkeypatch, objects):
-    monkeypatch.setattr(kept_state, "known_objects", lambda: objects)
-    return {region: written for region, (_, written) in kept_state.live_memory().items()}
+    monkeypatch.setattr(saved_state, "known_objects", lambda: objects)
+    return {region: written for region, (_, written) in saved_state.live_memory().items()}
 
 
 def test_tensors_of_any_class_that_lie_in_memory_are_found(monkeypatch, tensors):
@@ -267,7 +267,7 @@ def test_numbers_on_the_host_are_found_and_data_there_are_not(monkeypatch, tenso
     steps = [tensors(16 * number, device="cpu") for number in range(1, 4)]
     assert found_among(monkeypatch, [*steps, tensors(400, 17, "cpu"), tensors(500, device="meta")]).keys() == {(16, 24), (32, 40), (48, 56)}
     assert found_among(monkeypatch, [steps[0], tensors(64, device="cpu", shared=True)]).keys() == {(16, 24)}, "other processes write it"
-    monkeypatch.setattr(kept_state, "MOST_NUMBERS", 2)
+    monkeypatch.setattr(saved_state, "MOST_NUMBERS", 2)
     assert found_among(monkeypatch, [*steps, tensors(600)]).keys() == {(600, 608)}
 
 
@@ -276,5 +276,5 @@ def test_what_lies_on_another_gpu_is_left_alone(monkeypatch, tensors):
         memory = SimpleNamespace(ptr=100 + 100 * device, size=8)
         return SimpleNamespace(device=SimpleNamespace(id=device), data=SimpleNamespace(mem=memory))
 
-    monkeypatch.setattr(kept_state, "_of_array", lambda one: ((one.data.mem.ptr, one.data.mem.ptr + 8), one))
+    monkeypatch.setattr(saved_state, "_of_array", lambda one: ((one.data.mem.ptr, one.data.mem.ptr + 8), one))
     assert found_among(monkeypatch, [tensors(10), tensors(30, index=1), array(0), array(1)]).keys() == {(10, 18), (100, 108)}

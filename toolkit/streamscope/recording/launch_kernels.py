@@ -10,7 +10,7 @@ from math import prod
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.protocol import Call, Graph
-from streamscope.engines.binding import Bound, capturing
+from streamscope.engines.binding import BoundStep, capturing
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
@@ -23,7 +23,7 @@ _KINDS = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKi
 
 
 @dataclass(frozen=True)
-class Piece:
+class LaunchKernel:
     """One kernel, copy or set of a launch; times are since the start of the launch or, once it is `stretched`, since the zero of its trace.
 
     ``symbol`` is the kernel's own name, ``graph_node`` its node in a graph, or -1; blocks and threads are 0 where unknown.
@@ -40,10 +40,10 @@ class Piece:
 
 def pieces_of(
     prepared: Prepared,
-    steps: Sequence[Bound],
+    steps: Sequence[BoundStep],
     whole_ns: dict[int, float],
-    durations_ns: Callable[[Sequence[Bound], Mapping[int, Call]], dict[int, float]],
-) -> dict[int, tuple[Piece, ...]]:
+    durations_ns: Callable[[Sequence[BoundStep], Mapping[int, Call]], dict[int, float]],
+) -> dict[int, tuple[LaunchKernel, ...]]:
     """Return the pieces of each launch among steps, by index in ``steps``.
 
     The nodes of a launch of several are launched one by one, to find how long each takes behind those before it. Where the launch takes
@@ -53,8 +53,8 @@ def pieces_of(
     ``whole_ns`` is how long each launch takes alone. ``durations_ns`` measures that of steps, by their index; its second argument holds,
     for some of them, the call that launches the nodes in front.
     """
-    found: dict[int, tuple[Piece, ...]] = {}
-    apart: list[Bound] = []
+    found: dict[int, tuple[LaunchKernel, ...]] = {}
+    apart: list[BoundStep] = []
     before: dict[int, Call] = {}
     owners: list[int] = []
     whole: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def pieces_of(
             continue
         for position, call in enumerate(calls):
             before[len(apart)] = partial(_call_all, calls[:position])
-            apart.append(Bound(bound.step, call, bound.stream))
+            apart.append(BoundStep(bound.step, call, bound.stream))
             owners.append(index)
     alone_ns = durations_ns(apart, before) if apart else {}
     for index in dict.fromkeys(owners):
@@ -84,7 +84,7 @@ def pieces_of(
     return found
 
 
-def in_order(pieces: Sequence[Piece], alone_ns: Sequence[float], whole_ns: float) -> tuple[Piece, ...]:
+def in_order(pieces: Sequence[LaunchKernel], alone_ns: Sequence[float], whole_ns: float) -> tuple[LaunchKernel, ...]:
     """Return the pieces of a launch one after the other: as long as they take alone, unless that is longer than the launch.
 
     The rest of the launch's time goes to the gaps between them, in equal parts.
@@ -97,7 +97,7 @@ def in_order(pieces: Sequence[Piece], alone_ns: Sequence[float], whole_ns: float
     return tuple(replace(piece, start_ns=start, end_ns=start + shrunk * length) for piece, start, length in timed)
 
 
-def stretched(pieces: Sequence[Piece], start_ns: float, end_ns: float) -> list[Piece]:
+def stretched(pieces: Sequence[LaunchKernel], start_ns: float, end_ns: float) -> list[LaunchKernel]:
     """Return the pieces of a launch where it began and ended, each with its part of that time."""
     whole_ns, length_ns = max((piece.end_ns for piece in pieces), default=0.0), end_ns - start_ns
     if whole_ns <= 0:  # All of it is the last one's.
@@ -106,10 +106,10 @@ def stretched(pieces: Sequence[Piece], start_ns: float, end_ns: float) -> list[P
     return [replace(piece, start_ns=start, end_ns=end) for piece, (start, end) in zip(pieces, times, strict=True)]
 
 
-def whole_piece(launch: Launch, end_ns: float, start_ns: float = 0.0) -> Piece:
+def whole_piece(launch: Launch, end_ns: float, start_ns: float = 0.0) -> LaunchKernel:
     """Return a launch as one piece, as its operator describes it."""
     kind = SpanKind.KERNEL if launch.kind is LaunchKind.KERNEL else SpanKind.COPY
-    return Piece(kind, start_ns, end_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
+    return LaunchKernel(kind, start_ns, end_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
 
 
 def node_id(graph: int, node: int) -> int:
@@ -117,7 +117,7 @@ def node_id(graph: int, node: int) -> int:
     return graph << 32 | node
 
 
-def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int], graph: int) -> dict[int, tuple[Piece, ...]]:
+def in_graph(pieces: dict[int, tuple[LaunchKernel, ...]], owners: Sequence[int], graph: int) -> dict[int, tuple[LaunchKernel, ...]]:
     """Return pieces with the nodes of a graph that they are; ``owners`` says of each node which launch made it."""
     nodes: dict[int, list[int]] = {}
     for node, owner in enumerate(owners):
@@ -130,7 +130,7 @@ def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int], graph:
     }
 
 
-def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int, pieces: Sequence[Piece], basis: Basis) -> None:
+def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int, pieces: Sequence[LaunchKernel], basis: Basis) -> None:
     """Add the spans of a launch's pieces to a trace that is being built; bytes and flops of the operation are shared out by duration."""
     for piece, nbytes, flops in zip(pieces, *_shared_out(pieces, launch.cost), strict=True):
         builder.add(
@@ -152,7 +152,7 @@ def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int
         )
 
 
-def _shared_out(pieces: Sequence[Piece], cost: Cost) -> tuple[list[int], list[int]]:
+def _shared_out(pieces: Sequence[LaunchKernel], cost: Cost) -> tuple[list[int], list[int]]:
     """Return each piece's part of bytes and flops, whose sums are the cost's."""
     if len(pieces) == 1:
         return [cost.bytes], [cost.flops]
@@ -163,12 +163,12 @@ def _shared_out(pieces: Sequence[Piece], cost: Cost) -> tuple[list[int], list[in
     return nbytes, flops
 
 
-def _launch(bound: Bound) -> Launch:
+def _launch(bound: BoundStep) -> Launch:
     assert isinstance(bound.step, Issue)
     return bound.step.launch
 
 
-def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
+def _captured_alone(prepared: Prepared, bound: BoundStep) -> Graph:
     launch = _launch(bound)
     if not launch.capturable or bound.stream is None:
         raise EngineError(launch.why_not or "its operator says that it cannot be captured")
@@ -182,7 +182,7 @@ def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
     return graphs[0]
 
 
-def _calls(graph: Graph, bound: Bound) -> list[Call]:
+def _calls(graph: Graph, bound: BoundStep) -> list[Call]:
     """Return a launch for each node of a launch, tried once, if they run one after the other.
 
     Raises
@@ -208,8 +208,8 @@ def _call_all(calls: Sequence[Call]) -> None:
         call()
 
 
-def _piece(node: GraphNode, launch: Launch, whole_ns: float) -> Piece:
+def _piece(node: GraphNode, launch: Launch, whole_ns: float) -> LaunchKernel:
     """Return a node as a piece that takes as long as the whole launch, which is known of nodes that are alone."""
     if node.kind not in _KINDS:
         return whole_piece(launch, whole_ns)
-    return Piece(_KINDS[node.kind], 0.0, whole_ns, node.symbol, prod(node.grid), prod(node.block))
+    return LaunchKernel(_KINDS[node.kind], 0.0, whole_ns, node.symbol, prod(node.grid), prod(node.block))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from streamscope.predicting.supposition import is_factor
+from streamscope.predicting.scenario import is_factor
 
 
 @pytest.mark.parametrize("value", [1, 0.5, sys.float_info.min, sys.float_info.max])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.arguments import pointers_among
-from streamscope.capturing.memory import NodeMemory, Region, around
+from streamscope.capturing.memory import AddressRange, NodeMemory, around
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.state import LINE, rows_of_lines
 from streamscope.kernels.cuda import pieces
@@ -35,13 +35,13 @@ _UNCHECKED = (
     "The device had no room to check, node by node, that nothing else is written; free memory and capture again to have it checked."
 )
 
-_Found = list[tuple[int, Region]]
+_Found = list[tuple[int, AddressRange]]
 """Changed lines, each row of neighbours with the number of the look that found it."""
 
 
 def observed_writes(
-    nodes: Sequence[LaunchableNode], regions: Sequence[Region], own: Sequence[Region], put_back: Callable[[], None]
-) -> list[list[Region]]:
+    nodes: Sequence[LaunchableNode], regions: Sequence[AddressRange], own: Sequence[AddressRange], put_back: Callable[[], None]
+) -> list[list[AddressRange]]:
     """Return the changes of each node in some pieces of device memory, as rows of lines, when the nodes run one after the other.
 
     A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
@@ -58,7 +58,7 @@ def observed_writes(
     total = sum(end - start for start, end in regions)
     every = max(1, -(-len(nodes) * total // LOOKED_AT))
     near = [_near(node, regions) for node in nodes] if every > 1 else [()] * len(nodes)
-    found: list[list[Region]] = [[] for _ in nodes]
+    found: list[list[AddressRange]] = [[] for _ in nodes]
     try:
         with lib.cupy.cuda.using_allocator(pool.malloc), stream:
             lines = _Lines(regions)
@@ -71,7 +71,7 @@ def observed_writes(
     return [sorted(set(each)) for each in found]
 
 
-def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeMemory]) -> list[list[Region]]:
+def hidden_writes(observed: Sequence[Sequence[AddressRange]], memories: Sequence[NodeMemory]) -> list[list[AddressRange]]:
     """Return observed changes of each node that no claim covers; a claim covers all lines that it touches."""
     return [
         [part for region in changed for part in _outside(region, [(one.start, one.end) for one in memory.accesses if one.writes])]
@@ -82,8 +82,8 @@ def hidden_writes(observed: Sequence[Sequence[Region]], memories: Sequence[NodeM
 def checked_memories(
     nodes: Sequence[LaunchableNode],
     memories: Sequence[NodeMemory],
-    regions: Sequence[Region],
-    own: Sequence[Region],
+    regions: Sequence[AddressRange],
+    own: Sequence[AddressRange],
     put_back: Callable[[], None],
 ) -> tuple[list[NodeMemory], tuple[str, ...]]:
     """Return the claimed accesses of nodes, and notes for the user; a node with other observed changes becomes opaque.
@@ -101,7 +101,7 @@ def checked_memories(
     return checked, ()
 
 
-def _outside(region: Region, claims: Iterable[Region]) -> list[Region]:
+def _outside(region: AddressRange, claims: Iterable[AddressRange]) -> list[AddressRange]:
     """Return the lines of a row that no claim touches, neighbours together."""
     start, end = region
     hidden = np.ones(-(-(end - start) // LINE), np.bool_)
@@ -110,13 +110,13 @@ def _outside(region: Region, claims: Iterable[Region]) -> list[Region]:
     return rows_of_lines(hidden, start, end)
 
 
-def _near(node: LaunchableNode, regions: Sequence[Region]) -> tuple[Region, ...]:
+def _near(node: LaunchableNode, regions: Sequence[AddressRange]) -> tuple[AddressRange, ...]:
     """Return the regions that a node's own arguments lead to."""
     addresses = pointers_among(node.words, lambda address: around(regions, address))
     return tuple(dict.fromkeys(region for one in addresses if (region := around(regions, one)) is not None))
 
 
-def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
+def _prepare(own: Sequence[AddressRange], put_back: Callable[[], None]) -> None:
     """Restore memory to its state before a run, but for the capture's own, which is as new."""
     lib = libraries()
     for start, end in own:
@@ -127,11 +127,11 @@ def _prepare(own: Sequence[Region], put_back: Callable[[], None]) -> None:
 
 def _run(
     calls: Sequence[Callable[[], None]],
-    near: Sequence[Sequence[Region]],
+    near: Sequence[Sequence[AddressRange]],
     lines: _Lines,
     prepare: Callable[[], None],
     every: int,
-    found: list[list[Region]],
+    found: list[list[AddressRange]],
 ) -> set[int]:
     """Run the nodes, note the changes where their pointers lead, and return the stretches in which other memory changed."""
     prepare()
@@ -159,7 +159,7 @@ def _search(
     prepare: Callable[[], None],
     every: int,
     hidden: set[int],
-    found: list[list[Region]],
+    found: list[list[AddressRange]],
 ) -> None:
     """Run the nodes again, and look everywhere after each of the stretches in which something hidden changed."""
     prepare()
@@ -186,7 +186,7 @@ class _Lines:
     ``regions``: sorted and apart from each other.
     """
 
-    def __init__(self, regions: Sequence[Region]) -> None:
+    def __init__(self, regions: Sequence[AddressRange]) -> None:
         cupy = libraries().cupy
         starts = [at for start, end in regions for at in range(start, end, PIECE)]
         sizes = [min(PIECE, end - at) for start, end in regions for at in range(start, end, PIECE)]
@@ -200,7 +200,7 @@ class _Lines:
         self._found_count = cupy.zeros(1, np.uint32)
         self._pending = 0
 
-    def look(self, region: Region, look: int) -> _Found:
+    def look(self, region: AddressRange, look: int) -> _Found:
         """Note the changes of a region since the last look; return lines that were fetched to make room."""
         return self._look(self._first[region], self._count[region], look)
 

@@ -1,4 +1,4 @@
-"""Suppositions: the tasks of a prediction, and changes of them."""
+"""Scenarios: the tasks of a prediction, and changes of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streamscope.predicting.calls import Host, host_of
 from streamscope.predicting.changes import chosen, fused, scaled, without
 from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.tasks import Task
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
 
@@ -26,7 +26,7 @@ LARGEST_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
-class Supposition:
+class Scenario:
     """Input of a prediction.
 
     ``tasks`` run, with all changes; ``recorded`` is without them, and empty where there are none. ``notes`` say which values were taken
@@ -45,7 +45,7 @@ class Supposition:
     notes: tuple[str, ...] = ()
     recorded: tuple[Task, ...] = ()
     measured_ns: float = math.nan
-    edits: tuple[Callable[[Supposition], Supposition], ...] = ()
+    edits: tuple[Callable[[Scenario], Scenario], ...] = ()
     waits: bool = True
     replay_ns: float = math.nan
     whole: tuple[Task, ...] = ()
@@ -72,7 +72,7 @@ class Supposition:
         found = [chosen(self.tasks, self.source, pattern) for pattern in patterns]
         return [any(each) for each in zip(*found, strict=True)]
 
-    def scaled(self, factor: float, *patterns: str) -> Supposition:
+    def scaled(self, factor: float, *patterns: str) -> Scenario:
         """Return it with tasks that take ``factor`` times as long."""
         picked = self.picked(*patterns)
         if not is_factor(factor):
@@ -90,7 +90,7 @@ class Supposition:
         change = f"{_picked_words(sum(picked), patterns)} × {factor:g}"
         return self._changed(tasks, change, methodcaller("scaled", factor, *patterns), self._with_dropped(tasks))
 
-    def without(self, *patterns: str) -> Supposition:
+    def without(self, *patterns: str) -> Scenario:
         """Return it without tasks."""
         picked = self.picked(*patterns)
         if not any(task.pieces and not one for task, one in zip(self.tasks, picked, strict=True)):
@@ -110,7 +110,7 @@ class Supposition:
             found.append(replace(task, factor=now.factor, call_ns=now.call_ns))
         return tuple(found)
 
-    def fused(self, *patterns: str) -> Supposition:
+    def fused(self, *patterns: str) -> Scenario:
         """Return it with chains of kernels made one."""
         if len(patterns) < 2:
             raise TraceError("fused takes the names of two kernels or more", hint='for example .fused("add", "relu")')
@@ -123,9 +123,7 @@ class Supposition:
         tasks = fused(self.tasks, picked, self.model.working_kernel_ns)
         return self._changed(tasks, f"{'+'.join(patterns)} fused", methodcaller("fused", *patterns))
 
-    def _changed(
-        self, tasks: Sequence[Task], change: str, edit: Callable[[Supposition], Supposition], whole: tuple[Task, ...] = ()
-    ) -> Supposition:
+    def _changed(self, tasks: Sequence[Task], change: str, edit: Callable[[Scenario], Scenario], whole: tuple[Task, ...] = ()) -> Scenario:
         changes, edits = (*self.changes, change), (*self.edits, edit)
         return replace(self, tasks=tuple(tasks), changes=changes, edits=edits, recorded=self.recorded or self.tasks, whole=whole)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing import observing
+from streamscope.capturing import write_detection
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.observing import checked_memories, hidden_writes, rows_of_pieces
 from streamscope.capturing.state import LINE
+from streamscope.capturing.write_detection import checked_memories, hidden_writes, rows_of_pieces
 
 places = st.integers(0, 20).map(lambda line: line * LINE)
 regions = st.lists(st.tuples(places, places).filter(lambda one: one[0] < one[1]), max_size=5)
@@ -44,14 +44,14 @@ class OutOfMemoryError(Exception):
 @pytest.fixture
 def cupy(monkeypatch):
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    monkeypatch.setattr(observing, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(memory=memory))))
+    monkeypatch.setattr(write_detection, "libraries", lambda: SimpleNamespace(cupy=SimpleNamespace(cuda=SimpleNamespace(memory=memory))))
 
 
 def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
     def full(*_):
         raise OutOfMemoryError
 
-    monkeypatch.setattr(observing, "observed_writes", full)
+    monkeypatch.setattr(write_detection, "observed_writes", full)
     memories = [memory([(0, 8)])]
     found, (note,) = checked_memories([None], memories, [], [], lambda: None)
     assert found == memories
@@ -59,7 +59,7 @@ def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
 
 
 def test_a_node_that_changes_something_else_is_not_understood(monkeypatch, cupy):
-    monkeypatch.setattr(observing, "observed_writes", lambda *_: [[(0, LINE)], [(4 * LINE, 5 * LINE)], [(0, LINE)]])
+    monkeypatch.setattr(write_detection, "observed_writes", lambda *_: [[(0, LINE)], [(4 * LINE, 5 * LINE)], [(0, LINE)]])
     memories = [memory([(0, 8)]), memory([(0, 8)]), NodeMemory(why_unknown="for another reason")]
     (first, second, third), notes = checked_memories([None] * 3, memories, [], [], lambda: None)
     assert notes == ()
@@ -72,23 +72,23 @@ def test_a_node_that_changes_something_else_is_not_understood(monkeypatch, cupy)
 @pytest.mark.parametrize(
     ("bits", "size", "rows"),
     [
-        ({0}, observing.PIECE, [(0, 1)]),
-        ({0, 1, 5, 127}, observing.PIECE, [(0, 2), (5, 6), (127, 128)]),
-        (set(range(128)), observing.PIECE, [(0, 128)]),
+        ({0}, write_detection.PIECE, [(0, 1)]),
+        ({0, 1, 5, 127}, write_detection.PIECE, [(0, 2), (5, 6), (127, 128)]),
+        (set(range(128)), write_detection.PIECE, [(0, 128)]),
         ({1}, LINE + 8, [(1, 1 + 8 / LINE)]),
     ],
 )
 def test_bits_of_lines_become_rows(bits, size, rows):
     words = [sum(1 << bit - 32 * word for bit in bits if bit // 32 == word) for word in range(4)]
-    starts, sizes = np.array([0, 7 * observing.PIECE], np.uint64), np.array([0, size], np.uint32)
+    starts, sizes = np.array([0, 7 * write_detection.PIECE], np.uint64), np.array([0, size], np.uint32)
     found = rows_of_pieces(np.array([[5, 1, *words]], np.uint32), starts, sizes)
-    start = 7 * observing.PIECE
+    start = 7 * write_detection.PIECE
     assert found == [(5, (start + first * LINE, start + int(last * LINE))) for first, last in rows]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sets(st.integers(0, 127), min_size=1)), unique_by=lambda one: one[:2]))
 def test_rows_of_neighbouring_pieces_are_joined(changed):
-    starts, sizes = np.arange(4, dtype=np.uint64) * np.uint64(observing.PIECE), np.full(4, observing.PIECE, np.uint32)
+    starts, sizes = np.arange(4, dtype=np.uint64) * np.uint64(write_detection.PIECE), np.full(4, write_detection.PIECE, np.uint32)
     words = [[sum(1 << bit - 32 * word for bit in bits if bit // 32 == word) for word in range(4)] for _, _, bits in sorted(changed)]
     rows = np.array([[look, piece, *each] for (look, piece, _), each in zip(sorted(changed), words, strict=True)], np.uint32).reshape(-1, 6)
     found = rows_of_pieces(rows, starts, sizes)

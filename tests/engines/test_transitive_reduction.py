@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.engines.fewer_waits import with_fewer_waits
+from streamscope.engines.transitive_reduction import with_fewer_waits
 from streamscope.order.graph import without_implied
 
 

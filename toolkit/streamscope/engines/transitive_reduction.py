@@ -47,7 +47,7 @@ def with_fewer_waits(
     --------
     Two short operations on stream 1, each of which one on stream 0 needs; after the first of them, both are there:
 
-    >>> from streamscope.engines.fewer_waits import with_fewer_waits
+    >>> from streamscope.engines.transitive_reduction import with_fewer_waits
     >>> needed = ((), (0, 3), (1, 4), (), ())
     >>> with_fewer_waits([0, 3, 4, 1, 2], [0, 0, 0, 1, 1], needed, [5e3, 5e3, 5e3, 1e3, 1e3], 0.0, 1e3).edges
     ((), (0, 4), (1,), (), (3,))

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, STREAM_BITS, Activities
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, SpanKind
-from streamscope.trace.stored import MOST_NS
 from streamscope.words import counted, listed, time_text
 
 _APART_NS = 3600 * 10**9

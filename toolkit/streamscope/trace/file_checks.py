@@ -51,7 +51,7 @@ def opened(path: Path, most_bytes: int) -> Iterator[io.BufferedReader]:
 
 
 @contextmanager
-def told(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: Collection[BaseException] = ()) -> Iterator[None]:
+def file_errors(path: Path, *, hint: str | Callable[[], str], what: str = "", passing: Collection[BaseException] = ()) -> Iterator[None]:
     """Raise a `TraceError` that names the file, for anything wrong with it.
 
     Parameters

@@ -13,8 +13,8 @@ from streamscope.devices import reference
 from streamscope.devices.reference import GRAPH_GAP_NS, QUEUED_NS, reference_kernel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import RecordingError
-from streamscope.recording import checked
-from streamscope.recording.checked import CheckedRecorder
+from streamscope.recording import auto
+from streamscope.recording.auto import AutoRecorder
 from streamscope.recording.recorders import recorder_of
 
 
@@ -37,16 +37,16 @@ class Cupti:
 @pytest.fixture
 def cupti(monkeypatch):
     made = Cupti()
-    monkeypatch.setattr(checked, "CuptiRecorder", made)
-    monkeypatch.setattr(checked, "StampRecorder", lambda _: SimpleNamespace(record=lambda *_: "by stamps"))
+    monkeypatch.setattr(auto, "CuptiRecorder", made)
+    monkeypatch.setattr(auto, "StampRecorder", lambda _: SimpleNamespace(record=lambda *_: "by stamps"))
     monkeypatch.setattr(SimulatedDevice, "tuned", None, raising=False)
-    monkeypatch.setattr(checked, "kernel_times", lambda _: made.seen)
+    monkeypatch.setattr(auto, "kernel_times", lambda _: made.seen)
     return made
 
 
 def recorded(workload, engine):
     prepared = prepared_workload(workload, engine)
-    return CheckedRecorder(prepared.device).record(prepared)
+    return AutoRecorder(prepared.device).record(prepared)
 
 
 @pytest.mark.parametrize(("workload", "engine"), [("branches", "async"), ("branches", "graph"), ("branches", "graph-dual")])
@@ -71,7 +71,7 @@ def test_a_gpu_is_recorded_so_by_default(monkeypatch):
     gpu = replace(SimulatedDevice().info, kind="cuda")
     monkeypatch.setattr(SimulatedDevice, "info", property(lambda _: gpu))
     monkeypatch.setattr(SimulatedDevice, "log", None)
-    assert isinstance(recorder_of(SimulatedDevice()), CheckedRecorder)
+    assert isinstance(recorder_of(SimulatedDevice()), AutoRecorder)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import numpy as np
 from streamscope.capturing.allocations import known_objects
 from streamscope.capturing.arrays import plainly
 from streamscope.capturing.function import generators_of
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import AddressRange
 from streamscope.capturing.state import LEFT_FREE, PIECE
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
@@ -26,9 +26,9 @@ from streamscope.parallelising.device_arrays import is_out_of_memory
 
 Memory = Any
 """The memory of arrays as bytes: a tensor or a CuPy array, which keeps it alive."""
-_Saved = dict[Region, tuple[Memory, Memory]]
+_Saved = dict[AddressRange, tuple[Memory, Memory]]
 """Memory, and a copy of its content."""
-_Live = dict[Region, tuple[Memory, int]]
+_Live = dict[AddressRange, tuple[Memory, int]]
 """Memory, and how often PyTorch has written to tensors in it, as far as it counts."""
 _NUMBER_BYTES = 16
 """An array in host memory of at most so many bytes is a number."""
@@ -50,7 +50,7 @@ class KeptState:
         self._fits = sum(end - start for start, end in live) + LEFT_FREE <= _free_bytes()
         self._before = self._saved(live)
         self._after: _Saved = {}
-        self._made: set[Region] = set()
+        self._made: set[AddressRange] = set()
         self._written = {region: written for region, (_, written) in live.items()}
 
     def called(self) -> None:
@@ -152,7 +152,7 @@ def live_memory(without: Collection[int] = ()) -> _Live:
     return live | numbers if len(numbers) <= MOST_NUMBERS else live
 
 
-def _of_tensor(tensor: Any, current: int) -> list[tuple[Region, Memory, int]]:
+def _of_tensor(tensor: Any, current: int) -> list[tuple[AddressRange, Memory, int]]:
     """Return where a tensor and its gradient lie, their memory as bytes, and how often they were written; nothing of what has none.
 
     Tensors that wrap others have none, and the others are found beside them. Sparse ones have none, and those that are still to be made.
@@ -177,7 +177,7 @@ def _of_tensor(tensor: Any, current: int) -> list[tuple[Region, Memory, int]]:
     return found
 
 
-def _of_array(array: Any) -> tuple[Region, Memory]:
+def _of_array(array: Any) -> tuple[AddressRange, Memory]:
     cupy, memory = libraries().cupy, array.data.mem
     size = int(memory.size)
     return (int(memory.ptr), int(memory.ptr) + size), cupy.ndarray((size,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.binding import Bound
+from streamscope.engines.binding import BoundStep
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, in_order, pieces_of, stretched
 from streamscope.recording.passes import steps_of
-from streamscope.recording.pieces import Piece, add_pieces, in_graph, in_order, pieces_of, stretched
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -28,8 +28,8 @@ def launch(cost: Cost, **others: object) -> Launch:
     return Launch(3, 1, "matmul", LaunchKind.KERNEL, (), (), cost, None, **others)
 
 
-def pieces(count: int) -> list[Piece]:
-    return [Piece(SpanKind.KERNEL, symbol=f"kernel {number}") for number in range(count)]
+def pieces(count: int) -> list[LaunchKernel]:
+    return [LaunchKernel(SpanKind.KERNEL, symbol=f"kernel {number}") for number in range(count)]
 
 
 def prepared(name: str = "elementwise-chain", **settings: int):
@@ -112,7 +112,7 @@ def test_a_launch_that_cannot_be_captured_is_one_span_with_a_note(refused):
     else:
         step, call = Issue(launch(Cost(8)), 0), broken
     for _ in range(2):
-        found = pieces_of(made, [Bound(step, call, bound.stream)], {0: 5.0}, pytest.fail)
+        found = pieces_of(made, [BoundStep(step, call, bound.stream)], {0: 5.0}, pytest.fail)
     assert [(one.kind, one.end_ns, one.symbol) for one in found[0]] == [(SpanKind.KERNEL, 5, "")]
     (note,) = made.notes
     assert note.startswith("1 launch shown as one span each (matmul): ")

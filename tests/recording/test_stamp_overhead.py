@@ -10,8 +10,8 @@ import pytest
 
 from streamscope.devices.cuda.stamps import Slots
 from streamscope.errors import RecordingError
-from streamscope.recording import left_out
-from streamscope.recording.left_out import Launched, LeftOut, left_out_ns
+from streamscope.recording import stamp_overhead
+from streamscope.recording.stamp_overhead import Launched, LeftOut, left_out_ns
 
 
 class Gpu:
@@ -73,7 +73,7 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch):
     made = Gpu(("add", 1, 32), ("add", 4, 32), ("softmax", 2, 64), ("softmax, second", 1, 128), ("add", 1, 32))
-    monkeypatch.setattr(left_out, "subscription", lambda: made)
+    monkeypatch.setattr(stamp_overhead, "subscription", lambda: made)
     return made
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streamscope.analysis.joining import packed
+from streamscope.analysis.matching import packed
 
 
 def test_keys_of_columns_too_wide_for_one_number_are_equal_where_rows_are():

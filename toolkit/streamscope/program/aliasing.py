@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamscope.program.tracer import Operator
 
 
-class Sharing(Enum):
+class Aliasing(Enum):
     """NumPy's counterpart of a symbol."""
 
     ARRAY = "an array, or a view of one that may be written"
@@ -30,28 +30,28 @@ class Sharing(Enum):
     TAKEN = "a view in NumPy, at an index that is known only when the program runs"
 
 
-SharingRule = Callable[[Sharing, tuple[int, ...]], Sharing]
+SharingRule = Callable[[Aliasing, tuple[int, ...]], Aliasing]
 """``rule(sharing of an array, shape of a view of it) -> sharing of the view``."""
 
 
-def of_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+def of_view(of: Aliasing, shape: tuple[int, ...]) -> Aliasing:
     """Classify a view: of a number, it is a copy, since numbers cannot be written."""
-    return Sharing.COPY if of is Sharing.NUMBER else of
+    return Aliasing.COPY if of is Aliasing.NUMBER else of
 
 
-def of_number_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+def of_number_or_view(of: Aliasing, shape: tuple[int, ...]) -> Aliasing:
     """Classify the view of transposes and reshapes: of a number, a number again where there are no axes."""
-    return Sharing.NUMBER if of is Sharing.NUMBER and not shape else of_view(of, shape)
+    return Aliasing.NUMBER if of is Aliasing.NUMBER and not shape else of_view(of, shape)
 
 
-def of_element_or_view(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+def of_element_or_view(of: Aliasing, shape: tuple[int, ...]) -> Aliasing:
     """Apply an index: a number where no axis is left."""
-    return of_view(of, shape) if shape else Sharing.NUMBER
+    return of_view(of, shape) if shape else Aliasing.NUMBER
 
 
-def of_repeated(of: Sharing, shape: tuple[int, ...]) -> Sharing:
+def of_repeated(of: Aliasing, shape: tuple[int, ...]) -> Aliasing:
     """Return the view of ``np.broadcast_to``, which cannot be written."""
-    return Sharing.READ_ONLY if of is Sharing.ARRAY else of_view(of, shape)
+    return Aliasing.READ_ONLY if of is Aliasing.ARRAY else of_view(of, shape)
 
 
 _MOST_WORK: Any = 1000
@@ -170,7 +170,7 @@ def check_update(target: Symbol, operator: str, result: ArraySpec, wide: Callabl
     sign = _SIGNS.get(operator)
     instead = f"write x = x {sign} y" if sign else "write a new variable"
     where = f"in-place {operator} of {target.name!r} at {user_line()}"
-    if target.sharing is not Sharing.ARRAY:
+    if target.sharing is not Aliasing.ARRAY:
         raise ProgramError(f"{where}: it is {target.sharing.value}", hint=f"{instead}, or copy it first: x = np.copy(x)")
     if result.shape != target.shape:
         raise ProgramError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamscope.capturing.memory import Region
+from streamscope.capturing.memory import AddressRange
 from streamscope.words import binary_size, listed
 
 _LOOKED_AT = 64
@@ -19,7 +19,7 @@ class MemoryHeld:
 
     plain_bytes: int
     """Peak of a plain call's own allocations."""
-    pieces: tuple[Region, ...]
+    pieces: tuple[AddressRange, ...]
     """Allocations of the capture. Pieces that overlapped since memory was used twice are one."""
 
     @property

@@ -14,7 +14,7 @@ import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import SpanKind
 from streamscope.trace.activities import Activities
-from streamscope.trace.impossible import recorded
+from streamscope.trace.plausibility import recorded
 
 DAY_NS = 24 * 3600 * 10**9
 BASE_NS = 1_763_000_000_000_000_000

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from streamscope.capturing import refusals as module
+from streamscope.capturing import capture_errors as module
 from streamscope.capturing.function import _check_shapes, _results
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
 

@@ -29,7 +29,7 @@ class Residency:
 
 
 @dataclass(frozen=True)
-class Piece:
+class KernelCost:
     """One kernel or copy of a launch, which may have several."""
 
     alone_ns: float
@@ -49,5 +49,5 @@ class Prices(Protocol):
     def tail_ns(self, launch: Launch) -> float:
         """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
 
-    def pieces(self, launch: Launch) -> Sequence[Piece]:
+    def pieces(self, launch: Launch) -> Sequence[KernelCost]:
         """Return its kernels, or its copy, in order; at least one."""

@@ -18,7 +18,7 @@ from streamscope.recording.stamps import StampRecorder
 from streamscope.trace.trace import Trace
 
 
-class CheckedRecorder:
+class AutoRecorder:
     """Records runs of prepared programs by CUDA events, and lets CUPTI tell how long each kernel takes in the program's own order.
 
     Events alone do not know that: a kernel that is timed by itself finds other caches, and no neighbours. CUPTI delays the branches of some
@@ -32,7 +32,7 @@ class CheckedRecorder:
         self.device = device
 
     @classmethod
-    def on(cls, device: Device) -> CheckedRecorder:
+    def on(cls, device: Device) -> AutoRecorder:
         """Return a recorder for a GPU."""
         return cls(cast("CudaDevice", device))
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from streamscope.arguments import check_kinds, shown
 from streamscope.errors import TraceError
 from streamscope.trace.activities import ON_DEVICE, Activities
+from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.span_files import ORIGINS, SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, HOST_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_NS
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 

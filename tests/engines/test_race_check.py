@@ -11,9 +11,9 @@ import streamscope as ss
 from streamscope.auditing.happens_before import Visit, Walk
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.engine_entry import ENGINES
-from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
+from streamscope.engines.race_check import check_orders
 from streamscope.errors import RaceError
 from streamscope.program.launch import LaunchKind
 
