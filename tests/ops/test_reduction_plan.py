@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import MOST_KEYED, is_keyed
-from streamscope.kernels.reduce.reduction_kernels import ColumnKernel, RowKernel
+from streamscope.kernels.reduce.reduction_kernels import ColumnKernel, RowKernel, ShortKernel, short_capacity
 from streamscope.kernels.reduce.reduction_plan import plan_reduction, reduced_shape
-from streamscope.kernels.reduce.short_kernels import ShortKernel, short_capacity
 from streamscope.ops import reductions
 from streamscope.program.variable import ArraySpec
 

@@ -18,12 +18,16 @@ from streamscope.kernels.reduce.reduction_kernels import (
     ColumnKernel,
     Pass,
     RowKernel,
+    ShortKernel,
     column_source,
+    elements_of_word,
     room_of_columns,
     room_of_rows,
     row_source,
+    short_capacity,
+    short_lanes,
+    short_source,
 )
-from streamscope.kernels.reduce.short_kernels import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
