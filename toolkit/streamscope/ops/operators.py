@@ -21,7 +21,7 @@ from streamscope.ops.linear import matmul
 from streamscope.ops.selection import astype
 from streamscope.ops.takes import take
 from streamscope.ops.variances import var
-from streamscope.program.symbol import Symbol, is_same, refused, unknown_options
+from streamscope.program.symbol import Symbol, bound, is_same, refused, unknown_options
 from streamscope.program.user_line import user_line
 
 OPERATORS: dict[str, Elementwise] = {
@@ -120,24 +120,14 @@ def _apply_function(function: Callable[..., Any], arguments: Sequence[object], o
     if function not in FUNCTIONS:
         raise _refused(function.__name__, _INSTEAD.get(function, ""))
     signature = inspect.signature(function)
-    try:
-        (_, variable), *others = signature.bind(*arguments, **options).arguments.items()
-    except TypeError as error:  # of a method: NumPy checks what its functions take
-        if unknown := options.keys() - signature.parameters.keys():
-            raise unknown_options(function.__name__, unknown) from None
-        raise _refused(f"{function.__name__} with such arguments", f"{error}") from None
+    (_, variable), *others = bound(function.__name__, signature, arguments, options).arguments.items()
     given = {option: value for option, value in others if not is_same(value, signature.parameters[option].default)}
     return _applied(function.__name__, FUNCTIONS[function], [variable], given)
 
 
 def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
-    if unknown := options.keys() - inspect.signature(call).parameters.keys():
-        raise unknown_options(name, unknown)
-    try:
-        bound = inspect.signature(call).bind(*arguments, **options)
-    except TypeError as error:
-        raise _refused(f"{name} with such arguments", f"{error}") from None
-    return call(*bound.args, **bound.kwargs)
+    given = bound(name, inspect.signature(call), arguments, options)
+    return call(*given.args, **given.kwargs)
 
 
 def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:

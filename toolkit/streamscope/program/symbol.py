@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -40,22 +40,29 @@ def is_same(value: object, default: object) -> bool:
     return value is default or (isinstance(value, int | str) and value == default)
 
 
+def bound(
+    function: str, signature: inspect.Signature, arguments: Iterable[object], options: Mapping[str, object]
+) -> inspect.BoundArguments:
+    """Bind the arguments of a call; what does not fit is refused by name."""
+    try:
+        return signature.bind(*arguments, **options)
+    except TypeError as error:
+        named = {name for name, each in signature.parameters.items() if each.kind is not inspect.Parameter.VAR_POSITIONAL}
+        if unknown := options.keys() - named:
+            raise unknown_options(function, unknown) from None
+        raise refused(f"{function} with such arguments", f"{error}") from None
+
+
 def _of_arrays(**defaults: object) -> Callable[[_Method], _Method]:
     """Let a method refuse by name all that NumPy's takes besides; ``defaults`` are those of further options, which change nothing."""
 
     def decorate(method: _Method) -> _Method:
         signature = inspect.signature(method)
-        named = {name for name, each in signature.parameters.items() if each.kind is not inspect.Parameter.VAR_POSITIONAL}
 
         @wraps(method)
         def checked(self: Symbol, *arguments: object, **options: object) -> Any:
             given = {name: value for name, value in options.items() if name not in defaults or not is_same(value, defaults[name])}
-            if unknown := given.keys() - named:
-                raise unknown_options(method.__name__, unknown)
-            try:
-                signature.bind(self, *arguments, **given)
-            except TypeError as error:
-                raise refused(f"{method.__name__} with such arguments", f"{error}") from None
+            bound(method.__name__, signature, (self, *arguments), given)
             return method(self, *arguments, **given)
 
         return cast("_Method", checked)
