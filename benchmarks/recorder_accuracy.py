@@ -42,7 +42,7 @@ from streamscope.errors import RecordingError, StreamscopeError
 from streamscope.files import written_whole
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.program_kernels import program_kernels
-from streamscope.kernels.stamped import stamped
+from streamscope.kernels.source import stamped
 from streamscope.program.operation import Program
 from streamscope.recording import cupti, stamp_overhead
 from streamscope.recording.events import has_branches

@@ -1,12 +1,13 @@
-"""Sources of kernels, as they are handed to the compiler: their names, and the types that they begin with (``cuda/types.cuh``)."""
+"""Sources of kernels, as they are handed to the compiler: names, the types that they begin with (``cuda/types.cuh``), and stamped twins."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_int, c_longlong
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from streamscope.kernels.cuda import PLACE_OF_NAME, pieces
@@ -104,3 +105,26 @@ def loaded(dtype: str, element: str) -> str:
 def stored(dtype: str, element: str, value: str) -> str:
     """Return the C++ statement that puts a value into memory."""
     return f"store({element}, {value});" if dtype == "float16" else f"{element} = {value};"
+
+
+STAMPS = pieces("stamps")["stamps"]
+STAMP_WORDS = 3
+"""Words of 64 bits that a block writes: start and end on the device's timer in ns, and the multiprocessor."""
+
+
+@lru_cache(maxsize=4096)
+def stamped(source: KernelSource) -> KernelSource:
+    """Return a kernel that computes the same, and stamps its blocks; the stamps' address is one more argument, the last.
+
+    Blocks and grid have one extent, as those of all generated kernels.
+    """
+    name = f"{source.name}_stamped"
+
+    def declared(match: re.Match[str]) -> str:
+        parameters = [match["parameters"], "unsigned long long* stamps_of_blocks"]
+        return f"{name}({', '.join(filter(None, parameters))})\n{{\n    const stamped_block stamped(stamps_of_blocks);"
+
+    code, found = re.subn(rf"\b{source.name}\((?P<parameters>[^{{}}]*)\)\s*\{{", declared, source.code)
+    if found != 1:
+        raise ValueError(f"kernel {source.name!r} is declared {found} times")
+    return KernelSource(name, f"{STAMPS}\n{code}")

@@ -30,8 +30,7 @@ from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.stamped import stamped
+from streamscope.kernels.source import KernelSource, stamped
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, MemoryPlace

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.memory import CudaBuffer
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.stamped import WORDS, stamped
+from streamscope.kernels.source import STAMP_WORDS, KernelSource, stamped
 from streamscope.program.variable import ArraySpec, MemoryPlace
 
 if TYPE_CHECKING:
@@ -59,13 +58,13 @@ class StampMemory:
             self.too_large.add(owner)
             return source, arguments
         if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
-            spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), WORDS), np.dtype(np.int64))
+            spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), STAMP_WORDS), np.dtype(np.int64))
             self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE))
             self._used = 0
         slots = Slots(source.name, owner, blocks, threads, len(self._chunks) - 1, self._used)
         self.slots.append(slots)
         self._used += blocks
-        address = self._chunks[-1].pointer + 8 * WORDS * slots.first
+        address = self._chunks[-1].pointer + 8 * STAMP_WORDS * slots.first
         return stamped(source), [*arguments, ctypes.c_void_p(address)]
 
     def clear(self) -> None:

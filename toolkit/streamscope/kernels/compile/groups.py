@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
 from streamscope.host_memory import free_bytes
-from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, WRAPPING, KernelSource
-from streamscope.kernels.stamped import STAMPS
+from streamscope.kernels.source import HALF_CONVERSIONS, STAMPS, VECTORS, WRAPPING, KernelSource
 
 Group = tuple[KernelSource, ...]
 
