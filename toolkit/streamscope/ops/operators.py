@@ -1,4 +1,4 @@
-"""Every element-wise operator by name, and the meaning of Python's operators and NumPy's functions on variables.
+"""Every element-wise operator by name, and the meaning of Python's operators, ``x += y`` among them, and NumPy's functions on variables.
 
 Each of NumPy's functions is the operator that means the same, or is refused by name.
 """
@@ -7,22 +7,69 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, in_place, indexing, reductions, selection, unary, views
+from streamscope.ops import activations, binary, indexing, reductions, selection, unary, views
 from streamscope.ops.application import require
 from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
+from streamscope.ops.indexing import index
 from streamscope.ops.joining import concatenate, stack
 from streamscope.ops.linear import matmul
-from streamscope.ops.selection import astype
+from streamscope.ops.selection import astype, conversion
 from streamscope.ops.takes import take
 from streamscope.ops.variances import var
-from streamscope.program.symbol import Symbol, bound, is_same, refused, unknown_options
+from streamscope.ops.views import COPY
+from streamscope.program.aliasing import Aliasing, check_update
+from streamscope.program.symbol import Symbol, bound, is_same, operators, refused, unknown_options
+from streamscope.program.tracer import current_tracer
 from streamscope.program.user_line import user_line
+
+
+def update(operator: str, x: Symbol, other: object) -> Symbol:
+    """Return ``x`` after ``x += other``, or after another operator of that kind.
+
+    Everyone who sees the memory of ``x`` sees the result, as in NumPy: it is written there, in the dtype of ``x``. A number is not written:
+    the name stands for another one then.
+    """
+    apply = operators[operator]
+    if x.sharing is Aliasing.NUMBER:
+        return cast("Symbol", apply(x, other))
+    if isinstance(apply, Elementwise):
+        return apply.update(x, x, other)
+    result = cast("Symbol", apply(x, other))
+    check_update(x, operator, result.spec)
+    assign(x, result)
+    return x
+
+
+def assign(target: Symbol, values: Symbol) -> None:
+    """Write values to a variable, or to a part of one, in its dtype."""
+    if values.dtype == target.dtype:
+        current_tracer("assign").update(COPY, [values], {}, target)
+    else:
+        conversion(target.dtype).update(target, values)
+
+
+def set_item(x: Symbol, key: Any, values: object) -> None:
+    """End ``x[key] += y``: Python assigns the updated ``x[key]``."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if isinstance(values, Symbol) and not any(isinstance(each, Symbol) for each in keys):
+        is_number = index(x, key).sharing is Aliasing.NUMBER
+        part = index(x, keys if Ellipsis in keys else (*keys, Ellipsis))
+        if not is_number and (values.id, values.seen) == (part.id, part.seen):
+            return  # It is written already.
+        if is_number and not values.shape:
+            assign(part, values)
+            return
+    raise ProgramError(
+        f"item assignment to {x.name!r} at {user_line()} is not an operator of a program",
+        hint="join the parts of a new array with ss.ops.concatenate; x[1:] += y, with numbers and slices, writes in place",
+    )
+
 
 OPERATORS: dict[str, Elementwise] = {
     name: value
@@ -147,9 +194,9 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
     "index": indexing.index,
-    "update": in_place.update,
-    "assign": in_place.assign,
-    "set_item": in_place.set_item,
+    "update": update,
+    "assign": assign,
+    "set_item": set_item,
     **{name: getattr(reductions, name) for name in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "matmul": matmul,
     "astype": astype,
