@@ -14,8 +14,7 @@ from streamscope.arguments import shown
 from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
-from streamscope.auditing.findings import Finding, Kind, Severity
-from streamscope.auditing.function_findings import function_findings
+from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.auditing.probes import random_values
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
@@ -27,11 +26,14 @@ from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH, engine_with
 from streamscope.engines import engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
+from streamscope.measuring.plain_call import Answer, PlainFunction, same
 from streamscope.program.foreign import ForeignProgram
 from streamscope.program.operation import Program
+from streamscope.program.reference import known_part, run_reference
 from streamscope.program.variable import host_array
 from streamscope.progress import Progress, showing
 from streamscope.results.result import Result
+from streamscope.tolerance import allowed_errors
 from streamscope.trace.file_checks import plain
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text, wrapped
@@ -313,7 +315,7 @@ def _compared(program: object, inputs: Sequence[Any], attributes: Mapping[str, A
     if not isinstance(program, ProgramFunction):
         return [], ""
     try:
-        return function_findings(program, inputs, attributes)
+        return _function_findings(program, inputs, attributes)
     except Exception:  # noqa: BLE001 — references and host functions are the user's code
         return [], ""
 
@@ -354,3 +356,39 @@ def _input_arrays(program: Program, inputs: Sequence[Any]) -> list[npt.NDArray[A
         found = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in arrays)
         raise ProgramError(f"program {program.name!r} was traced for {', '.join(map(str, specs))}, but the inputs are {found}")
     return arrays
+
+
+def _function_findings(function: ProgramFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[list[Finding], str]:
+    """Compare the results of a function with its traced program; return findings and a sentence on the comparison."""
+    program = ProgramFunction(function.function).trace(*inputs, **attributes)  # not fused
+    plain = PlainFunction(function.function, tuple(inputs), attributes)
+    found = plain.results(program)
+    if isinstance(found, Answer):
+        return [], _not_compared(found)
+    known = known_part(program)
+    results = run_reference(known, inputs)
+    expected, allowed = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, allowed_errors(known, inputs, results)))
+    right, most = [*map(expected.get, program.outputs)], [*map(allowed.get, program.outputs)]
+    answer = plain.judged(found, program, right, most)
+    if answer.why_not:
+        return [], _not_compared(answer)
+    if not answer.results:
+        return [], "The plain function has the results of the traced program."
+    wrong = [
+        variable
+        for variable, one, reference, limit in zip(program.outputs, answer.results, right, most, strict=True)
+        if not same([one], [reference], [limit])
+    ]
+    return [_finding(program, wrong)], "The plain function has other results than the traced program."
+
+
+def _not_compared(answer: Answer) -> str:
+    return f"The traced program was not compared with the function itself, which {answer.why_not}."
+
+
+def _finding(program: Program, outputs: Sequence[int]) -> Finding:
+    variables = named(program, outputs)
+    writers = tuple(operation for operation in program.operations if not set(outputs).isdisjoint(operation.writes))
+    message = f"{quoted(variables)} of the traced program differ from what {program.name} returns for the same arrays in NumPy."
+    advice = "look for what the function does only while it is traced, or only with arrays: it is called once with each."
+    return Finding(Kind.OTHER_FUNCTION, Severity.ERROR, writers, variables, message, advice)
