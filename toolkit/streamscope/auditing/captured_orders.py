@@ -21,8 +21,6 @@ from streamscope.program.operation import Program
 from streamscope.words import counted, listed, time_text
 
 _EXAMPLES = 3
-_WORTH = 0.01
-"""The share of the longest path from which on a cause is a warning and not a note."""
 
 
 def order_findings(program: Program, estimate: Estimate, planned: Serialisation) -> Iterator[Finding]:
@@ -93,7 +91,7 @@ class _Orders:
     def _said(self, kind: Kind, message: str, numbers: Sequence[int], gain_ns: float, advice: str) -> Finding:
         whole_ns = self.planned_ns
         most = f"at most {time_text(gain_ns)} of {time_text(whole_ns)}" if gain_ns > 0 else "nothing"
-        severity = Severity.WARNING if gain_ns > _WORTH * whole_ns else Severity.NOTE
+        severity = Severity.of_cost(gain_ns, whole_ns)
         operations = tuple(self.program.operations[number] for number in numbers[:_EXAMPLES])
         return Finding(kind, severity, operations, (), f"{message}, and costs {most} (estimated).", advice, gain_ns)
 

@@ -11,6 +11,10 @@ from streamscope.program.operation import Operation, Program, Variable
 from streamscope.words import listed
 
 
+_WORTH = 0.01
+"""The share of a makespan, or of the longest path, from which on a cost is a warning and not a note."""
+
+
 class Severity(Enum):
     """How bad a finding is."""
 
@@ -20,6 +24,11 @@ class Severity(Enum):
     """Results are right, but something costs time or may surprise."""
     NOTE = "note"
     """Good to know."""
+
+    @classmethod
+    def of_cost(cls, cost_ns: float, whole_ns: float) -> Severity:
+        """Grade a cost by its share of the whole."""
+        return cls.WARNING if cost_ns > _WORTH * whole_ns else cls.NOTE
 
 
 class Kind(Enum):

@@ -24,8 +24,6 @@ from streamscope.program.launch import HostCall
 from streamscope.words import counted, time_text
 
 _EXAMPLES = 3
-_WORTH = 0.01
-"""The share of the makespan from which on a false serialisation is a warning and not a note."""
 
 
 class Cause(Enum):
@@ -167,7 +165,7 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         operations = {
             item.work.operation: plan.program.operations[item.work.operation] for one in worst for item in (one.earlier, one.later)
         }
-        severity = Severity.WARNING if cost_ns > _WORTH * result.planned_ns else Severity.NOTE
+        severity = Severity.of_cost(cost_ns, result.planned_ns)
         yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, _ADVICE[cause], cost_ns)
 
 
