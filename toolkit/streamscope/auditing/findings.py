@@ -10,7 +10,6 @@ from typing import Any
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.words import listed
 
-
 _WORTH = 0.01
 """The share of a makespan, or of the longest path, from which on a cost is a warning and not a note."""
 
