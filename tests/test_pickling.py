@@ -102,6 +102,6 @@ def test_a_traced_program_is_data_that_says_why_it_does_not_run():
     prepared = ss.prepare(other, engine="async", device="simulated")
     prepared.load([X])
     prepared.run()
-    with pytest.raises(ss.StreamscopeError, match=r"the functions of .* stayed behind when its program was pickled"):
+    with pytest.raises(ss.StreamscopeError, match=r"the functions of .* were dropped when its program was pickled"):
         prepared.wait()
     assert copy.deepcopy(traced).operations[0].work == traced.operations[0].work

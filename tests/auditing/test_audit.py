@@ -75,7 +75,7 @@ def test_arrays_without_axes_which_numpy_gives_as_numbers(function, dtype):
 
 def test_a_plan_of_another_program_is_refused(broken):
     assert not ss.audit(crossed, X, X, plan=broken).ok
-    with pytest.raises(EngineError, match="the plan is one of 'crossed'"):
+    with pytest.raises(EngineError, match="the plan is for 'crossed'"):
         ss.audit(crossed, X[:2], X[:2], plan=broken)
 
 

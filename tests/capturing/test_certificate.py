@@ -65,7 +65,7 @@ def test_each_edge_of_the_true_order_is_needed(drawn):
     for earlier, later in edges:
         without = [[one for one in direct if (one, number) != (earlier, later)] for number, direct in enumerate(drawn.order)]
         assert (earlier, later) in {(pair.earlier, pair.later) for pair in drawn.unordered(without, most=100)}
-        with pytest.raises(RaceError, match=r"unordered that share memory: node \d+, kernel_\d+ \(model.py:7\) must come before node"):
+        with pytest.raises(RaceError, match=r"nodes that share memory: node \d+, kernel_\d+ \(model.py:7\) must come before node"):
             drawn.check(without)
 
 
@@ -81,7 +81,7 @@ def test_any_schedule_is_taken_or_refused_as_a_search_through_all_pairs_says(dra
     found = {(pair.earlier, pair.later) for pair in drawn.unordered(after, most=count**2)}
     assert found == left
     if left:
-        with pytest.raises(RaceError, match=f"leaves {len(left)} of {drawn.pairs} pair"):
+        with pytest.raises(RaceError, match=f"does not order {len(left)} of {drawn.pairs} pair"):
             drawn.check(after)
     else:
         drawn.check(after)
@@ -101,8 +101,9 @@ def test_a_refusal_names_nodes_operators_lines_and_the_memory():
     with pytest.raises(RaceError) as caught:
         made.check([[], []], "graph-dual")
     assert caught.value.message == (
-        "graph-dual of layer leaves 1 of 1 pair unordered that share memory: node 0, relu_kernel (aten::relu, model.py:7) must come before "
-        "node 1, gemm (aten::mm, model.py:8): 256 bytes at 0x700, written by the first (the operator's schema) and read by the second "
+        "graph-dual of layer does not order 1 of 1 pair of nodes that share memory: "
+        "node 0, relu_kernel (aten::relu, model.py:7) must come before node 1, gemm (aten::mm, model.py:8): "
+        "256 bytes at 0x700, written by the first (the operator's schema) and read by the second "
         "(the kernel's prototype)"
     )
 
@@ -111,7 +112,7 @@ def test_what_is_not_a_schedule_of_these_nodes_is_refused():
     made = certificate([NodeMemory((buffer(0, writes=True),))] * 2, ((), (0,)))
     with pytest.raises(RaceError, match="has 1 node, and the capture 2"):
         made.check([[]])
-    with pytest.raises(RaceError, match="node 1 wait for a node that is not there"):
+    with pytest.raises(RaceError, match="node 1 wait for nodes that do not exist"):
         made.check([[], [2]])
     with pytest.raises(RaceError, match=r"never ends: node 0, kernel_0 .* and node 1, kernel_1 .* wait for each other"):
         made.check([[1], [0]])

@@ -71,7 +71,7 @@ def test_advise_takes_captured_code(capsys):
         (("advise", "cnn", "--set", "depth=3"), "no setting 'depth'", "size, channels"),
         (("advise", "--set", "depth=3"), "a setting needs a workload", "advise --help"),
         (("advise", "--device", "tpu"), "'tpu' is not one of", "advise --help"),
-        (("compare", *CHAIN, "--memory-limit", "1GiB"), "for choosing an engine", "auto"),
+        (("compare", *CHAIN, "--memory-limit", "1GiB"), "limits the choice of an engine", "auto"),
         (("compare", *CHAIN, "--engines", "auto", "--memory-limit", "lots"), "must be a size, not 'lots'", "512 MiB"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -66,7 +66,7 @@ def test_a_file_of_yours_stays(tmp_path, capsys, name, content):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"verdict": "another"}, "it was changed after it was written, since its digest does not fit"),
+        ({"verdict": "another"}, "its digest does not match: it was changed after it was written"),
         ({"schema": 99}, "it has schema 99, and this Streamscope reads schema 3: upgrade streamscope"),
     ],
 )

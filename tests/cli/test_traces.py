@@ -103,7 +103,7 @@ def test_formats_for_others(trace, path, tmp_path):
 @pytest.mark.parametrize("command", [("read",), ("convert",)])
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no trace file"), (b"PK\x03\x04", "none of the formats"), (b'{"traceEvents": [', "broken.json")],
+    [(None, "there is no trace file"), (b"PK\x03\x04", "its format is unknown"), (b'{"traceEvents": [', "broken.json")],
     ids=["missing", "zip", "truncated"],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, capsys, command, content, message):

@@ -276,5 +276,5 @@ def test_looking_for_what_is_whole_ends_soon_and_takes_little_memory(tmp_path, m
 
 def test_only_two_words_say_what_to_do_with_damage(tmp_path):
     (tmp_path / "t.json").write_text(GOOD)
-    with pytest.raises(TraceError, match=r"damaged='ignore' is not known \(one of 'refuse' and 'skip'\)"):
+    with pytest.raises(TraceError, match=r"damaged='ignore' is unknown \(one of 'refuse' and 'skip'\)"):
         ss.read(tmp_path / "t.json", damaged="ignore")

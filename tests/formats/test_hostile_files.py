@@ -34,9 +34,9 @@ def one(**changes):
 
 TEXTS = {
     "nothing": ("", "it is empty"),
-    "spaces": (" " * 1000, "none of the formats"),
-    "words": ("hello", "none of the formats"),
-    "a number": ("17", "none of the formats"),
+    "spaces": (" " * 1000, "its format is unknown"),
+    "words": ("hello", "its format is unknown"),
+    "a number": ("17", "its format is unknown"),
     "an empty object": ("{}", "cannot read '.*': it is JSON without 'traceEvents'"),
     "an empty list": ("[]", "it holds no events"),
     "no events": ('{"traceEvents": []}', "it holds no events"),
@@ -125,7 +125,7 @@ def test_names_that_would_break_a_screen_or_a_file_are_shown_harmless(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (b" ", "none of the formats"),
+        (b" ", "its format is unknown"),
         (b'{"a":"' + b"x" * 1_000, "no 'traceEvents' in its first [0-9,]+ bytes"),
         (b'{"traceEvents":[{"name":"' + b"x" * 1_000, "without an event's end"),
         (b'{"traceEvents":[' + b"[" * 1_000, "recursion|nested|not as PyTorch|without an event's end"),
@@ -185,7 +185,7 @@ def test_looking_twice_at_events_takes_little_memory(tmp_path, monkeypatch, unit
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(text))
     tracemalloc.start()
     try:
-        refused(tmp_path / "t.json.gz", "is damaged|none of the formats|cannot read")
+        refused(tmp_path / "t.json.gz", "is damaged|its format is unknown|cannot read")
         assert tracemalloc.get_traced_memory()[1] < 2 * 4 * limit
     finally:
         tracemalloc.stop()
@@ -237,9 +237,9 @@ def test_views_virtual_tables_and_generated_columns_are_not_run(tmp_path):
 
 
 WRONG = {
-    "a text for a time": ("UPDATE {0} SET start = 'soon'", "holds something else than whole numbers"),
-    "a fraction for a time": ("UPDATE {0} SET start = 0.5", "holds something else than whole numbers"),
-    "bytes for a time": ("UPDATE {0} SET start = x'00'", "holds something else than whole numbers"),
+    "a text for a time": ("UPDATE {0} SET start = 'soon'", "must hold whole numbers only"),
+    "a fraction for a time": ("UPDATE {0} SET start = 0.5", "must hold whole numbers only"),
+    "bytes for a time": ("UPDATE {0} SET start = x'00'", "must hold whole numbers only"),
     "no start": ("ALTER TABLE {0} RENAME COLUMN start TO began", "has no column 'start'"),
     "no end": ("ALTER TABLE {0} DROP COLUMN end", "has no column 'end'"),
     "an unknown schema": (
@@ -312,7 +312,7 @@ def test_many_short_texts_take_no_more_memory_than_long_ones(tmp_path, monkeypat
 def test_a_long_text_in_the_place_of_a_number_is_not_read(tmp_path):
     path = changed(nsight(tmp_path / "t.sqlite"), *[f"UPDATE {KERNELS} SET gridX = 'x' || hex(zeroblob(2000000)) WHERE correlationId = 11"])
     tracemalloc.start()
-    refused(path, "KERNEL.gridX holds something else than whole numbers")
+    refused(path, "KERNEL.gridX must hold whole numbers only")
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()
 

@@ -47,7 +47,7 @@ def test_the_warning_stays_in_a_copy_where_the_package_is_missing(path, tmp_path
     copy = ss.read(path).to_parquet(tmp_path / "run.parquet")
     monkeypatch.setattr(FORMATS, "_guests", {})
     assert ss.read(copy).info.profiled
-    with pytest.raises(TraceError, match="none of the formats that are known") as caught:
+    with pytest.raises(TraceError, match="its format is unknown") as caught:
         ss.read(path)
     assert "step log" not in caught.value.hint
 

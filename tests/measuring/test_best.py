@@ -225,7 +225,7 @@ def test_compare_takes_more_rounds_where_the_choice_needs_them(monkeypatch):
 
 
 def test_a_limit_without_auto_is_refused():
-    with pytest.raises(EngineError, match="for choosing an engine"):
+    with pytest.raises(EngineError, match="limits the choice of an engine"):
         ss.compare(chain, X, device="simulated", memory_limit=5)
 
 

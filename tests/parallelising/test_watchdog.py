@@ -55,7 +55,7 @@ def test_a_run_that_hangs_is_given_up_and_never_waited_for(prepared, monkeypatch
     names = [f"node {number}, semaphore" for number in range(7)]
     with pytest.raises(HungError) as caught:
         run_watched(prepared, 0.01, lambda: names, "kept")
-    assert caught.value.message.startswith("<lambda> under 'dual' was not done after 10.0 ms; under way: node 0, semaphore, ")
+    assert caught.value.message.startswith("<lambda> under 'dual' did not finish within 10.0 ms; under way: node 0, semaphore, ")
     assert caught.value.message.endswith("node 4, semaphore and 2 others")
     assert "restart the kernel" in caught.value.hint
     assert isinstance(caught.value, DeviceError)

@@ -81,13 +81,13 @@ def test_nanoseconds_since_1970_keep_their_last_digit():
 
 
 def test_a_record_that_is_smaller_than_its_layout_is_refused():
-    with pytest.raises(RecordingError, match="cupti-python knows them with"):
+    with pytest.raises(RecordingError, match="cupti-python expects"):
         ActivityRecords.decoded([np.frombuffer(record(ActivityKind.MEMCPY)[:48], np.uint8).copy()], LAYOUTS, lambda *_: 48, str)
 
 
 @pytest.mark.parametrize("size", [0, -8, 4, 20])
 def test_a_size_that_cannot_be_is_refused(size):
-    with pytest.raises(RecordingError, match=f"takes {size} bytes"):
+    with pytest.raises(RecordingError, match=f"impossible size of {size} bytes"):
         ActivityRecords.decoded([np.frombuffer(record(ActivityKind.MEMCPY), np.uint8).copy()], LAYOUTS, lambda *_: size, str)
 
 

@@ -133,16 +133,16 @@ def test_streams_that_read_alike_are_one():
         ({name: GOOD[name] for name in ("name", "start_us", "end_us")}, "no column 'stream', but 'name', 'start_us' and 'end_us'"),
         ({**GOOD, "stream": [1, 2]}, "'stream' has 2 rows, and 'name' has 1"),
         ({**GOOD, "stream": 7}, "'stream' is 7, not a value for each row"),
-        ({**GOOD, "stream": [1.5]}, "row 0 of 'stream' is 1.5, neither a text nor a whole number"),
+        ({**GOOD, "stream": [1.5]}, "row 0 of 'stream' is 1.5, neither a string nor a whole number"),
         ({**GOOD, "stream": [None]}, "row 0 of 'stream' is None"),
-        ({**GOOD, "stream": [[1]]}, r"row 0 of 'stream' is \[1\], not a text"),
+        ({**GOOD, "stream": [[1]]}, r"row 0 of 'stream' is \[1\], not a string"),
         ({**GOOD, "stream": [10**5000]}, "row 0 of 'stream' is <int too long to print>, neither"),
         ({**GOOD, "stream": np.array(7)}, r"'stream' is array\(7\), not a value for each row"),
-        (pd.DataFrame({**GOOD, "name": [["a"]]}, index=[5]), r"row 0 of 'name' is \['a'\], not a text"),
+        (pd.DataFrame({**GOOD, "name": [["a"]]}, index=[5]), r"row 0 of 'name' is \['a'\], not a string"),
         (pd.DataFrame([["a", "b", 1, 0, 1]], columns=["name", "name", "stream", "start_us", "end_us"]), "'name' is there twice"),
         ({**{key: 2 * GOOD[key] for key in GOOD}, "start_us": [1, [2]]}, "'start_us' must hold numbers, not object"),
         ({**{key: 2 * GOOD[key] for key in GOOD}, "blocks": [1, [2]]}, "'blocks' must hold whole numbers, not object"),
-        ({**GOOD, "name": [float("nan")]}, "row 0 of 'name' is nan, not a text"),
+        ({**GOOD, "name": [float("nan")]}, "row 0 of 'name' is nan, not a string"),
         ({**GOOD, "start": [1]}, r"'start' has no unit \(call it start_ns, start_us"),
         ({**GOOD, "corelation": [1]}, "column 'corelation' is not known .call it 'correlation'"),
         ({**GOOD, "End_us": [1]}, "column 'End_us' is not known .call it 'end_us'"),
@@ -308,7 +308,7 @@ def lost_info(frame):
 def test_a_table_that_lost_whose_it_is_must_say_the_device(made):
     function, inputs = ss.workload("branches").build()
     frame = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace.to_pandas()
-    with pytest.raises(TraceError, match=r"has lost whose it is: its times may be simulated \(say which device: device='NVIDIA H200'"):
+    with pytest.raises(TraceError, match=r"has lost its origin: its times may be simulated \(say which device: device='NVIDIA H200'"):
         ss.Trace.from_spans(made(frame))
     assert ss.Trace.from_spans(lost_info(frame), device=DeviceInfo("simulated", "a model")).info.device.simulated
 

@@ -131,7 +131,7 @@ def test_a_cell_that_is_no_program(shell, cell, error):
         ("--repeats many", "'many' is not a whole number"),
         ("--streams 129", "'129' is not a whole number from 1 to 128"),
         ("--engines auto,sync", "--engines auto alone compares all engines"),
-        ("--memory-limit '2 GiB'", "--memory-limit '2 GiB' is for choosing an engine (give it with --engines auto)"),
+        ("--memory-limit '2 GiB'", "--memory-limit '2 GiB' only limits the choice of an engine (give it with --engines auto)"),
         ("--device tpu", "invalid choice: 'tpu'"),
         ("-o 2x", "'2x' is not the name of a variable"),
         ("-o class", "'class' is not the name of a variable"),

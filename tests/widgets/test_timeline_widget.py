@@ -99,7 +99,7 @@ def test_traits_say_what_is_shown_and_are_observed(widget):
     ("trait", "value", "message"),
     [
         ("engines", ["graphs"], "no engine 'graphs'"),
-        ("selection", {"engine": "graph"}, "says no operation"),
+        ("selection", {"engine": "graph"}, "names no operation"),
         ("selection", {"operation": 3}, "no engine None"),
         ("selection", {"engine": "graph", "operation": 999}, r"graph has no operation 999 \(its operations are 0 to 19\)"),
         ("selection", {"engine": "graph", "operation": -1}, "graph has no operation -1"),

@@ -150,7 +150,7 @@ class TimelineWidget(anywidget.AnyWidget):
         # The front end says of a wait, say, that it belongs to no operation.
         operation, span = chosen.get("operation"), chosen.get("span")
         if not isinstance(span if operation is None else operation, int):
-            raise TraceError(f"{chosen!r} says no operation", hint='write {"engine": "graph", "operation": 3}')
+            raise TraceError(f"{chosen!r} names no operation", hint='write {"engine": "graph", "operation": 3}')
         if operation is not None and (operation < 0 or not (spans.operation == operation).any()):
             known = np.unique(spans.operation[spans.operation >= 0])
             hint = f"its operations are {known[0]} to {known[-1]}" if len(known) else "its trace tells no operations"

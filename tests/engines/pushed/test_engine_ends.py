@@ -262,7 +262,7 @@ def test_turns_end_where_an_operation_cannot_start(device, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-    with pytest.raises(EngineError, match="no thread for a host operation"):
+    with pytest.raises(EngineError, match="cannot start a thread for a host operation"):
         engine.wait_to_read(h)
     engine.push(lambda values: values + 2, reads=(h,), writes=(h,))
     np.testing.assert_array_equal(engine.read(h), np.full(4, 2.0))

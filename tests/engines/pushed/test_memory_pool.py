@@ -280,7 +280,7 @@ def test_memory_is_freed_once():
     bench = Bench()
     buffer = bench.pool.allocate(spec_of(4), MemoryPlace.DEVICE)
     bench.pool.free(buffer)
-    with pytest.raises(DeviceError, match=r"int8\[4\] was freed that this pool has not handed out"):
+    with pytest.raises(DeviceError, match=r"int8\[4\]: this pool does not lend it"):
         bench.pool.free(buffer)
 
 

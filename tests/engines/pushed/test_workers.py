@@ -98,7 +98,7 @@ class TestNoThread:
     def test_the_first_one_is_an_error_that_leaves_nothing_queued(self):
         workers, ran = Workers("worker", 2, nothing), []
         self.refuse()
-        with pytest.raises(EngineError, match="no thread for a host operation"):
+        with pytest.raises(EngineError, match="cannot start a thread for a host operation"):
             workers.put(lambda: ran.append("refused"))
         self.patch.undo()
         workers.put(lambda: ran.append("taken"))

@@ -340,9 +340,7 @@ def _plan(
         raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.
     if str(plan.program) != str(audited):
-        raise EngineError(
-            f"the plan is one of {plan.program.name!r}, not of {audited.name!r} for these inputs", hint="audit the plan alone"
-        )
+        raise EngineError(f"the plan is for {plan.program.name!r}, not for {audited.name!r} with these inputs", hint="audit the plan alone")
     return plan
 
 

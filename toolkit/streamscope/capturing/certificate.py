@@ -105,7 +105,7 @@ class Certificate(Result):
     >>> certificate.check([[], [], [1]])
     Traceback (most recent call last):
     ...
-    streamscope.errors.RaceError: a schedule of three kernels leaves 1 of 2 pairs unordered that share memory: ...
+    streamscope.errors.RaceError: a schedule of three kernels does not order 1 of 2 pairs of nodes that share memory: ...
     """
 
     view = "certificate"
@@ -195,14 +195,14 @@ class Certificate(Result):
             return
         first = "; ".join(map(self._why, (self.pair(*pair) for pair in pairs_of(missing, _NAMED))))
         count = f"{count_of(missing):,} of {counted(self.pairs, 'pair')}"
-        raise RaceError(f"{schedule} of {self.name} leaves {count} unordered that share memory: {first}", hint=hint)
+        raise RaceError(f"{schedule} of {self.name} does not order {count} of nodes that share memory: {first}", hint=hint)
 
     def _missing(self, after: Sequence[Sequence[int]]) -> Bits:
         if len(after) != len(self.nodes):
             raise RaceError(f"a schedule of {self.name} has {counted(len(after), 'node')}, and the capture {len(self.nodes):,}")
         for number, direct in enumerate(after):
             if any(not 0 <= earlier < len(after) for earlier in direct):
-                raise RaceError(f"a schedule of {self.name} lets node {number} wait for a node that is not there: {list(direct)}")
+                raise RaceError(f"a schedule of {self.name} lets node {number} wait for nodes that do not exist: {list(direct)}")
         return self._needed & ~(self._reached if after is self.order else known_before(after))
 
     def named(self, number: int) -> str:

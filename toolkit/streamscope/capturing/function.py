@@ -289,7 +289,7 @@ def _check_shapes(title: str, results: Sequence[Any], expected: Sequence[Array])
     then, now = ([tuple(one.shape) for one in arrays] for arrays in (results, expected))
     if now != then:
         hint = "captured code runs again as it was; let a cache have its full size from the start, and write into it"
-        raise ProgramError(f"{title} returned results of other shapes when it was called again: {now}, and {then} before", hint=hint)
+        raise ProgramError(f"{title} returned results of other shapes when it was called again: {now} instead of {then}", hint=hint)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:

@@ -110,7 +110,7 @@ def save(captured: CapturedProgram, path: str | Path) -> Path:
     if not target.name.endswith(_SUFFIX):
         raise OutputError(f"cannot write {target}: its name does not end with {_SUFFIX}", hint=f"for example {target.stem}{_SUFFIX}")
     if any(launch.cost.alone_ns is None for launch in captured.program.launches()):
-        raise ProgramError(f"captured {captured.name!r} cannot be saved: it is not known how long its nodes take")
+        raise ProgramError(f"captured {captured.name!r} cannot be saved: the durations of its nodes are unknown")
     text = json.dumps(with_digest({"captured": msgspec.to_builtins(_stored(captured))}), ensure_ascii=False, separators=(",", ":"))
     with written_whole(target) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -269,7 +269,7 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         raise ValueError(f"it has version {stored.version}, and there is none before 1")
     versions = itertools.chain(*stored.versions.items())
     if not all(map(is_text, (*stored.texts, *stored.notes, stored.name, stored.device, stored.date, *versions))):
-        raise ValueError("a text in it is too long, or none that UTF-8 can express")
+        raise ValueError("a string in it is too long, or not valid Unicode")
     _check_texts(stored)
     nodes, memories = [], []
     for number, row in enumerate(stored.nodes):

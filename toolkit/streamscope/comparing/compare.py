@@ -157,7 +157,7 @@ def compared_engines(
     choosing = listed == (AUTO,)
     if listed is not None and AUTO in listed and not choosing:
         raise EngineError(
-            f"{AUTO!r} stands beside other engines: {', '.join(listed)}",
+            f"{AUTO!r} cannot be combined with other engines: {', '.join(listed)}",
             hint=f"{spelled(options.ENGINES, AUTO)} alone compares all engines and chooses one",
         )
     names = engine_names(None if choosing else listed)
@@ -165,7 +165,7 @@ def compared_engines(
         return Compared(names, choosing, None)
     if not choosing:
         raise EngineError(
-            f"{spelled(options.MEMORY_LIMIT, memory_limit)} is for choosing an engine",
+            f"{spelled(options.MEMORY_LIMIT, memory_limit)} only limits the choice of an engine",
             hint=f"give it with {spelled(options.ENGINES, AUTO)}",
         )
     return Compared(names, choosing, memory_bytes(memory_limit))

@@ -22,4 +22,4 @@ def hung(what: str, limit_s: float, names: Sequence[str] = ()) -> HungError:
     shown = [*names[:_NAMED], *([counted(len(names) - _NAMED, "other")] if len(names) > _NAMED else [])]
     where = f"; under way: {listed(shown)}" if names else ""
     why = ". If these nodes wait for each other, please report it: one of them must be ordered and is not" if len(names) > 1 else ""
-    return HungError(f"{what} was not done after {time_text(limit_s * 1e9)}{where}", hint=_ADVICE + why)
+    return HungError(f"{what} did not finish within {time_text(limit_s * 1e9)}{where}", hint=_ADVICE + why)

@@ -146,7 +146,7 @@ def _check_whole(path: Path) -> None:
     page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
     wanted = (65536 if page_bytes == 1 else page_bytes) * pages
     if path.stat().st_size < wanted:
-        raise ValueError(f"it is truncated: it says that it has {wanted:,} bytes, and has {path.stat().st_size:,}")
+        raise ValueError(f"it is truncated: its header counts {wanted:,} bytes, the file has {path.stat().st_size:,}")
     for ending in ("-wal", "-journal"):
         beside = path.with_name(path.name + ending)
         if beside.exists() and beside.stat().st_size:
@@ -179,7 +179,7 @@ def _whole(values: Sequence[Any], missing: int | None, what: str) -> npt.NDArray
         values = [missing if value is None else value for value in values]
     found = np.array(values)
     if found.dtype.kind != "i":
-        raise ValueError(f"its column {what} holds something else than whole numbers")
+        raise ValueError(f"its column {what} must hold whole numbers only")
     return found.astype(np.int64)
 
 

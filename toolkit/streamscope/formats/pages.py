@@ -29,7 +29,7 @@ def checked_columns(data: bytes, most_rows: int) -> list[str]:
     groups = footer[4]
     rows = sum(group[3] for group in groups)
     if footer[3] != rows or not 0 <= rows <= most_rows or any(group[3] < 0 for group in groups):
-        raise ValueError(f"it says that it has {footer[3]:,} rows, {rows:,} in its parts, where {most_rows:,} are read at most")
+        raise ValueError(f"its footer counts {footer[3]:,} rows, its row groups {rows:,}; at most {most_rows:,} are read")
     nbytes = pages = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
@@ -46,10 +46,10 @@ def checked_columns(data: bytes, most_rows: int) -> list[str]:
 
 def _footer(data: bytes) -> dict[int, Any]:
     if len(data) < 12 or data[:4] != MAGIC or data[-4:] != MAGIC:
-        raise ValueError("it does not begin and end as Parquet files do")
+        raise ValueError("it does not begin and end with PAR1")
     length = int.from_bytes(data[-8:-4], "little")
     if length > min(_MOST_FOOTER_BYTES, len(data) - 12):
-        raise ValueError(f"its footer says that it has {length:,} of {len(data):,} bytes, where {_MOST_FOOTER_BYTES:,} are read at most")
+        raise ValueError(f"its footer claims {length:,} of {len(data):,} bytes; at most {_MOST_FOOTER_BYTES:,} are read")
     return _Compact(data, len(data) - 8 - length, len(data) - 8).struct()
 
 
@@ -68,13 +68,13 @@ def _page_sizes(data: bytes, chunk: dict[int, Any], rows: int, most: int) -> lis
     at = min(chunk[9], chunk.get(11) or chunk[9])
     end = at + chunk[7]
     if chunk[5] != rows or not 4 <= at <= end <= len(data):
-        raise ValueError("a column is not where, or not as long as, the footer says")
+        raise ValueError("a column's offset or length in the footer is wrong")
     values, sizes = 0, list[int]()
     while values < rows or at < end:
         reader = _Compact(data, at, end)
         page = reader.struct()
         if page[2] < 0 or not 0 <= page[3] <= end - reader.at:
-            raise ValueError(f"a page says that it has {page[3]:,} bytes, and {page[2]:,} once it is decompressed")
+            raise ValueError(f"a page claims {page[3]:,} bytes, {page[2]:,} decompressed")
         values += max(0, (page.get(5) or page.get(8) or {1: 0})[1])
         sizes.append(page[2])
         if len(sizes) > most:
@@ -124,7 +124,7 @@ class _Compact:
             header = self._byte()
             length = header >> 4 if header >> 4 < 15 else self._varint()
             if length > self.end - self.at:
-                raise ValueError("a list is longer than what holds it")
+                raise ValueError("a list is longer than its page header or footer")
             return [self._value(header & 15) for _ in range(length)]
         if kind == 12:
             return self.struct()

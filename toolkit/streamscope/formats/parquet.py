@@ -99,7 +99,7 @@ def _read(data: bytes) -> Trace:
     origins, blocks = Origins.from_dict(layout["origins"]), Blocks.from_dict(layout.get("blocks"))
     trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
     if layout["columns"] != _digest(trace.spans):
-        raise TraceError("its spans do not have the digest that it says")
+        raise TraceError("its spans do not match its digest")
     return trace
 
 
@@ -122,7 +122,7 @@ def _to_arrow(trace: Trace) -> pa.Table:
     except (TypeError, ValueError) as error:  # Somebody may have put something into the details since they were checked.
         raise TraceError(f"this trace cannot be written: {error}", hint="its details must be JSON values, its names UTF-8") from error
     if len(metadata) > MOST_JSON_BYTES:
-        raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; {MOST_JSON_BYTES:,} can be read again")
+        raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; at most {MOST_JSON_BYTES:,} can be read")
     return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({METADATA_KEY: metadata})
 
 
@@ -173,7 +173,7 @@ def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] |
     if vocabulary is not None:
         values = pa.chunked_array([_coded(chunk, vocabulary) for chunk in values.chunks], pa.int32())
         if values.null_count > missing:
-            raise TraceError(f"column {column!r} has {values.null_count - missing} values that this version does not know")
+            raise TraceError(f"column {column!r} has {values.null_count - missing} values that this version of Streamscope does not know")
         values = values.fill_null(_arrow_numbers(np.array([-1], np.int32))[0])
     return _numbers_in(values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])), COLUMN_DTYPES[column])
 

@@ -77,7 +77,7 @@ def read(
     if gpu is not None:
         gpu = whole_number("gpu", gpu, error=TraceError)
     if damaged not in DAMAGED:
-        raise TraceError(f"damaged={shown(damaged)} is not known", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
+        raise TraceError(f"damaged={shown(damaged)} is unknown", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
     hint = partial(hint_of, path)
     with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as shown_progress:
         with file_errors(path, hint=hint):

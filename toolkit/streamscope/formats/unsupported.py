@@ -80,4 +80,4 @@ def check_start(path: Path, start: bytes) -> None:
         if other.start.search(start):
             raise TraceError(other.what, hint=other.hint)
     if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
-        raise TraceError("it is none of the formats that are known")
+        raise TraceError("its format is unknown")

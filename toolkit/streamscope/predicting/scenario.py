@@ -68,7 +68,7 @@ class Scenario:
     def picked(self, *patterns: str) -> list[bool]:
         """Tell of each task whether one of the patterns names it; each names some."""
         if not patterns:
-            raise TraceError("no name of kernels is given", hint='for example "relu*"')
+            raise TraceError("a name of kernels is missing", hint='for example "relu*"')
         found = [chosen(self.tasks, self.source, pattern) for pattern in patterns]
         return [any(each) for each in zip(*found, strict=True)]
 

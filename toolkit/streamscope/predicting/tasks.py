@@ -105,7 +105,7 @@ def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
         raise TraceError(
             f"{len(missing)} of the program's {len(position)} launches have no times in this trace, the first is launch {part} of "
             f"operation {operation}",
-            hint="record the program again; what is not known is not predicted",
+            hint="record the program again: launches without times cannot be predicted",
         )
     return _usual_calls(tasks)
 

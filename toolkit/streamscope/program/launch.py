@@ -61,7 +61,7 @@ class _LeftOut:
 
     def __call__(self, *_: object, **__: object) -> Any:
         """Raise ProgramError."""
-        raise ProgramError(f"the functions of {self.what} stayed behind when its program was pickled", hint="trace the program here")
+        raise ProgramError(f"the functions of {self.what} were dropped when its program was pickled", hint="trace the program here")
 
 
 class _WithFunctions:

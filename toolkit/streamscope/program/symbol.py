@@ -240,7 +240,7 @@ class Symbol:
         if name.startswith("__") or "name" not in vars(self):
             raise AttributeError(name)
         raise UnknownAttributeError(
-            f".{name} at {user_line()} is not something that {self.name!r} has: it is a variable of a program, not an array",
+            f"{self.name!r} has no attribute .{name} at {user_line()}: it is a variable of a program, not an array",
             hint=_instead_of(name),
         )
 

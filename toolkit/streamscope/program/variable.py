@@ -65,7 +65,7 @@ class ArraySpec:
             from streamscope.arguments import shown  # not at import, which loads no more than it must
 
             hint = "pass its dtype" if isinstance(getattr(given, "dtype", None), np.dtype) else f"use one of {', '.join(SUPPORTED_DTYPES)}"
-            raise ProgramError(f"dtype {shown(given)} is none that NumPy knows", hint=hint) from None
+            raise ProgramError(f"dtype {shown(given)} is unknown to NumPy", hint=hint) from None
         if self.dtype not in _SUPPORTED and self.dtype.name not in SUPPORTED_DTYPES:
             raise ProgramError(f"dtype {self.dtype.name!r} is not supported", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}")
         if not self.dtype.isnative:

@@ -133,7 +133,7 @@ def _offsets(
             size = sizes[kind] = size_at(buffer, offset)
             if size < 8 or size % 8:
                 raise RecordingError(
-                    f"CUPTI says that a record of kind {kind} takes {size} bytes", hint="another version of CUPTI is needed"
+                    f"CUPTI gives records of kind {kind} an impossible size of {size} bytes", hint="another version of CUPTI is needed"
                 )
         found.setdefault(kind, []).append(offset)
         offset += size
@@ -145,7 +145,7 @@ def _offsets(
 def _check_size(kind: int, layout: Layout, size: int) -> None:
     if size < layout.dtype.itemsize:
         raise RecordingError(
-            f"CUPTI's records of kind {kind} have {size} bytes, and cupti-python knows them with {layout.dtype.itemsize}",
+            f"CUPTI's records of kind {kind} have {size} bytes, and cupti-python expects {layout.dtype.itemsize}",
             hint="install the cupti-python of the CUDA version that is in use",
         )
 

@@ -112,15 +112,15 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 def checked_content(content: Any) -> dict[str, Any]:
     """Return the content of `with_digest`, if nobody has changed it since."""
     if not isinstance(content, dict):
-        raise TypeError(f"it holds {a_kind(content)} instead of names with values")
+        raise TypeError(f"it holds {a_kind(content)} instead of a JSON object")
     found: dict[str, Any] = content
     if "schema" not in found:
-        raise ValueError("it does not say its schema, as ours do")
+        raise ValueError("it has no schema number, so Streamscope did not write it")
     if (schema := found["schema"]) != SCHEMA_VERSION:
         way_out = "make it again" if schema in range(SCHEMA_VERSION) else "upgrade streamscope"
         raise ValueError(f"it has schema {schema!r:.20}, and this Streamscope reads schema {SCHEMA_VERSION}: {way_out}")
     if found.get("digest") != _digest({key: value for key, value in found.items() if key != "digest"}):
-        raise ValueError("it was changed after it was written, since its digest does not fit")
+        raise ValueError("its digest does not match: it was changed after it was written")
     return found
 
 
@@ -176,7 +176,7 @@ def is_tuple_of_texts(value: object) -> bool:
 def listed_texts(stored: Any) -> tuple[str, ...]:
     """Return a list of texts from a file as a tuple; its user checks each."""
     if not isinstance(stored, list):
-        raise TypeError(f"{stored!r:.20} is not a list of texts")
+        raise TypeError(f"{stored!r:.20} is not a list of strings")
     return tuple(stored)
 
 

@@ -77,7 +77,7 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
         if known is None and "device" in given:
             device = _device_of_csv(given["device"], device)
         elif known is None and "basis" in columns and device == DEVICE:
-            raise TraceError("the table is of a trace, and has lost whose it is: its times may be simulated", hint=_WHOSE)
+            raise TraceError("the table comes from a trace and has lost its origin: its times may be simulated", hint=_WHOSE)
         return Trace(table, _info(known, program, device, notes))
     names, name = _coded("name", columns["name"], _text)
     streams, place = _in_order(*_coded("stream", columns["stream"], _place))
@@ -250,7 +250,7 @@ def _coded(name: str, values: Any, text: Callable[[str, int, Any], str]) -> tupl
         try:
             found.append(codes.setdefault(each, len(codes)))
         except TypeError:  # A list, for example.
-            raise TraceError(f"row {row} of {name!r} is {shown(each)}, not a text") from None
+            raise TraceError(f"row {row} of {name!r} is {shown(each)}, not a string") from None
     code = np.array(found, np.int64)
     first = np.full(len(codes), 0)
     first[code[::-1]] = np.arange(len(code))[::-1]
@@ -261,7 +261,7 @@ def _coded(name: str, values: Any, text: Callable[[str, int, Any], str]) -> tupl
 
 def _text(name: str, row: int, value: Any) -> str:
     if not isinstance(value, str):
-        raise TraceError(f"row {row} of {name!r} is {shown(value)}, not a text")
+        raise TraceError(f"row {row} of {name!r} is {shown(value)}, not a string")
     return value
 
 
@@ -272,7 +272,7 @@ def _place(name: str, row: int, value: Any) -> str:
     try:
         return str(index(int(value) if isinstance(value, float) and value.is_integer() else value))
     except (TypeError, ValueError):  # Python prints no whole number of more than 4,300 digits.
-        raise TraceError(f"row {row} of {name!r} is {shown(value)}, neither a text nor a whole number") from None
+        raise TraceError(f"row {row} of {name!r} is {shown(value)}, neither a string nor a whole number") from None
 
 
 def _in_order(streams: tuple[str, ...], place: npt.NDArray[np.int64]) -> tuple[list[str], npt.NDArray[np.int64]]:

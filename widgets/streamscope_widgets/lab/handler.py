@@ -57,7 +57,7 @@ class TimelineHandler(APIHandler):
         """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""
         manager: Any = self.contents_manager
         if not hasattr(manager, "_get_os_path"):
-            raise web.HTTPError(404, "the server keeps its contents elsewhere than in files")
+            raise web.HTTPError(404, "the server does not keep its contents in files")
         place = Path(manager._get_os_path(name.strip("/")))  # noqa: SLF001 — as other extensions: it checks that the root holds the file
         hidden = not manager.allow_hidden and await ensure_async(manager.is_hidden(name))
         if hidden or not await ensure_async(manager.file_exists(name)):

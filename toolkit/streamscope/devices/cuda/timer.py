@@ -89,6 +89,6 @@ def _asked(device: CudaDevice, words: ctypes.Array[ctypes.c_uint64], number: int
     limit = before + _PATIENCE_NS
     while words[8] == last:
         if now() > limit:
-            raise DeviceError("a kernel that tells the time did not answer", hint="is the GPU busy with other work?")
+            raise DeviceError("the kernel that reads the device's clock did not answer", hint="is the GPU busy with other work?")
     after = now()
     return before, words[8], after

@@ -159,7 +159,9 @@ class Contents:
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)
-            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why, if no other thread's wait did")
+            raise ProgramError(
+                f"{state.name!r} could not be read", hint="wait_all() raises the reason, unless another thread's wait already has"
+            )
         return copies[0]
 
     def _staging(self, state: VariableState) -> PushedVariable:

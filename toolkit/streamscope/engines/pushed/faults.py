@@ -110,7 +110,7 @@ class FaultLog:
             return None
         if not known:
             return EngineError(
-                f"{number} operations failed, after {KEPT} others; nothing holds what they were to write any more, or why they failed",
+                f"{number} operations failed after {KEPT} others, and only the first {KEPT} errors are kept",
                 hint="wait more often",
             )
         raised = self.number()

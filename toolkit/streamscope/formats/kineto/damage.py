@@ -173,4 +173,4 @@ class EventScanner:
         self._searched += nbytes
         self._tries += tries
         if self._searched > MOST_SEARCHED_BYTES or self._tries > MOST_TRIES:
-            raise ValueError("too much of it is damaged to look for what is whole")
+            raise ValueError("too much of it is damaged to search for whole events")

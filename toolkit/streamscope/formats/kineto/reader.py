@@ -81,7 +81,7 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
         del events  # Before the next ones are made.
     assert found is not None  # There is a last piece always.
     if own is None and reader.beside.streamscope is not None:
-        raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
+        raise ValueError("'streamscope' must stand before the events: without it, simulated times would be read as measured ones")
     notes = reader.notes()
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")

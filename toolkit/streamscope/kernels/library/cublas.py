@@ -70,7 +70,7 @@ class CublasHandle:
         product = gemm(a.shape, _steps(a), b.shape, _steps(b))
         if product is None:
             hint = f"copy them first; cuBLAS counts rows, columns and matrices up to {LIMIT - 1:,}"
-            raise DeviceError(f"cuBLAS cannot multiply arrays of shapes {a.shape} and {b.shape} as they lie", hint=hint)
+            raise DeviceError(f"cuBLAS cannot multiply arrays of shapes {a.shape} and {b.shape} with these strides", hint=hint)
         dtype = a.dtype.name
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         one, zero, data = scalar(1), scalar(0), _DATA_TYPES[dtype]
