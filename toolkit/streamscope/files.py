@@ -48,6 +48,7 @@ def written_whole(path: Path) -> Iterator[Path]:
             temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
             yield temporary
             temporary.chmod(mode)
+            # A rename inside one folder is atomic: readers find the old file or the new one, whole.
             temporary.replace(place)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error

@@ -264,6 +264,7 @@ class PrivatePool:
             pointer = self._pool.malloc(nbytes)
             if nbytes:
                 made.append((pointer.ptr, pointer.ptr + pointer.mem.size))
+                # A pointer that is kept holds its block, so the pool cannot hand it out again.
                 if kept.nbytes + pointer.mem.size <= budget_bytes:
                     kept.add(len(made), pointer, pointer.mem.size)
             return pointer

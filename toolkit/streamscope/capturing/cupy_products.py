@@ -74,11 +74,12 @@ class CupyProducts:
             self._warm()
         elif not self.workspaces:
             raise DeviceError(
-                "a product came up that no call before the capture had made", hint="let each call of the function do the same"
+                "the function computed a matrix product that its calls before the capture did not", hint="let each call do the same"
             )
         workspace = self.workspaces[self._calls % len(self.workspaces)]
         self._calls += 1
         checked_status(cublas.cublasSetStream_v2(self._handle, stream), "cublasSetStream")
+        # After the stream, which sets the workspace back to cuBLAS's own.
         checked_status(cublas.cublasSetWorkspace_v2(self._handle, workspace[0], WORKSPACE_BYTES), "cublasSetWorkspace")
         before = graph.count() if graph is not None else 0
         symbol, own, reads, writes = _CALLS[name](name, *arguments[1:])

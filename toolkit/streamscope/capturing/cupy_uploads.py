@@ -41,6 +41,7 @@ class CupyUploads:
 
     def copy_of(self, made: Callable[[], Any]) -> Any:
         """Return a captured copy of an array that is made beside the capture."""
+        # On a stream that is not captured: the upload happens now, and the graph holds only the copy from there.
         with relaxed_captures(), self._pool.plain(), self._stream:
             self.arrays.append(made())
             self._stream.synchronize()

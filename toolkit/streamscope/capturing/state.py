@@ -146,10 +146,12 @@ def _found(
     before = State(list(zip(looked_at, Copies(looked_at).values, strict=True)), pool)
     run()
     first = outcome()
+    # Two runs: a counter that goes back to its start, or a buffer that is swapped, differs after one of them.
     lines = before.changed()
     run()
     lines += before.changed()
     before.put_back()
+    # Zeros in the place of results: a run that writes them whole comes out the same, one that adds to them does not.
     for start, end in results:
         bytes_at(start, end).fill(0)
     run()

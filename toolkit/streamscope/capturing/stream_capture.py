@@ -156,6 +156,7 @@ def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extr
         with plain.plain():
             function(*inputs)
         budget_bytes = plain.nbytes + _room(extra_bytes)
+        # Once without a capture: afterwards the pool has all blocks that the capture asks for.
         with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
@@ -185,6 +186,7 @@ def _taken_through_torch(
                 graph.register_generator_state(generator)
         with contextlib.ExitStack() as stack:
             threads = stack.enter_context(product_threads(lent)) if apart else None
+            # The capture's stream waits for no other, and the plain call may still be running.
             torch.cuda.synchronize()
             made = stack.enter_context(pool.keeping(room))
             history = stack.enter_context(torch_history())
@@ -195,6 +197,7 @@ def _taken_through_torch(
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    # Inside the capture: only now does the stream have a graph.
                     growing, budget_bytes = GrowingGraph(side.cuda_stream), plain.most_bytes + room
                     log = OperatorLog(growing, history.counts, workspaces, budget_bytes, apart, threads)
                     with log.listening(), uploads.constant():
@@ -250,8 +253,10 @@ def _room(extra_bytes: int | None) -> int:
 def _captured(stream: int) -> Iterator[list[int]]:
     runtime = libraries().runtime
     graphs: list[int] = []
+    # Before it begins: what another thread destroys in between would break it.
     CAPTURES.begun(stream)
     try:
+        # Thread-local: other threads may go on to allocate and to wait without breaking it.
         runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
         yield graphs
     except BaseException:

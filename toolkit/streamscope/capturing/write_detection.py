@@ -135,6 +135,7 @@ def _run(
 ) -> set[int]:
     """Run the nodes, note the changes where their pointers lead, and return the stretches in which other memory changed."""
     prepare()
+    # The first look hashes all lines as they are; only changes since then are changes of nodes.
     lines.look_everywhere()
     lines.forget()
     hidden = set()
@@ -146,6 +147,7 @@ def _run(
         if (number + 1) % every == 0 or number + 1 == len(calls):
             seen += lines.look_everywhere(2 * number + 1)
     for look, region in seen + lines.found():
+        # Even numbers are looks behind one node, odd ones behind a stretch of `every` nodes.
         if look % 2 == 0 or every == 1:
             found[look // 2].append(region)
         else:

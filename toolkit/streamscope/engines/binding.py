@@ -56,6 +56,7 @@ class Binder:
         """Allocate the memory of all variables."""
         for variable in self.plan.program.variables:
             self.buffers[variable.id] = self._allocate(variable)
+        # The simulated device gives this memory back within a run; CUDA's graphs hold addresses, so it stays there.
         for intermediate, works in self._intermediates():
             self.device.let_go_after(self.buffers[intermediate], works[0], len(works))
 
@@ -70,6 +71,7 @@ class Binder:
         program = self.plan.program
         kept = {*program.inputs, *program.outputs}
         for variable, works in uses.items():
+            # Written before it is read: no run sees what the one before left there.
             if variable not in kept and variable in works[0].writes and variable not in works[0].reads:
                 yield variable, works
 

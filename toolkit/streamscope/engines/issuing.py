@@ -77,10 +77,12 @@ def captured_steps(
     that operations read besides.
     """
     tracker = HazardTracker(lanes)
+    # No step, only a stamp: the event behind it is the one that the other lanes fork from.
     issued = [_Issued(None, 0, [], tracker.start)]
     for step, lane, reads, writes in _work(operations, lane_of):
         more = tokens.get(step.launch.operation, ()) if isinstance(step, Issue) else ()
         issued.append(_Issued(step, lane, *tracker.issue(lane, {*reads, *more}, writes, (tracker.start,))))
+    # The join: CUDA ends no capture while a stream holds work that its origin has not waited for.
     waits, _ = tracker.issue(0, (), (), tracker.last)
     issued.append(_Issued(None, 0, waits, None))
     return _with_events(issued, lambda stamp: (stamp.lane, stamp.position), first_event)

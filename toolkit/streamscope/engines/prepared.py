@@ -77,11 +77,13 @@ class Prepared:
         return f"<{self.program.name} prepared for {self.plan.engine} on {self.device.info.name}>"
 
     def __post_init__(self, progress: Progress | None) -> None:
+        # First: a plan that misses an order gets no memory and never runs.
         check_orders(self.plan)
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
         self._binder.pair_scopes()
+        # Before the steps are bound, which would compile each kernel by itself.
         self.device.make_ready(self.program, progress)
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
@@ -161,12 +163,14 @@ class Prepared:
             self.wait()
             touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(variables_of(bound.step))]
             with self._binder.replacing(buffers):
+                # All are bound before any takes effect, so an error leaves calls and memory as they were.
                 calls = [self._binder.bind(bound.step).call for bound in touched]
             self._unfilled -= buffers.keys()
             for bound, call in zip(touched, calls, strict=True):
                 bound.call = call
             for index, bound in self._replays():
                 if bound.graph is not None and not {id(one) for one in bound.inner}.isdisjoint(map(id, touched)):
+                    # The next capture updates it, which is cheaper than to instantiate; until then the steps run uncaptured.
                     self._former[index] = bound.graph
                     bound.graph, bound.call, self._to_capture = None, partial(run_all, bound.inner), True
             self._calls = [bound.call for bound in self.bound]
@@ -196,7 +200,9 @@ class Prepared:
             former = self._former | {index: bound.graph for index, bound in self._replays() if bound.graph is not None}
             fresh = Prepared(plan, self.device, streams=streams, compute_streams=self.compute_streams)
             fresh.lock, fresh.graph_counts, fresh._former = self.lock, self.graph_counts, former
+            # It holds the memory of the former trace for as long as this object lives.
             self._finaliser.cancel()
+            # All at once, when nothing can fail any more: an error above leaves this object as it was.
             vars(self).update(vars(fresh))
             self._outlive_runs()
 

@@ -219,6 +219,7 @@ class Case:
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         prepared.load(self.inputs)
         prepared.put_back()
+        # Without a warm run before: a device that repeats itself loads nothing that a capture would forbid.
         prepared.capture()
         run = logged_run(prepared, log)
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed), run)
@@ -244,6 +245,7 @@ class Case:
         """Return the results of the last run; captured code is run once more, on results that are overwritten first."""
         if self.captured is None:
             return prepared.outputs()
+        # What an earlier run left there would be right, and hide that this one wrote nothing.
         self.captured.clear_outputs()
         prepared.run()
         prepared.wait()
@@ -268,6 +270,7 @@ def uncollected(function: Callable[..., Result], /, *arguments: Any) -> Result:
 
 
 def _run_ns(prepared: Prepared) -> tuple[int, int]:
+    # Inputs are loaded and state is put back before: neither is part of the makespan.
     start = prepared.device.now_ns()
     prepared.run()
     issued = prepared.device.now_ns()

@@ -101,6 +101,7 @@ class Elimination:
         return sum(signs), len(signs) - sum(signs)
 
     def _shown(self, wins: int, losses: int) -> bool:
+        # Every pair may err, at any round: the error rate is divided by their number (Bonferroni).
         tests = 3 * len(self.names) * (len(self.names) - 1) / 2  # slower: each ordered pair; no faster: each pair
         return evidence(wins, losses) > (1 if self.exact else tests / ERROR_RATE)
 

@@ -84,6 +84,7 @@ class PlainFunction:
         if same(found, results, allowed):
             return Answer()
         try:
+            # Once more: a function that draws random numbers, or counts its calls, is no reference.
             again, is_open = self._again()
         except Exception as error:  # noqa: BLE001 — as above
             return Answer(why_not=f"raises {shown(described(error))} when it is called again")

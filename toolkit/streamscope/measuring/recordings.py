@@ -66,6 +66,7 @@ def recorded_traces(
     ``checked``: by engine.
     ``begin``: told of each engine before it is recorded.
     """
+    # The run that was timed and checked is the recorded one: another would be the same.
     if device.repeats_exactly and device.log is not None:
         origins = uncollected(origins_of_program, case.program, device.estimate_ns)
         log = DeviceLogRecorder(device, device.log, asked.recorder)
@@ -90,6 +91,7 @@ def recorded_traces(
                 begin(engine)
                 traces[engine][name] = _record(recorder, case, each.prepared)
         except RecordingError as error:
+            # The shown trace needs its recorder; the others only add their costs.
             if name == chosen:
                 raise
             reasons.append(f"what {name} would cost is not known: {error.message}")

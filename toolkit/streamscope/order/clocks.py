@@ -54,6 +54,7 @@ def fewest(clock: Clock, stamps: Sequence[AnyStamp]) -> list[AnyStamp]:
     for stamp in stamps:
         if clock[stamp.lane] < stamp.position and (stamp.lane not in latest or latest[stamp.lane].position < stamp.position):
             latest[stamp.lane] = stamp
+    # The usual case, and each push pays for this function.
     if len(latest) < 2:
         return list(latest.values())
     chosen = [latest[lane] for lane in sorted(latest)]

@@ -128,6 +128,7 @@ class HazardTracker:
     def _clock(self, lane: int) -> Clock:
         """Return the clock of a lane's next item: the lane's own, and the host's when it issues the item."""
         host = self._clocks[HOST]
+        # By identity: the host's clock is replaced when it changes, and most items find the same one.
         if self._heard[lane] is not host:
             self._heard[lane] = host
             self._clocks[lane] = merged(self._clocks[lane], host)

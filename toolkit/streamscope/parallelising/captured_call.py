@@ -157,6 +157,7 @@ class CapturedCall:
     def run(self, arrays: Sequence[Any]) -> Any:
         """Run with the arrays of a call, on the caller's current stream, and return the function's results."""
         stream = self.free_stream()
+        # The lock spans the launch and its event: the next call, on any stream, waits for this one's.
         with self._lock, device_arrays.cupy_on(stream) if self._mixed else nullcontext():
             done = self._follow(stream)
             places = list(map(place, arrays))
@@ -170,6 +171,7 @@ class CapturedCall:
                     self._run(stream, sources, elsewhere)
                     results = self._results(arrays)
             finally:
+                # Also after an error: part of the run may be on the stream, and uses the slots.
                 done.record(stream)
         return put_together(self.returned.tree, results)
 
@@ -201,6 +203,7 @@ class CapturedCall:
 
     def _replaced(self, stream: int, arrays: Sequence[Any], sources: Sequence[Any], elsewhere: tuple[int, ...]) -> list[Any]:
         """Run; copy changed arguments back, and restore arguments that only lent their memory."""
+        # Copied before anything is overwritten; the stream keeps that order.
         kept = self._kept(elsewhere)
         moved = zip(elsewhere, sources, strict=True)
         changed = [(number, source) for number, source in moved if self.slots[number].changed and not repeats(arrays[number])]

@@ -112,6 +112,7 @@ def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> l
     """Call the function once on copies of its inputs, to see which of them it changes, and return where each is captured."""
     gathering = {number for number, array in enumerate(arrays) if device_arrays.stays_in_place(array)}
     used = [array if number in gathering else device_arrays.copied(array) for number, array in enumerate(arrays)]
+    # PyTorch counts writes in place, so a write of equal values counts, too.
     versions = [getattr(array, "_version", 0) for array in used]
     with device_arrays.out_of_memory(f"calling {flat.calls.name}", hint="use smaller arrays, or free memory held by other programs"):
         flat(*used)

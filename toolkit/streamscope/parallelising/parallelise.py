@@ -260,6 +260,7 @@ class _Timer:
 
     def replay_ns(self) -> float:
         """Return the duration of one replay on the device, in ns; changes of the one before are undone first."""
+        # Before the start event, so that it is not timed.
         self._prepared.put_back()
         self._stream.record(self._start)
         self._launch(cast("CudaStream", self._stream).pointer)

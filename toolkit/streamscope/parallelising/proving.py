@@ -167,6 +167,7 @@ def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, s
             own, left = [one.self_difference for one in found], []
             if not all(map(_holds, differences, own, allowed)):
                 left = trial.memory_left()
+                # Looked at longer before it is called wrong: atomics may differ seldom, and not in the first runs.
                 own = [max(old, now) for old, (_, now) in zip(own, trial.self_differences(_SECOND_LOOKS), strict=True)]
             found = [
                 replace(one, self_difference=itself, difference=max(one.difference, now), holds=_holds(now, itself, fits))

@@ -105,6 +105,7 @@ class Disturbed:
         return replace(operation, work=(replace(launch, cuda=partial(self._bind, launch.cuda, operation.id)),))
 
     def _bind(self, build: Callable[..., CudaCall], number: int, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        # `kept` is a default of `launch`, so the words live as long as the graph does.
         words, count, kept = ctypes.c_void_p(self._memory.ptr), self._count, self._memory
         begins = bench.kernel(_BEGINS, 1, 1, [words, ctypes.c_int(1 + number), ctypes.c_int(1 + 2 * count + number)])
         call = build(bench, reads, writes)

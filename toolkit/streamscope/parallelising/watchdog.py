@@ -45,6 +45,7 @@ def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequ
     prepared.run()
     events: list[Any] = []
     for stream in prepared.streams.values():
+        # Events are asked, not streams synchronized: a wait for a stream that hangs has no end.
         events.append(prepared.device.event())
         stream.record(events[-1])
     deadline = time.monotonic() + limit_s
@@ -58,6 +59,7 @@ def _given_up(
     prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None, events: Sequence[Any], kept: Sequence[object]
 ) -> HungError:
     names = list(under_way()) if under_way is not None else []
+    # Never freed: to free memory or graphs is to wait for the work that uses them.
     prepared.abandon()
     _GIVEN_UP.append((prepared, events, kept))
     return hung(f"{prepared.program.name} under {prepared.plan.engine!r}", limit_s, names)

@@ -121,6 +121,7 @@ def align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Cl
     events is a 32-bit float in milliseconds and loses its nanoseconds after a second.
     """
     device.synchronize()
+    # On an idle device: behind other work, a record would come late, and its bounds lie far apart.
     stream.record(base)
     stream.synchronize()
     low, high = -np.inf, np.inf

@@ -121,6 +121,7 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
     unrecorded = plain or prepared
     begin = 0
+    # Twice: the first warms caches and code, so the timed one begins as the recorded one behind it does.
     for _ in range(1 if device.info.exact else 2):
         begin = device.now_ns()
         unrecorded.run()
@@ -256,6 +257,7 @@ def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> dict
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}
         found = _median_ns(prepared, prepared.graph_with(replay, events), span, events | {-1: span[1]}, repeats)
+        # An event slows what comes after it: end number n, from 0, is read n delays late.
         delay = max(0.0, found.pop(-1) - whole) / len(events)
         ends |= {index: end - position * delay for position, (index, end) in enumerate(found.items())}
     last = max(ends.values())
@@ -270,6 +272,7 @@ def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], even
         gated_replay(prepared, graph, ahead, behind)
         for index, event in events.items():
             readings[index].append(prepared.device.elapsed_ns(span[0], event))
+    # Without the first replay, which is there to warm up.
     return {index: float(np.median(values[1:])) for index, values in readings.items()}
 
 

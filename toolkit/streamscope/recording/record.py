@@ -78,6 +78,7 @@ class Recording:
         notes = [f"the block ended with {kind.__name__}"] if kind is not None else []
         with deferred():
             try:
+                # Before the waits, which are ours and not the block's.
                 end_ns = subscription().now_ns()
                 try:
                     waited, unfinished = _waited_for_gpus()
@@ -152,7 +153,7 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
         recording.trace.to_parquet("step.parquet")    # to open elsewhere: ss.read("step.parquet")
     """
     if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
-        raise RecordingError(f"name={shown(name)} must be a text", hint='for example ss.record("step")')
+        raise RecordingError(f"name={shown(name)} must be a string", hint='for example ss.record("step")')
     if gpu is not None:
         gpu = whole_number("gpu", gpu, least=0, error=RecordingError)
     return Recording(name, gpu)

@@ -241,6 +241,7 @@ class Subscription:
             try:
                 memory = self._held.get(buffer)
                 if memory is not None and valid:
+                    # Kept before it is let go: after Ctrl-C between the two, the loop finds it once more.
                     self._filled[buffer] = memory.view(np.uint8)[:valid]
                 self._held.pop(buffer, None)
             except BaseException:  # noqa: BLE001 - Ctrl-C, where the recording is another thread's
@@ -345,7 +346,7 @@ def _dtype(cupti: Any, structure: str) -> np.dtype[Any]:
     """Return the newest layout that cupti-python has of a structure."""
     versions = {int(found[1] or 0): name for name in dir(cupti) if (found := re.fullmatch(rf"activity_{structure}(\d*)_dtype", name))}
     if not versions:
-        raise RecordingError(f"cupti-python {_version(cupti)} does not say how records of {structure} look", hint=_INSTALL_HINT)
+        raise RecordingError(f"cupti-python {_version(cupti)} has no layout for records of {structure}", hint=_INSTALL_HINT)
     newest: np.dtype[Any] = np.dtype(getattr(cupti, versions[max(versions)]))
     return newest
 

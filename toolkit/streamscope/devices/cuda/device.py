@@ -204,6 +204,7 @@ class CudaDevice:
         else:
             with cuda_errors("copying to the device"), self._transfers() as stream:
                 buffer.array.set(np.asarray(values, order="C"))  # not ascontiguousarray, which makes 0 axes 1
+                # CUDA may return from a copy of pageable memory before the device has it.
                 stream.synchronize()
 
     def read(self, buffer: CudaBuffer) -> Array:

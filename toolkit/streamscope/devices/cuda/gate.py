@@ -122,6 +122,7 @@ class CudaGate:
         """Let everything put on the stream from now on wait for `open`."""
         if not self._holds:
             self._holds = True
+            # Both before the stream is held: a destructor that waits for the device behind a closed gate never returns.
             CAPTURES.forbid(self)
             _watchdog.arm(self, self._give_up)
         cuda = libraries().cuda
@@ -131,16 +132,19 @@ class CudaGate:
     def open(self) -> None:
         """Let the held streams go."""
         self._let_go()
+        # After the gate is open: this destroys what has waited, and that may wait for the device.
         CAPTURES.allow(self)
         _watchdog.disarm(self)
+        # After disarming: until then the watchdog may still open the gate.
         late, self._late = self._late, False
         if late:
             raise DeviceError(
-                f"a gate opened by itself after {_WATCHDOG_S:g} s: something waited for a stream that it held",
-                hint="what is put on a held stream must not synchronise",
+                f"a gate opened by itself after {_WATCHDOG_S:g} s: a call waited for the stream behind it",
+                hint="work queued behind a gate must not synchronise",
             )
 
     def _let_go(self) -> None:
+        # Never back: an earlier gate that opens late must not close later ones.
         self._shared.word[0] = max(self._number, int(self._shared.word[0]))
 
     def _give_up(self) -> None:

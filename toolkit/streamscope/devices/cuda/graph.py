@@ -110,6 +110,7 @@ class CudaGraph:
         self._captured = captured
         """Address of the captured graph, which is taken over."""
         self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
+        # Before it is instantiated: if that fails, the captured graph is destroyed all the same.
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
         self._nodes: tuple[GraphNode, ...] | None = None
         self.node_count = node_count(captured)
@@ -156,6 +157,7 @@ class CudaGraph:
             raise
         if refused:
             return refused
+        # The new one is kept: nodes are read from it, and calls of single nodes use arguments that it owns.
         self._captures.destroy(partial(self._runtime.graphDestroy, self._captured))
         self._captured = self._owned["graphDestroy"] = captured
         self._nodes, self.node_count = None, node_count(captured)

@@ -296,6 +296,7 @@ def _median_times_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callabl
 
     def replay_us(graph: CudaGraph) -> float:
         put_back()
+        # Behind the copies that put state back, so that they are not timed.
         start.record(stream)
         graph.launch_on(stream.ptr)
         end.record(stream)
@@ -311,6 +312,7 @@ def _mean_waits_us(graphs: Sequence[CudaGraph], stream: Any, put_back: Callable[
 
     def wait_us(graph: CudaGraph) -> float:
         put_back()
+        # The device is idle: the turn before was waited for, and `put_back` waits for its copies.
         start_ns = time.perf_counter_ns()
         graph.launch_on(stream.ptr)
         end.record(stream)
@@ -375,6 +377,7 @@ def _copy(node: int, graph: int) -> int:
     copy, parameters = ctypes.c_void_p(), ctypes.create_string_buffer(_PARAMETERS_BYTES)
     arguments: list[object] = [ctypes.byref(copy), ctypes.c_void_p(graph), None, ctypes.c_size_t(0), parameters]
     _call(f"{name}GetParams{version}", ctypes.c_void_p(node), parameters)
+    # Copies and sets are added in a context; a kernel's function belongs to one.
     if kind != _KERNEL:
         context = ctypes.c_void_p()
         _call("cuCtxGetCurrent", ctypes.byref(context))
@@ -387,6 +390,7 @@ def _copy(node: int, graph: int) -> int:
             raise
         add()
     if kind == _KERNEL:
+        # Priorities, clusters and the like are no parameters: a new node has defaults.
         _call("cuGraphKernelNodeCopyAttributes", copy, ctypes.c_void_p(node))
     return int(copy.value or 0)
 

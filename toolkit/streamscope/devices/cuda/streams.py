@@ -89,6 +89,7 @@ class CudaStream:
 
     def record(self, event: CudaEvent) -> None:
         """Record an event; inside a capture, one with timing becomes an event-record node."""
+        # A plain record in a capture makes edges only: without a node, the event would have no time.
         if event.timing and self.device.capturing:
             checked(libraries().cuda.cuEventRecordWithFlags(event.binding, self.binding, _EXTERNAL))
         else:
@@ -117,6 +118,7 @@ class CudaStream:
             if self.device.capturing:
                 raise DeviceError(f"stream {self.name!r} cannot allocate a workspace while a graph is captured")
             found = self.device.empty_bytes(max(1, nbytes))
+            # Smaller ones stay: packed arguments and graphs hold their addresses.
             self._workspaces.append(found)
         return found
 

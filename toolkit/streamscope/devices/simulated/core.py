@@ -78,6 +78,7 @@ class Timeline:
     def at(self, time_ns: float, action: Action) -> Appointment:
         """Put an action on the timeline, now at the earliest."""
         appointment = Appointment(action)
+        # The number decides between equal times, so runs repeat exactly; appointments cannot be compared.
         heappush(self._due, (max(time_ns, self.now_ns), next(self._order), appointment))
         return appointment
 
@@ -157,6 +158,7 @@ class Core:
         self.catch_up()
         with self.lock, deferred() as interrupts:
             held = not self.timeline.run_until(lambda: condition() or interrupts.due or self._watch.stop is not None)
+            # The host wakes when the device is there, never earlier than its own clock.
             self.host_ns = max(self.host_ns, self.timeline.now_ns)
         self._raise_stop()
         if held:

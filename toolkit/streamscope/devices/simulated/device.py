@@ -208,6 +208,7 @@ class SimulatedDevice:
             results = call_host_function(call, arrays)  # Without the lock: others may go on meanwhile.
             kept = outcome(f"host function {call.name!r}", results, arrays, targets) if targets else []
             with self.lock:
+                # The device moves on while the function runs; its results count only from the end.
                 self._core.spend(call.duration_ns)
                 self._core.catch_up()
                 for target, result in zip(targets, kept, strict=True):

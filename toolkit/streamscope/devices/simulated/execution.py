@@ -222,6 +222,7 @@ class _Multiprocessors:
 
     def _end(self, kernel: _Kernel) -> None:
         self._progress()
+        # Taken off the chip before `finished`, which may start the next kernel at once.
         self._running.remove(kernel)
         self._next_end = None
         self._rate()

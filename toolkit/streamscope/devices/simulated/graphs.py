@@ -210,6 +210,7 @@ class SimulatedGraph:
         with self.core.lock, deferred():
             call_ns = model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes), branching)
             self._latest = own.put(Item(run.begin), call_ns, model.graph_branching_ns(branching))
+            # After the launch is on the stream: a wait for these events from now on is for this run.
             run.claim_events()
 
 

@@ -110,6 +110,7 @@ class SimulatedStream:
             with deferred():
                 self.core.spend(call_ns)
                 item.arrival_ns = self.core.host_ns - tail_ns
+                # Not torn by Ctrl-C: nobody would wait for an item that is queued and not `last`.
                 self._items.append(item)
                 self.last = item.done
                 if len(self._items) == 1:
@@ -121,6 +122,7 @@ class SimulatedStream:
         now_ns = self.core.timeline.now_ns
         self._free_ns = now_ns
         self._drained_ns = max(self._drained_ns, now_ns + drain_ns)
+        # Done before the next begins: what waits for this item comes first at equal times.
         self._items.popleft().done.come(now_ns)
         if self._items:
             self._items[0].begin(self, self._items[0])

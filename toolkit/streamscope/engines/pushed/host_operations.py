@@ -182,4 +182,5 @@ class HostQueue:
         if not self.ordered:
             self.release()
         elif self._moves and any(not latch.is_set for latch in self._awaited):
+            # Only the first: `_over` lets the next one go, so moves keep their order on the virtual clock.
             self._moves[0].set()

@@ -72,6 +72,7 @@ class Issuer:
             lane = application.lane or self._placed(application)
             index = lane.index
             before = unordered(index, lane.clock, application.reads, application.writes)
+            # An operation on empty arrays launches nothing: it needs neither waits nor an event.
             if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
@@ -90,6 +91,7 @@ class Issuer:
                 written(part.writes)
             if application.launches:
                 stamp = lane.record()
+                # After the record: whoever finds this stamp on a variable may wait for its event.
                 note(index, stamp, application.reads, application.writes)
                 if self._synchronous:
                     lane.stream.synchronize()
@@ -125,6 +127,7 @@ class Issuer:
                 lane.stream.synchronize()
             except Exception as error:  # noqa: BLE001 — kept like any other fault
                 self.faults.add(Fault("waiting after an interruption", user_line(), error))
+        # Last: until every stream was waited for, an event may be missing behind what was launched.
         self._issuing = self.torn = False
 
     def mend_if_torn(self) -> None:

@@ -82,6 +82,7 @@ class Lane:
         except IndexError:
             event = self._device.event()
             self._made[event] = partial(self._free.append, event)
+        # Before the record: should that fail, the stamp goes and gives its event back.
         stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._made[event], self.free_ns)
         self.stream.record(event)
         self.position += 1
@@ -91,6 +92,7 @@ class Lane:
     def wait(self, stamps: Sequence[EventStamp]) -> None:
         """Let the stream wait for items of other lanes, with the fewest waits."""
         for stamp in fewest(self.clock, stamps):
+            # The wait first: the clock must not count one that failed.
             self.stream.wait(stamp.event)
             self.clock = merged(self.clock, stamp.known)
             self.waits += 1

@@ -146,6 +146,7 @@ class MemoryPool:
         self._device = device
         """Where the memory comes from."""
         self._stores = {place: _Store() for place in MemoryPlace}
+        # By address: `_Held` keeps the buffer, so no other object gets that address.
         self._held: dict[int, _Held] = {}
         self._freed: deque[_Free] = deque()
         self._lock = Lock()
@@ -182,7 +183,7 @@ class MemoryPool:
         """
         held = self._held.pop(id(buffer), None)
         if held is None:
-            raise DeviceError(f"memory for {buffer.spec} was freed that this pool has not handed out", hint="free a buffer once")
+            raise DeviceError(f"cannot free memory for {buffer.spec}: this pool does not lend it", hint="free each buffer once")
         self._freed.append(held.freed(tuple(after)))
 
     def trim(self, *, wait: bool = False) -> int:
@@ -206,6 +207,7 @@ class MemoryPool:
             for _, stamp in pending:
                 stream.wait(stamp.event)
         buffer = self._device.buffer_on(free.block, spec, stream)
+        # Only now: if a wait or the buffer failed, the block is still free.
         store.remove(free)
         store.counts.reuses += 1
         store.counts.waits += len(pending)

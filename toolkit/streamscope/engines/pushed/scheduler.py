@@ -60,6 +60,7 @@ class Scheduler:
 
         Returns a latch that is set when it is issued, if that is later.
         """
+        # Device operations end their turns as they are issued, so without host operations all turns are free.
         if not self.unfinished or idle(application.reads, application.writes):
             self._issuer.issue(application, where)
             return None
@@ -161,6 +162,7 @@ class Scheduler:
                 interruption = self._end(turn, function, failure, skipped=skipped)
                 ready = self._take_ready()
                 turn.done.set()
+                # After `_end`, so that operations which this one made ready compete for its worker.
                 if self.queue is not None and move is not None:
                     self.queue.end(turn.priority > 0, move)
         if not interrupted:

@@ -64,7 +64,7 @@ class VariableState(Accesses[EventStamp]):
     def memory(self) -> Buffer:
         """Return the memory of the variable."""
         if self.buffer is None:
-            raise ProgramError(f"{self.name!r} has no values, since nothing has written it without an error", hint="write it first")
+            raise ProgramError(f"{self.name!r} has no values: no operation has written it successfully", hint="write it first")
         return self.buffer
 
     def allocate(self, pool: MemoryPool, stream: Stream | None, writer: str) -> None:
@@ -90,6 +90,7 @@ class VariableState(Accesses[EventStamp]):
     def release(self) -> tuple[Buffer | None, list[EventStamp]]:
         """Take the memory away, for good; return it and the last use on each lane."""
         buffer, self.buffer = self.buffer, None
+        # Sorted by position: of the stamps of a lane, the dict keeps the last.
         latest = {stamp.lane: stamp for stamp in sorted(self.users, key=lambda stamp: stamp.position)}
         self.deleted, self.fault = True, None
         self.forget()
@@ -160,6 +161,7 @@ class Turn:
 def idle(reads: Sequence[VariableState], writes: Sequence[VariableState]) -> bool:
     """Tell whether an operation would have its turn with all variables at once."""
     for state in reads:
+        # The same conditions as in `enter`, which this saves.
         if state.writing or state.waiting:
             return False
     return not any(state.writing or state.reading or state.waiting for state in writes)
@@ -169,6 +171,7 @@ def enter(turn: Turn) -> bool:
     """Queue an operation; True if it can start at once."""
     for write, states in ((False, turn.reads), (True, turn.writes)):
         for state in states:
+            # Behind whoever waits, even where the turn is free: no read passes an earlier write.
             if state.waiting or not _take(state, write=write):
                 state.waiting.append((turn, write))
                 turn.missing += 1

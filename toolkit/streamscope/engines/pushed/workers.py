@@ -76,7 +76,7 @@ class Workers:
                 except RuntimeError as error:
                     if not self.threads:
                         self._busy -= 1
-                        raise EngineError(f"the system has no thread for a host operation: {error}", hint="end other threads") from error
+                        raise EngineError(f"cannot start a thread for a host operation: {error}", hint="end other threads") from error
         self._tasks.put(task)
 
     def stop(self, last: _Task | None = None) -> None:
@@ -128,6 +128,7 @@ class Workers:
         with self._lock:
             if not self._stopping or self._busy:
                 return False
+            # Under the lock: of threads that end together, exactly one finds that it is the last.
             self.threads.remove(threading.current_thread())
             last = not self.threads
         if last and self._last is not None:
