@@ -295,6 +295,7 @@ def filled_whole(folder: Path, *, last: str, older: Callable[[Path], Collection[
             yield temporary
             with _locked(place):
                 gone = {*older(folder)} - {path.name for path in temporary.iterdir()}
+                # Under the lock: files of two writers would mix, and `last` would name those of the other.
                 _move_files(temporary, place, last)
                 for name in gone:
                     with suppress(OSError):  # Whatever holds it, what was asked for is there.
@@ -323,6 +324,7 @@ def _move_anew(names: Mapping[Path, Path]) -> None:
             undo.callback(_claim(name, folder=path.is_dir()))
         for path, name in names.items():
             path.replace(name)
+        # All have their names: there is nothing to take back any more.
         undo.pop_all()
 
 

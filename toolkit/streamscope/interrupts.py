@@ -89,6 +89,7 @@ class Deferral:
         """Call a function with Ctrl-C let through, inside a block that defers it; blocks inside the function defer it again."""
         if not self._depth or get_ident() != main_thread().ident:
             return function(*arguments, **options)
+        # From this depth on, `_look` delivers what arrives instead of noting it.
         before, self._open = self._open, self._depth
         try:
             self._deliver()
@@ -334,6 +335,7 @@ class Finaliser:
         next(noticing)
         self._notice = ref(thing, partial(next, noticing))
         self._reference = ref(thing, _gone.append)
+        # By the address of a reference that lives in the entry itself, so it is nobody else's.
         _finalisers[id(self._reference)] = self
 
     @property
@@ -343,6 +345,7 @@ class Finaliser:
 
     def now(self) -> None:
         """Do it now, if it was not done before."""
+        # Before `cancel`, which lets go of it.
         finish = self._finish
         if self.cancel():
             finish()

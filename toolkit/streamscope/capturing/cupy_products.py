@@ -54,6 +54,7 @@ class CupyProducts:
     def through(self) -> Iterator[None]:
         """Let CuPy's products in this thread come here in the block."""
         thread = threading.get_ident()
+        # Other threads may capture at the same time: CuPy's own functions come back with the last.
         with _LOCK:
             if not _ACTIVE:
                 _stand_in()

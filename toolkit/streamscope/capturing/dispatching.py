@@ -48,6 +48,7 @@ class OtherThreads:
 
     def times_ns(self) -> dict[int, int]:
         """Return the processor time of each thread that is not heard; the calling one is heard from now on."""
+        # Autograd's threads call this, too, and what they launch is heard.
         self._heard.add(threading.get_native_id())
         threads = map(int, os.listdir(_THREADS))  # noqa: PTH208 — paths take twice the time, and each operator asks
         others = (one for one in threads if one not in self._heard and self._may_launch(one))

@@ -120,6 +120,7 @@ class ProductThreads:
 
     def _called(self, keys: tuple[Any, Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         torch = sys.modules["torch"]
+        # Known before it launches, so that `OtherThreads` does not take it for a stranger.
         self.numbers.add(threading.get_native_id())
         # A dispatch mode hears of an operator when autograd is done with it. A new thread does not know that.
         with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._ForceDispatchKeyGuard(*keys):  # noqa: SLF001 — no public way

@@ -74,6 +74,7 @@ class State:
             return
         runtime = libraries().runtime
         runtime.deviceSynchronize()
+        # Between two waits: nothing may still write there, and whoever runs next must find it done.
         moves.run()
         for (start, end), values in saved:
             if isinstance(values, np.ndarray):

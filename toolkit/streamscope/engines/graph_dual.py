@@ -54,6 +54,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
     counts = sorted({*(count for count in _TRIED_STREAMS if count < most), most})
     for name, schedule, edges in schedules_in_a_graph(program, estimate, [count for count in counts if count < widest.streams]):
         spread = make([operations[position] for position in schedule.order], schedule.stream_of, edges)
+        # Schedules with the same edges are one graph, so only the first counts.
         others.setdefault(_edges(spread), replace(spread, order=name))
     if streams is not None and widest.streams > most:
         *rest, first = others.values()  # On the most streams: what hangs, hangs in the freest order, and that is replayed first.

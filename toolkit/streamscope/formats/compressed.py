@@ -59,6 +59,7 @@ class Decompressed(io.RawIOBase):
         if not data:
             return b""
         self._began = True
+        # After an error, zlib keeps nothing of the chunk; the copy decompresses it again, byte by byte.
         before = self._member.copy()
         try:
             self._text += self._member.decompress(data)

@@ -115,13 +115,16 @@ def opened_tables(path: Path) -> Iterator[Tables]:
         return steps > MOST_STEPS
 
     try:
+        # Immutable: SQLite takes no lock, and makes no file beside this one.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)) as connection:
             for limit, most in _LIMITS.items():
                 connection.setlimit(limit, most)
+            # Damaged text is shown with �: the default would refuse the whole row.
             connection.text_factory = lambda data: data.decode("utf-8", "replace")
             for setting in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
                 connection.execute(f"PRAGMA {setting}")
             connection.set_progress_handler(tired, _STEPS_BETWEEN)
+            # Last: the settings above are no reads, and would be denied.
             connection.set_authorizer(_allowed)
             yield Tables(connection)
     except sqlite3.Error as error:

@@ -123,6 +123,7 @@ class _Compact:
         if kind in (9, 10):
             header = self._byte()
             length = header >> 4 if header >> 4 < 15 else self._varint()
+            # Before the list is made: a length of some bytes could ask for all memory.
             if length > self.end - self.at:
                 raise ValueError("a list is longer than its page header or footer")
             return [self._value(header & 15) for _ in range(length)]

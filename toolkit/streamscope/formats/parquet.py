@@ -143,6 +143,7 @@ def _digest(spans: SpanTable) -> str:
     """Return the SHA-256 of the columns, whatever a file's encoding of them is."""
     found = hashlib.sha256()
     for column, dtype in COLUMN_DTYPES.items():
+        # Little-endian, whatever the machine: a file has one digest everywhere.
         found.update(np.ascontiguousarray(getattr(spans, column), np.dtype(dtype).newbyteorder("<")).data)
     return found.hexdigest()
 

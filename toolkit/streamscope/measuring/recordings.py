@@ -84,6 +84,7 @@ def recorded_traces(
     chosen = asked.recorder
     traces: dict[str, dict[str, Trace]] = {engine: {} for engine in checked}
     reasons: list[str] = []
+    # By recorder, not by engine: CUPTI, the last, may stay and slow down all that comes after it.
     for name in asked.recorders:
         try:
             recorder = recorder_of(device, name)

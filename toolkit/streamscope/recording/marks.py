@@ -120,6 +120,7 @@ class Marker:
             stamps = self.memory.read()
             first = [int(stamps[slot][:, 0].min()) for slot in (*slots, end.slot)]
             readings.append(np.array(first) - int(stamps[begin.slot][0, 0]))
+        # Without the first replay, which is there to warm up.
         *found, last = map(float, np.median(readings[1:], axis=0))
         return dict(zip(slots, found, strict=True)), last
 

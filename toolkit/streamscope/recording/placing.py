@@ -135,6 +135,7 @@ def between(
     latest: dict[int, float] = {}
     crowded = [(first, last) for first, last in filling if last - first > STAGGER_NS]
     for index, (start, _) in known.items():
+        # A stamped successor bounds the end of what it waited for.
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
@@ -147,6 +148,7 @@ def between(
                 if any(first <= ready + alone[index] < last for first, last in crowded):
                     end = ready + alone[index]  # The mark waited for room.
             slowed = STAGGER_NS < late - ready <= (SLOWEST - 1) * alone[index]
+            # Copies and first kernels of a branch may begin late; other kernels begin when they can, and are slower.
             start = max(ready, late) if index in copies or (index in forks and not slowed) else ready
             end = min(max(end, start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)

@@ -26,6 +26,7 @@ class PackedArguments:
 
     def __init__(self, arguments: Sequence[Any]) -> None:
         self.values = [ctypes.c_void_p(a.data.ptr) if hasattr(a, "data") and hasattr(a.data, "ptr") else a for a in arguments]
+        # Kept: the values are addresses of their memory.
         self.arrays = tuple(arguments)
         self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*(ctypes.addressof(value) for value in self.values))
         self.address = ctypes.addressof(self.pointers)
@@ -58,6 +59,7 @@ class CudaBench:
         packed = PackedArguments(arguments)
         launch = libraries().driver.launchKernel
         call = partial(launch, function.ptr, blocks, 1, 1, threads, 1, 1, 0, self.stream.pointer, packed.address, 0)
+        # The launch knows addresses only: with the call go arguments, machine code and stream.
         _keep_alive(call, packed, module, function, self.stream, self.stamps)
         return call
 

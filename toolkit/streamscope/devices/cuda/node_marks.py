@@ -24,6 +24,7 @@ class NodeMarks:
         lib = libraries()
         self._bytes: Any = lib.cupy.empty(max(1, len(nodes)), np.uint8)
         self._pinned: Any = lib.cupy.cuda.alloc_pinned_memory(max(1, len(nodes)))
+        # Of its own: a copy on the graph's stream would wait for the kernel that hangs.
         self._stream: Any = lib.cupy.cuda.Stream(non_blocking=True)
         lib.runtime.memsetAsync(self._bytes.data.ptr, 0, self._bytes.nbytes, self._stream.ptr)
         self._stream.synchronize()
@@ -33,6 +34,7 @@ class NodeMarks:
             mark = cuda.CUDA_MEMSET_NODE_PARAMS()
             mark.dst = cuda.CUdeviceptr(self._bytes.data.ptr + number)
             mark.value, mark.elementSize, mark.width, mark.height, mark.pitch = 1, 1, 1, 1, 1
+            # A leaf behind its node: it adds no order between nodes of the graph.
             checked(cuda.cuGraphAddMemsetNode(cuda.CUgraph(graph), [cuda.CUgraphNode(node)], 1, mark, context))
 
     def ended(self) -> npt.NDArray[np.bool_]:

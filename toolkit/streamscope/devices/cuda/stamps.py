@@ -59,6 +59,7 @@ class StampMemory:
             return source, arguments
         if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
             spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), STAMP_WORDS), np.dtype(np.int64))
+            # Never moved or grown: bound kernels have the addresses of their rows.
             self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE))
             self._used = 0
         slots = Slots(source.name, owner, blocks, threads, len(self._chunks) - 1, self._used)

@@ -74,6 +74,7 @@ def align_timer(device: CudaDevice, stream: CudaStream) -> TimerClock:
                     low = before - time if low is None else max(low, before - time)
                     high = after - time if high is None else min(high, after - time)
         finally:
+            # The kernel must end whatever happened: it leaves its loop once all numbers are written.
             words[0] = _QUESTIONS
             stream.synchronize()
     assert low is not None

@@ -215,6 +215,7 @@ class Catalogue:
         if key is not None:
             self.applications.put(key, application)
             for state in application.states:
+                # So that deleting the variable drops what holds its memory.
                 self._keys[state.id].add(key)
         return application
 
@@ -232,6 +233,7 @@ class Catalogue:
             found = self._templates[key]
         if found is None:
             try:
+                # Without the lock: it calls the user's function, which may push or wait.
                 program = trace(function, name, arguments, writes, attributes)
             except Exception as error:
                 raise TracingError from error

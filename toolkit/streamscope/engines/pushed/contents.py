@@ -71,6 +71,7 @@ class Lifetimes:
         self._issuer.memory.trim(wait=True)
 
     def _release(self, state: VariableState) -> None:
+        # Kept applications hold the buffer's address: launched again, they would use memory of another's.
         self._catalogue.forget(state)
         self.live.pop(state.id, None)
         buffer, stamps = state.release()
@@ -111,6 +112,7 @@ class Contents:
             raise ProgramError(f"{array.dtype.name}{list(array.shape)} was written to {state.name!r}, which is {state.spec}")
         title = f"write {state.name}"
         if state.place is MemoryPlace.HOST:
+            # The caller may change the array as soon as this returns.
             copy = array.copy()
             self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), duration_ns=0.0))
         else:
@@ -130,6 +132,7 @@ class Contents:
         self._pusher.push(None, to_host, (variable,), (staging,), 0, title, {})
         self._pusher.flush()
         copied = self._pusher.state_of(staging)
+        # No lock is held while the host waits: others go on pushing.
         self._scheduler.wait(copied, write=False)
         with self._issuer.lock:
             return self._issuer.device.read(copied.memory())

@@ -153,6 +153,7 @@ class PreparedPrograms:
     def _borrowed(self, entry: _Entry) -> Iterator[Prepared]:
         """Lend a preparation that nobody else uses. One whose run failed or was interrupted is not used again."""
         try:
+            # A list's `pop` is atomic: no two threads get the same preparation, without a lock.
             prepared = entry.idle.pop()
         except IndexError:
             prepared = self._prepared(entry)

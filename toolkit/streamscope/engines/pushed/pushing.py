@@ -88,12 +88,14 @@ class Pusher:
                 application = self._catalogue.applications[key]
             except TypeError:  # It cannot be hashed.
                 return False
+            # The slow way collects dropped variables, mends what Ctrl-C has torn, and says that the engine is closed.
             if application is None or self._lifetimes.dropped or self._issuer.torn or self.closed:
                 return False
             self.again += 1
             if not self.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
                 self._issuer.issue(application)
                 return True
+        # Outside the lock: only what waits or fails needs the line.
         line = self._line_of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
         self._push_known(application, line, priority, (reads, writes))
         return True
@@ -140,6 +142,7 @@ class Pusher:
         with deferred():
             with self._issuer.lock:
                 self.pushed += 1
+                # Checked once more: another thread may have deleted a variable or closed the engine since.
                 self._prepare(function.writes, function.arguments)
                 done, ready = self._scheduler.submit_host(function, priority)
             self._scheduler.run_here(ready)
@@ -177,6 +180,7 @@ class Pusher:
             alive = [(application, line) for application, line, _ in bulk.pushed if self._is_alive(application, line)]
             if alive:
                 done = self._scheduler.submit(combined(alive), None, bulk.priority)
+            # The variables of its operations may be let go from here on.
             bulk.pushed = []
         self._wait_if_synchronous(done)
 

@@ -56,6 +56,7 @@ def trace(
     function: _Function, name: str, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, Any]
 ) -> Program:
     """Trace a function for variables; raises whatever the function raises."""
+    # A variable that is given twice is one input: two inputs may not share memory where one is written.
     reads = list(dict.fromkeys(arguments))
     in_place = any(state in reads for state in writes) and _takes_out(function)
 

@@ -142,6 +142,7 @@ def _choose(found: Activities, owners: Sequence[_Owner], hosts: Sequence[int], r
         owner.candidates = set(same) if rank_of and len(same) == 1 else _possible(found, owner, {host: launches[host] for host in same})
     pairs = [(one, other) for one in owners for other in owners if one is not other and one.shares(other)]
     changed = True
+    # A process that surely launched one owner's work cannot have launched another's with the same correlations.
     while changed:
         changed = False
         for one, other in pairs:

@@ -105,6 +105,7 @@ def _add(found: _Collected, events: list[AnyEvent], *, skip: bool) -> int:
     """Add events, with ``skip`` all but those whose values are wrong; return how many these are."""
     try:
         if skip:
+            # A trial on nothing that is kept: a failure halfway would leave half of the events in `found`.
             _Collected().add(events)
         found.add(events)
     except (TypeError, ValueError, LookupError) as error:
@@ -152,6 +153,7 @@ class _Collected:
                 by_category[event.cat].append(event)
             elif event.ph not in _QUIET_PHASES:
                 self._lost[_unread(event)] += 1
+        # Events without a word about them: nothing is lost with those.
         self._lost.pop("", None)
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
@@ -232,6 +234,7 @@ class _Collected:
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
         if device is not None:
             columns |= _on_device(timed, self._places)
+            # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
 
