@@ -33,7 +33,7 @@ from streamscope.capturing.write_detection import checked_memories
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
-from streamscope.kernels.library.libraries import cuda_errors, libraries
+from streamscope.kernels.library.libraries import cuda_errors, driver_version, libraries
 from streamscope.program.foreign import ForeignFunction
 from streamscope.program.launch import Launch
 from streamscope.program.user_line import UserLine, user_line
@@ -251,8 +251,7 @@ def _origin(memory: MemoryHeld, results: Sequence[Any]) -> CaptureOrigin:
     for name in ("torch", "cupy", "triton", "numba"):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
             versions[name] = str(version)
-    driver = runtime.driverGetVersion()
-    versions["CUDA driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
+    versions["CUDA driver"] = ".".join(map(str, driver_version()))
     device = str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
     starts = tuple(map(device_address, results))
     return CaptureOrigin(device, datetime.now(UTC).isoformat(timespec="seconds"), versions, memory, starts)
