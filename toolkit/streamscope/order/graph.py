@@ -28,10 +28,7 @@ class DependencyGraph:
 
     def __post_init__(self) -> None:
         self.before = without_implied(dependencies(self.operations))
-        self.after = [[] for _ in self.operations]
-        for position, earlier in enumerate(self.before):
-            for other in earlier:
-                self.after[other].append(position)
+        self.after = successors(self.before)
 
     def upward_ranks_ns(self) -> list[float]:
         """Return for each operation the longest path from its start to the end of the program, in ns."""
@@ -68,6 +65,15 @@ class DependencyGraph:
                 break
             chain.append(following)
         return chain
+
+
+def successors(before: Sequence[Iterable[int]]) -> list[list[int]]:
+    """Return each node's successors, ascending; ``before`` has each node's predecessors."""
+    after: list[list[int]] = [[] for _ in before]
+    for node, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(node)
+    return after
 
 
 def dependencies(operations: Sequence[Operation]) -> list[list[int]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
+from streamscope.order.graph import successors
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.joins import call_rows
@@ -152,10 +153,7 @@ def fused(tasks: Sequence[Task], picked: Sequence[Sequence[bool]], least_ns: flo
     TraceError
         There is no such chain.
     """
-    followers: list[list[int]] = [[] for _ in tasks]
-    for position, task in enumerate(tasks):
-        for earlier in task.after:
-            followers[earlier].append(position)
+    followers = successors([task.after for task in tasks])
     chains: list[list[int]] = []
     taken: set[int] = set()
     for position in range(len(tasks)):

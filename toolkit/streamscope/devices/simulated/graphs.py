@@ -15,7 +15,7 @@ from streamscope.devices.simulated.execution import BoundLaunch
 from streamscope.devices.simulated.streams import Item, SimulatedEvent, SimulatedStream
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
-from streamscope.order.graph import without_implied
+from streamscope.order.graph import successors, without_implied
 from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
@@ -172,7 +172,6 @@ class SimulatedGraph:
         self._edges = _Edges.of(nodes)
         self.refused = refused
         """Why the update was refused that this graph replaces; empty where none was tried."""
-        """Why the update was refused that this graph replaces."""
         self._latest = Moment()
         self._latest.come(0.0)
 
@@ -224,11 +223,7 @@ class _Edges:
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> _Edges:
         before = without_implied([sorted(node.after) for node in nodes])
-        successors: list[list[int]] = [[] for _ in nodes]
-        for index, earlier in enumerate(before):
-            for one in earlier:
-                successors[one].append(index)
-        return cls(successors, Branching.of(before))
+        return cls(successors(before), Branching.of(before))
 
 
 class _GraphRun:
