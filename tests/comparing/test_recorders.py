@@ -13,7 +13,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import KeywordError, RecordingError
 from streamscope.measuring import recordings
 from streamscope.options import RECORDER
-from streamscope.recording import staying, subscription
+from streamscope.recording import recorders, subscription
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.recorders import RECORDERS, STAYED, recorder_of
 
@@ -138,5 +138,5 @@ def test_a_recorder_fits_a_device():
 
 
 def test_cupti_that_was_loaded_is_asked_whether_it_stayed():
-    assert subscription.is_attached in staying.STAYS
-    assert not staying.cupti_stayed()
+    assert subscription.is_attached in recorders.STAYS
+    assert not recorders.cupti_stayed()

@@ -13,8 +13,8 @@ from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
+from streamscope.recording.recorders import cupti_stayed
 from streamscope.recording.stamps import Recording, StampRecorder
-from streamscope.recording.staying import cupti_stayed
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
 pytestmark = pytest.mark.gpu

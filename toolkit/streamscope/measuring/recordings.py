@@ -15,8 +15,7 @@ from streamscope.errors import RecordingError
 from streamscope.measuring.case import Case, Checked, uncollected
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of_program
-from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, recorder_of
-from streamscope.recording.staying import cupti_stayed
+from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
 
 _LEDGER = ("events", "stamps", "cupti")

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 STAYED = (
     "CUPTI stayed in this process after a recording, so that launches are dearer, above all of graphs; start a new process for true times"
 )
+STAYS: list[Callable[[], bool]] = []
+"""Of each profiler that was loaded, a function that tells whether it is still there."""
+
+
+def cupti_stayed() -> bool:
+    """Tell whether CUPTI stayed in this process after a recording."""
+    return any(stays() for stays in STAYS)
 
 
 class Recorder(Protocol):

@@ -24,7 +24,7 @@ from streamscope.errors import RecordingError
 from streamscope.interrupts import Again, CalledByC, deferred
 from streamscope.kernels.library.libraries import driver_version, has_driver
 from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
-from streamscope.recording.staying import STAYS
+from streamscope.recording.recorders import STAYS
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 CALLS = ("RUNTIME", "DRIVER")
