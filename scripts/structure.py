@@ -73,6 +73,7 @@ def package_of(module: str) -> str:
 
 VERBS = {"compare": ("comparing.compare",), "read": ("formats.read", "trace.read"), "parallelise": ("parallelising.parallelise",)}
 """For each verb, where it is defined, now or before."""
+_DOOR = re.compile(r"^[A-Z]+(: Door\[\w+\])? = Door[\[(]", re.MULTILINE)
 _WHAT = re.compile(r"\bwhat\b", re.IGNORECASE)
 
 
@@ -156,7 +157,7 @@ def rows(tree: Path) -> Iterator[tuple[str, str]]:
         reached = led_into(running, next(f"streamscope.{home}" for home in homes if f"streamscope.{home}" in modules))
         length = sum(len(texts[name].splitlines()) for name in reached)
         yield f"modules and lines that `ss.{verb}` leads into", f"{len(reached)}, {length:,}"
-    yield "doors: registries that other packages add to", f"{sum(text.count(' = Door(') for text in texts.values())}"
+    yield "doors: registries that other packages add to", f"{sum(len(_DOOR.findall(text)) for text in texts.values())}"
     yield "lines of the toolkit", f"{sum(lengths):,}"
     yield "median and longest file, in lines", f"{statistics.median(lengths):.0f}, {max(lengths)}"
     yield "modules of the toolkit that one other module imports", f"{sum(importers[name] == 1 for name in toolkit)}"
