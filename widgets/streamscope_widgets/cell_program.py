@@ -95,9 +95,10 @@ class _Scope(ast.NodeVisitor):
     """
 
     def __init__(self) -> None:
-        self.loaded, self.stored, self.walrus = set[str](), set[str](), set[str]()
-        """Targets of ``:=``. In a comprehension they belong to the scope around it."""
+        self.loaded, self.stored = set[str](), set[str]()
         """Here itself."""
+        self.walrus = set[str]()
+        """Targets of ``:=``. In a comprehension they belong to the scope around it."""
         self.loaded_inside, self.stored_inside = set[str](), set[str]()
         """Names that inner scopes load, and those that they store as ``nonlocal``, where they are not their own."""
         self.shared, self.outer = set[str](), set[str]()

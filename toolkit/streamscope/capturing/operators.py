@@ -101,7 +101,9 @@ class OperatorLog:
         """Call an operator, and note its launches."""
         given = tuple(_given(function, args, kwargs))
         self._keep_given(tensor for tensor, _ in given)
+        # Before the call, which may give a tensor other memory.
         touched = [(_extent(tensor), written) for tensor, written in given]
+        # Read before and after: a thread that took processor time meanwhile may have launched some of the nodes.
         others_ns = self._others.times_ns()
         nodes, counts = self._graph.count(), self._counts.now()
         threads = self._threads if self._calls in self._apart else None

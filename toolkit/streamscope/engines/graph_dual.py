@@ -76,6 +76,7 @@ def fastest(made: Plan, device: Device) -> Plan:
         times_us = raw.times_us(orders, added)
         best, *_ = likely = _likely(times_us)
         if len(likely) > 1:
+            # A second look at the few that are left: medians of few turns cannot tell these apart.
             waits_us = raw.waits_us([orders[number] for number in likely], [added[number] for number in likely])
             best = likely[waits_us.index(min(waits_us))]
         how = ", by how long the host waits" if times_us[best] > min(times_us) else ""

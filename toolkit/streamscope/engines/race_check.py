@@ -53,6 +53,7 @@ class _Reading:
     def read(self, step: Step) -> None:
         match step:
             case Issue(launch, lane):
+                # The host issues it, so it also comes after all that the host has waited for.
                 self.after[launch.operation] = self._at(lane) | self.host
                 self.lanes[lane] = frozenset({launch.operation})
                 self.issued += 1

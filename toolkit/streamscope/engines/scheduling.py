@@ -91,6 +91,7 @@ def best_plan(
     widest = max(plan.streams for plan in plans)
     least = min(2, widest) if streams is None else widest
     asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams >= least]
+    # Within this share, predictions do not tell plans apart.
     enough_ns = min(time_ns for _, time_ns in asked) * (1 + _WORTH)
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
@@ -205,6 +206,7 @@ class _Placing:
     def _put_chain(self, chain: Sequence[int]) -> None:
         """Put a chain where it is done first; where that is the same, on the stream of its predecessor, else on the first."""
         home = self._home(chain[0])
+        # Streams that nothing is on yet are all alike, so one of them is enough to try.
         choices = range(min(self.used + 1, len(self.taken_ns)))
         end_ns, _, stream = min((self._end_ns(chain, stream), stream != home, stream) for stream in choices)
         launches = [launch for position in chain for launch in self.graph.operations[position].launches]

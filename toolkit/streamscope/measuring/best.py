@@ -152,6 +152,7 @@ class Selection:
         elimination = self.elimination()
         random = np.random.default_rng(0)
         for _ in range(MOST_ROUNDS):
+            # One round at least: an engine that is alone needs a time, too.
             if elimination.decided and elimination.times_ns:
                 break
             steps.begin("timing", self.case.parts(self.device) * len(elimination.remaining))

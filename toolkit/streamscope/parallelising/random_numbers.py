@@ -66,6 +66,7 @@ def drawing(captured: CapturedFunction) -> tuple[Philox, ...]:
         for generator in generators:
             generator.manual_seed(marks[id(generator)][0])
         captured.plain_call_us(1)
+        # A new seed sets the offset to 0: a generator whose offset has moved was drawn from.
         drawn = [generator for generator in generators if generator.get_offset()]
         if not drawn:
             return ()

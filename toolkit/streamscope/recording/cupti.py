@@ -79,6 +79,7 @@ class CuptiRecorder:
         """Return the median makespan of runs without CUPTI, in ns, and then as many runs that it recorded."""
         cupti = subscription()
         with prepared.lock, settled(prepared.streams.values()):
+            # Before CUPTI is on: launches of graphs stay dearer after it has left.
             unrecorded = [makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
             with cupti.recording((*WORK, *CALLS), beside_others=beside_others) as found:
                 clock = self._clock(cupti)
@@ -97,6 +98,7 @@ class CuptiRecorder:
             after = self.device.now_ns()
             # Whole numbers: as a float, nanoseconds since 1970 are rounded to 256 of them.
             samples.append((after - before, (before + after) // 2 - stamp))
+        # The shortest sample bounds the offset best: its three readings lie closest together.
         width, offset = min(samples)
         return TimerClock(offset, width / 2)
 

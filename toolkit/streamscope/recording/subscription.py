@@ -131,6 +131,7 @@ class Subscription:
                 while len(self._spare) < _SPARE_BUFFERS:
                     self._spare.append(_buffer(touched=True))
                 self._attach(beside_others=beside_others)
+                # Ours are zeros (`_buffer`): CUPTI need not clear them in the middle of a user's call.
                 flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
                 self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
                 self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
@@ -355,6 +356,7 @@ def _buffer(*, touched: bool = False) -> npt.NDArray[np.uint64]:
     """Return an empty buffer, as CUPTI wants it: all zeros."""
     memory = np.zeros(BUFFER_BYTES // 8, np.uint64)
     if touched:
+        # A write to each page brings it into memory; `np.zeros` alone only reserves it.
         memory[:: 4096 // 8] = 0
     return memory
 
