@@ -26,7 +26,7 @@ from streamscope.engines.plan import (
     Step,
     Synchronize,
     WaitEvent,
-    predecessors,
+    dependencies,
 )
 from streamscope.order.graph import without_implied
 from streamscope.program.launch import Launch, LaunchKind
@@ -113,18 +113,14 @@ class _Lanes:
 class _Nodes:
     """The nodes of a graph: for each those that it comes right after, on its lane and through the events that its lane waited for."""
 
-    launches: list[Launch] = field(default_factory=list)
-    before: list[list[int]] = field(default_factory=list)
+    launches: list[Launch]
+    before: list[list[int]]
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> _Nodes:
-        nodes, number = cls(), dict[int, int]()
-        for position, step, earlier in predecessors(steps):
-            if isinstance(step, Issue):
-                number[position] = len(nodes.launches)
-                nodes.before.append([number[one] for one in earlier])
-                nodes.launches.append(step.launch)
-        return nodes
+        earlier = dependencies(steps)
+        number = {position: node for node, position in enumerate(earlier)}.__getitem__
+        return cls([step.launch for step in steps if isinstance(step, Issue)], [list(map(number, ones)) for ones in earlier.values()])
 
 
 def _apart(starts_ns: list[float], ready_ns: float, apart_ns: float) -> float:
