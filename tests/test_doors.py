@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
@@ -18,10 +19,10 @@ OWN = {"ours": "collections:OrderedDict"}
 def door(monkeypatch):
     """A function of entry points, as ``name=place``: a door that finds them."""
 
-    def made(*needs, **places):
+    def made(form=object, reserved=(), **places):
         points = [EntryPoint(name, place, "streamscope.tests") for name, place in places.items()]
         monkeypatch.setattr(doors, "entry_points", lambda group: points if group == "streamscope.tests" else [])
-        return Door("test", OWN, needs)
+        return Door("test", OWN, form, reserved)
 
     return made
 
@@ -45,11 +46,15 @@ def test_own_entries_need_no_entry_points_and_may_stand_there_too(door):
     [
         ({"ours": "math:pi"}, "test 'ours' of the package 'math' is left out: another one has that name"),
         ({"gone": "no_such_module:X"}, "left out: ModuleNotFoundError: No module named 'no_such_module'"),
-        ({"bare": "math:pi"}, "left out: it has no attribute 'read'"),
+        ({"bare": "math:pi"}, "left out: it is a float, not a type"),
+        ({"any": "collections:OrderedDict"}, "test 'any' of the package 'collections' is left out: that cannot be its name"),
+        ({"a,b": "collections:OrderedDict"}, "test 'a,b' of the package 'collections' is left out: that cannot be its name"),
+        ({"ape": "asking:NAMED"}, "test 'ape' of the package 'asking' is left out: it calls itself 'zebra'"),
     ],
 )
-def test_a_guest_that_does_not_fit_is_named_and_left_out(door, places, said):
-    found = door("read", **places)
+def test_a_guest_that_does_not_fit_is_named_and_left_out(door, monkeypatch, places, said):
+    monkeypatch.setitem(sys.modules, "asking", SimpleNamespace(NAMED=type("Named", (), {"name": "zebra"})))
+    found = door(type, ("any",), **places)
     with pytest.warns(GuestWarning, match=said):
         assert list(found) == ["ours"]
 
@@ -67,3 +72,12 @@ def test_a_guest_may_use_the_door_while_it_is_imported(door, monkeypatch):
     monkeypatch.setitem(sys.modules, "asking", SimpleNamespace(VALUE=1))
     monkeypatch.setattr(EntryPoint, "load", lambda self: list(found) or 1)
     assert found["ape"] == ["ours"]
+
+
+def test_a_warning_that_is_an_error_keeps_no_other_guest_out(door):
+    found = door(ape="no_such_module:X", zebra="math:pi")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GuestWarning)
+        with pytest.raises(GuestWarning, match="ape"):
+            list(found)
+    assert list(found) == ["ours", "zebra"]

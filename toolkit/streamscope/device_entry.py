@@ -31,11 +31,12 @@ class DeviceEntry:
     automatic: bool = False
 
 
+AUTO = "auto"
+"""Choice of the first device that this machine has."""
 DEVICES: Door[DeviceEntry] = Door(
     "device",
     {"cuda": "streamscope.devices.cuda:CUDA", "simulated": "streamscope.devices.simulated:SIMULATED"},
-    ("name", "line", "open", "automatic"),
+    DeviceEntry,
+    reserved=(AUTO,),
 )
 """All devices by name."""
-AUTO = "auto"
-"""Choice of the first device that this machine has."""

@@ -11,19 +11,23 @@ first, so that a tree that is run by ``PYTHONPATH=toolkit`` has them. Another pa
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
-from streamscope.errors import printable
+from streamscope.errors import described, printable
+from streamscope.words import a_kind
 
 _Entry = TypeVar("_Entry")
+_NAME = re.compile(r"\w[\w.-]*")
+"""Names stand in lists with commas, and in names of files."""
 
 
 class GuestWarning(UserWarning):
-    """A package's entry was left out: it cannot be loaded, takes a name that is used, or lacks an attribute."""
+    """A package's entry was left out: it cannot be loaded, takes a name that is used, or is no such entry."""
 
 
 class Door(Mapping[str, _Entry], Generic[_Entry]):
@@ -37,12 +41,14 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
         Singular noun, for warnings: "format".
     own : Mapping of str to str
         Our own entries: name to ``module:attribute``.
-    needs : tuple of str
-        Attributes that an entry must have.
+    form : type
+        Class of the entries, or a protocol that can be checked. A ``name`` of an entry is that of its entry point.
+    reserved : tuple of str
+        Names that mean something else where an entry is named.
     """
 
-    def __init__(self, kind: str, own: Mapping[str, str], needs: tuple[str, ...]) -> None:
-        self.kind, self.own, self.needs = kind, own, needs
+    def __init__(self, kind: str, own: Mapping[str, str], form: type, reserved: tuple[str, ...] = ()) -> None:
+        self.kind, self.own, self.form, self._reserved = kind, own, form, reserved
         self._loaded: dict[str, _Entry] = {}
         self._guests: dict[str, _Entry] | None = None
         self._lock = RLock()
@@ -55,10 +61,10 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
     def __getitem__(self, name: str) -> _Entry:
         if name not in self.own:
             return self.guests()[name]
-        with self._lock:
-            if name not in self._loaded:
-                self._loaded[name] = EntryPoint(name, self.own[name], self.group).load()
-            return self._loaded[name]
+        # Without the lock: another thread may import that module, and ask the door meanwhile.
+        if name not in self._loaded:
+            self._loaded[name] = EntryPoint(name, self.own[name], self.group).load()
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.own
@@ -76,25 +82,28 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
             if self._guests is None:
                 self._guests = {}  # A guest that uses the door while it is imported sees it without guests.
                 points = sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value))
-                for point in points:
-                    if self.own.get(point.name) != point.value:
-                        self._let_in(point)
+                guests = [point for point in points if self.own.get(point.name) != point.value]
+                # All are in before the first warning, which may be an error for whoever runs this.
+                for said in [said for point in guests if (said := self._let_in(point))]:
+                    warnings.warn(said, GuestWarning, stacklevel=3)
             return self._guests
 
-    def _let_in(self, point: EntryPoint) -> None:
+    def _let_in(self, point: EntryPoint) -> str:
+        """Load a guest; return why it is left out, or nothing."""
         assert self._guests is not None
-        if point.name in self.own or point.name in self._guests:
-            return self._left_out(point, "another one has that name")
+        why = ""
         try:
-            entry: Any = point.load()
+            if point.name in self.own or point.name in self._guests:
+                why = "another one has that name"
+            elif point.name in self._reserved or not _NAME.fullmatch(point.name):
+                why = "that cannot be its name"
+            elif not isinstance(entry := point.load(), self.form):
+                why = f"it is {a_kind(entry)}, not a {self.form.__name__}"
+            elif (name := getattr(entry, "name", point.name)) != point.name:
+                why = f"it calls itself {name!r}"
+            else:
+                self._guests[point.name] = cast("_Entry", entry)
         except Exception as error:  # noqa: BLE001 — a guest's module may fail in any way.
-            return self._left_out(point, f"{type(error).__name__}: {printable(str(error))}")
-        if missing := [name for name in self.needs if not hasattr(entry, name)]:
-            return self._left_out(point, f"it has no attribute {missing[0]!r}")
-        self._guests[point.name] = entry
-        return None
-
-    def _left_out(self, point: EntryPoint, why: str) -> None:
+            why = printable(described(error))
         package = point.dist.name if point.dist else point.value.partition(":")[0]
-        said = f"{self.kind} {point.name!r} of the package {package!r} is left out: {why}"
-        warnings.warn(said, GuestWarning, stacklevel=5)
+        return why and f"{self.kind} {point.name!r} of the package {package!r} is left out: {why}"

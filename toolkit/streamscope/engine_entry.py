@@ -26,7 +26,7 @@ class EngineEntry:
         ``plan(program, estimate, streams=None) -> Plan``: the steps that issue a traced program. ``estimate(launch)`` is a guess of a
         launch's duration in ns; ``streams`` is the number of compute streams that the user allows, None where nobody said.
         The plan has the entry's name as its engine, and keeps every pair of operations in order that share a variable which one
-        of them writes; `Prepared` checks that.
+        of them writes. `ss.audit` checks that; of captured code, `Prepared` does so before it runs.
     traits : frozenset of str
         Differences from the plain asynchronous engine, each in words that fit "... makes it 2× faster": `WAITING`, `STREAM`, `GRAPH`, or
         others of its own. Verdicts compare engines that differ in one trait.
@@ -71,7 +71,8 @@ ENGINES: Door[EngineEntry] = Door(
         "graph": "streamscope.engines.planners:GRAPH_ENGINE",
         "graph-dual": "streamscope.engines.graph_dual:GRAPH_DUAL",
     },
-    ("name", "line", "plan", "traits", "rank", "takes_streams", "captures", "waits"),
+    EngineEntry,
+    reserved=("auto",),
 )
 """All engines by name: ours from the simplest on, then those of other packages."""
 DEFAULT_ENGINE = "async"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from streamscope.docstrings import docstring
@@ -120,7 +121,7 @@ _OWN = (
 METRICS: Door[Metric] = Door(
     "metric",
     {name: f"streamscope.analysis.catalogue:{name.upper()}" for name in _OWN},
-    ("name", "label", "unit", "function", "scope"),
+    Metric,
 )
 """All metrics by name, in the order of tables."""
 
@@ -146,11 +147,17 @@ def guest_values(trace: Trace, scope: str) -> tuple[dict[str, float | None], tup
             continue
         try:
             value = metric.trace_function(trace)
-            values[name] = None if value is None else float(value)
+            values[name] = None if value is None else _finite(float(value))
         except Exception as error:  # noqa: BLE001 — the code of another package, which must not take ours down
             values[name] = None
             warnings.append(printable(f"metric {name!r} failed: {type(error).__name__}: {error}"))
     return values, tuple(warnings)
+
+
+def _finite(value: float) -> float:
+    if not isfinite(value):
+        raise ValueError(f"it is {value}, which JSON cannot hold: return None where there is nothing to measure")
+    return value
 
 
 def definitions() -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:

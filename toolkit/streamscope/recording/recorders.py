@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from streamscope.arguments import shown
 from streamscope.devices.protocol import Device
@@ -35,6 +35,7 @@ class Recorder(Protocol):
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
 
 
+@runtime_checkable
 class RecorderKind(Protocol):
     """An entry of the door: most simply the class of a recorder."""
 
@@ -50,7 +51,7 @@ RECORDERS: Door[RecorderKind] = Door(
         "stamps": "streamscope.recording.stamps:StampRecorder",
         "cupti": "streamscope.recording.cupti:CuptiRecorder",
     },
-    needs=("on",),
+    RecorderKind,
 )
 """Recorders by the names that ``recorder=`` takes. A comparison loads only the one that it uses."""
 

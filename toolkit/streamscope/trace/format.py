@@ -100,7 +100,7 @@ FORMATS = Door[Format](
         "rocpd": "streamscope.formats.rocpd:FORMAT",
         "xplane": "streamscope.formats.xplane:FORMAT",
     },
-    needs=("name", "label", "suffixes", "sniff", "read", "write", "recorder", "stretches"),
+    form=Format,
 )
 
 
