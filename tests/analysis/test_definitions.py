@@ -49,10 +49,12 @@ def broken(trace):
 
 @pytest.fixture
 def guests(monkeypatch):
-    """Two metrics of another package: one good, one that fails."""
+    """Metrics of another package: one good, one with the name of a field of ours, and others that fail."""
     added = {
         "longest_us": Metric(name="longest_us", label="longest kernel", unit="µs", function=longest_us),
         "broken": Metric(name="broken", label="broken", unit="", function=broken),
+        "nan": Metric(name="nan", label="0 / 0", unit="", function=lambda trace: float("nan"), error="no_such_attribute"),
+        "repeats": Metric(name="repeats", label="repeats", unit="", function=lambda trace: -1),
     }
     monkeypatch.setattr(METRICS, "_guests", added)
 
@@ -71,3 +73,6 @@ def test_a_metric_of_another_package_is_everywhere():
     assert "metric 'broken' failed: KeyError: 'no such thing'" in found.warnings
     assert "metric 'broken' failed: KeyError: 'no such thing'" in metrics.flags
     assert metrics.value("broken") is None
+    assert any("metric 'nan' failed: ValueError: it is nan" in warning for warning in found.warnings)
+    assert json.dumps(metrics.to_dict(), allow_nan=False)
+    assert (metrics.to_dict()["longest_us"], metrics.to_dict()["repeats"]) == (20.0, 9)

@@ -135,7 +135,7 @@ class EngineMetrics(Result):
 
     def show(self, metric: Metric) -> str:
         """Write a metric's value as text, without the unit: ``"33.1 ± 2.9"`` where it may be off; an en dash where there is none."""
-        error = getattr(self, metric.error) if metric.error else None
+        error = getattr(self, metric.error, None) if metric.error else None
         shown = metric.show_value(self.value(metric.name))
         return f"{shown} ± {metric.show_value(error)}" if error else shown
 
@@ -147,7 +147,8 @@ class EngineMetrics(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics by their names as JSON values."""
         found: dict[str, Any] = plain(asdict(self))
-        return found
+        guests: dict[str, Any] = found.pop("guests")
+        return guests | found  # A guest replaces no field of ours.
 
     def __repr__(self) -> str:
         from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.

@@ -309,7 +309,7 @@ class Summary(Result):
 
     def _text(self, metric: Metric, value: _Value) -> str:
         """Write a value with its unit."""
-        error = getattr(self, metric.error) if metric.error else None
+        error = getattr(self, metric.error, None) if metric.error else None
         if isinstance(value, Spread):
             return f"{time_text(value.median_us * 1000)}, 95 % below {time_text(value.p95_us * 1000)}"
         if isinstance(value, IdleSplit):
