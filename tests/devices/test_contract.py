@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.device_entry import DEVICES
+from streamscope.device_entry import DEVICES, DeviceEntry
 from streamscope.devices.protocol import Device
+from streamscope.doors import GuestWarning
 from streamscope.errors import DeviceError, NoDeviceError
 from streamscope.trace.info import DeviceInfo
 
@@ -64,3 +65,11 @@ def test_auto_opens_the_first_that_there_is_and_unknown_names_are_told():
     with pytest.raises(DeviceError, match="unknown device 'abacus'") as caught:
         ss.open_device("abacus")
     assert caught.value.hint == "choose auto, cuda or simulated"
+
+
+@pytest.mark.parametrize(("opened", "said"), [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: None, "opens None, which is no device")])
+def test_a_device_of_another_package_that_fails_keeps_auto_from_no_other(monkeypatch, opened, said):
+    monkeypatch.setattr(DEVICES, "_guests", {"broken": DeviceEntry(name="broken", line="", open=opened, automatic=True)})
+    monkeypatch.setitem(DEVICES._loaded, "cuda", DEVICES["simulated"])
+    with pytest.warns(GuestWarning, match=f"device 'broken' is left out: .*{said}"):
+        assert ss.open_device().info.kind == "simulated"

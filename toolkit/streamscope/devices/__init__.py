@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+import warnings
+from typing import TYPE_CHECKING
 
 from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES
-from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.doors import GuestWarning
+from streamscope.errors import DeviceError, NoDeviceError, described, printable
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
 
@@ -51,12 +52,24 @@ def open_device(choice: str | Device = "auto") -> Device:
     if not isinstance(choice, str):
         return choice
     if choice != AUTO:
-        return cast("Device", DEVICES[choice].open())
-    for entry in DEVICES.values():
-        if entry.automatic:
-            with suppress(NoDeviceError):
-                return cast("Device", entry.open())
+        return _opened(choice)
+    for name in [name for name, entry in DEVICES.items() if entry.automatic]:
+        try:
+            return _opened(name)
+        except NoDeviceError:
+            pass
+        except Exception as error:
+            if name in DEVICES.own:
+                raise
+            warnings.warn(f"device {name!r} is left out: {printable(described(error))}", GuestWarning, stacklevel=2)
     return open_device(SIMULATED)
+
+
+def _opened(name: str) -> Device:
+    device: Device = DEVICES[name].open()
+    if not isinstance(getattr(device, "info", None), DeviceInfo):
+        raise DeviceError(f"device {name!r} opens {shown(device)}, which is no device")
+    return device
 
 
 def device_for(program: Program, choice: str | Device = "auto") -> Device:
