@@ -7,9 +7,10 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, engine_with, simplest_first
+from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, EngineEntry, engine_with, simplest_first
 from streamscope.engines.plan import CallHost, Issue, Replay, Synchronize
 from streamscope.engines.prepared import Prepared
+from streamscope.errors import EngineError
 
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
 
@@ -61,6 +62,15 @@ def test_its_traits_are_those_of_its_plans(entry):
         works = [index for index, step in enumerate(plan.steps) if isinstance(step, Issue)]
         assert all(isinstance(plan.steps[index + 1], Synchronize) for index in works)
         assert not any(isinstance(step, CallHost) for step in plan.steps)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"), [(ENGINES[DEFAULT_ENGINE].plan, f"names '{DEFAULT_ENGINE}' as its engine"), (lambda *_, **__: None, "is a NoneType")]
+)
+def test_a_plan_that_is_of_no_such_engine_is_refused(monkeypatch, plan, said):
+    monkeypatch.setattr(ENGINES, "_guests", {"mine": EngineEntry(name="mine", line="", plan=plan)})
+    with pytest.raises(EngineError, match=f"the plan of engine 'mine' {said}"):
+        ss.compare(branches, X, engines="mine", device="simulated", progress=False)
 
 
 def test_the_default_has_no_traits_and_own_entries_stand_from_the_simplest_on():

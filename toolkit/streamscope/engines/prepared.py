@@ -406,6 +406,9 @@ def prepare_traced(
 def planned(program: Program, engine: str, device: Device, streams: int | None) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
     plan = ENGINES[engine].plan(program, device.estimate_ns, streams=streams)
+    if not isinstance(plan, Plan) or plan.engine != engine:  # Results would be told and stored as another engine's.
+        what = f"names {plan.engine!r} as its engine" if isinstance(plan, Plan) else f"is {a_kind(plan)}"
+        raise EngineError(f"the plan of engine {engine!r} {what}", hint=f"its function returns a Plan whose engine is {engine!r}")
     return fastest(plan, device) if plan.others else plan
 
 
