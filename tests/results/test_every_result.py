@@ -67,7 +67,7 @@ def test_its_data_is_json(result):
 
 def test_its_pictures_are_svg(result):
     for name, draw in views.pictures(result).items():
-        assert ET.fromstring(draw(result)).tag == "{http://www.w3.org/2000/svg}svg", name
+        assert ET.fromstring(draw()).tag == "{http://www.w3.org/2000/svg}svg", name
 
 
 def test_its_timeline_is_live(result):

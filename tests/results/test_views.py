@@ -14,7 +14,7 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.views import OWN, View
 
-BROKEN = View(of="comparison", html=lambda runs: 1 / 0)
+BROKEN = View(of="comparison", html=lambda runs: 1 / 0, pictures={"gone": "no_such_module:picture"})
 
 
 class Mine(Result):
@@ -39,15 +39,16 @@ def guests(monkeypatch):
     def made(**places):
         points = [EntryPoint(name, f"{__name__}:{place}", "streamscope.views") for name, place in places.items()]
         monkeypatch.setattr(doors, "entry_points", lambda group: points if group == "streamscope.views" else [])
-        monkeypatch.setattr(views, "VIEWS", Door("view", OWN, views.VIEWS.needs))
+        monkeypatch.setattr(views, "VIEWS", Door("view", OWN, View))
 
     return made
 
 
-def test_a_guest_that_fails_is_named_and_ours_is_there(guests):
+def test_a_guest_that_fails_is_named_and_ours_is_there(guests, tmp_path):
     guests(broken="BROKEN")
     with pytest.warns(GuestWarning, match="view 'broken' is left out: ZeroDivisionError"):
         assert "<table" in comparison()._repr_html_()
+    assert comparison().save(tmp_path / "runs.json").is_file()
 
 
 def test_a_result_of_another_package_has_all_that_ours_have(guests, tmp_path):

@@ -99,7 +99,7 @@ class GraphView(Result):
 
     def svg(self) -> str:
         """Return a picture of the graph as an SVG document."""
-        return str(views.pictures(self)["graph"](self))
+        return views.pictures(self)["graph"]()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the nodes as JSON values, each with the numbers of the nodes that it comes after."""

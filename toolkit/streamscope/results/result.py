@@ -139,7 +139,7 @@ class Result(Renamed):
         drawn = views.pictures(self)
         if name not in [*drawn]:  # not a mapping's `in`, which takes no list
             raise OutputError(f"there is no picture of {name!r:.40}", hint=f"there are {', '.join(drawn)}")
-        svg = str(drawn[name](self))
+        svg = drawn[name]()
         with written_whole(path) as unfinished:
             unfinished.write_bytes(svg.encode() if suffix == ".svg" else widgets.load("chromium:png_of")(svg))
         return path

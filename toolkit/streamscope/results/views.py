@@ -10,6 +10,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from streamscope.doors import Door, GuestWarning
@@ -70,7 +71,7 @@ OWN = {
     "verification": "streamscope_widgets.prediction_view:VERIFICATION",
 }
 """Our own views: name to ``module:attribute``."""
-VIEWS: Door[View] = Door("view", OWN, needs=("of", "html", "markdown", "pictures", "timeline", "report"))
+VIEWS: Door[View] = Door("view", OWN, View)
 
 
 def kinds(result: object) -> tuple[str, ...]:
@@ -123,14 +124,14 @@ def timeline(result: object, *arguments: Any) -> Timeline:
     return widget
 
 
-def pictures(result: object) -> dict[str, Callable[..., Any]]:
-    """Return the functions that draw a result as an SVG document, by the name of the picture; those of other packages come last."""
+def pictures(result: object) -> dict[str, Callable[[], str]]:
+    """Return functions that draw a result as an SVG document, by the name of the picture; those of other packages come last."""
     whole = next((view for view in _whole(result) if view.pictures), None)
     views = [*([] if whole is None else [whole]), *(view for _, view in _added(result))]
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, Callable[[], str]] = {}
     for view in views:
         for name, draw in view.pictures.items():
-            found.setdefault(name, _function(draw))
+            found.setdefault(name, partial(_drawn, draw, result))
     return found
 
 
@@ -143,6 +144,10 @@ def _whole(result: object) -> Iterator[View]:
 def _added(result: object) -> Iterator[tuple[str, View]]:
     of = kinds(result)
     return ((name, view) for name, view in VIEWS.guests().items() if view.of in of and name not in of)
+
+
+def _drawn(draw: _Renderer, result: object) -> str:
+    return str(_function(draw)(result))
 
 
 def _function(place: _Renderer) -> Callable[..., Any]:
