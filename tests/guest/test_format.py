@@ -102,7 +102,7 @@ def test_a_reader_that_returns_no_trace_and_a_sniffer_that_fails_are_told(path, 
     with pytest.raises(TraceError, match=r"\(nothing\) is damaged: its reader returned None, not a Trace"):
         ss.read(path)
     path.write_text("hello")
-    with pytest.raises(TraceError, match="ZeroDivisionError: division by zero"):
+    with pytest.raises(TraceError, match="the format 'blind' of another package cannot look at it: ZeroDivisionError: division by zero"):
         ss.read(path)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from streamscope.arguments import given_path, shown, whole_number
-from streamscope.errors import TraceError, printable
+from streamscope.errors import TraceError, described, printable
 from streamscope.formats import compressed
 from streamscope.formats.compressed import Decompressed
 from streamscope.formats.unsupported import check_start, hint_of
@@ -129,15 +129,17 @@ def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:
 def _format_of(start: bytes, path: Path | None) -> Format | None:
     """Return the first format that knows a file by its start.
 
-    A format that cannot look into the file does not keep others from it. If none knows the file, the first such failure is the answer.
+    A format that cannot look into the file does not keep others from it. If none knows the file, the first such failure is the answer,
+    with the name of a format of another package.
     """
     failure: Exception | None = None
-    for each in FORMATS.values():
+    for name, each in FORMATS.items():
         try:
             if each.read and each.sniff and each.sniff(start, path):
                 return each
         except Exception as error:  # noqa: BLE001 — a guest's code may fail in any way.
-            failure = failure or error
+            said = f"the format {name!r} of another package cannot look at it: {described(error)}"
+            failure = failure or (error if name in FORMATS.own else TraceError(said))
     if failure:
         raise failure
     return None
