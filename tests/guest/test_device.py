@@ -24,6 +24,11 @@ def test_the_terminal_runs_on_it(guest, capsys):
     assert "simulated accelerator" in capsys.readouterr().out
 
 
+def test_the_explorer_offers_it(guest):
+    pytest.importorskip("streamscope_widgets")
+    assert ss.explore(device=NAME).controls.asked.device == NAME
+
+
 def test_it_is_named_where_a_device_is_unknown(guest):
     with pytest.raises(DeviceError) as caught:
         ss.open_device("abacus")

@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from streamscope.device_entry import DEVICES
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.kernels.library.libraries import has_driver
@@ -17,7 +18,7 @@ from streamscope_widgets.exploring.subjects import COPIES, FLOATS, Knob, Subject
 
 STREAMS = (1, 2, 3, 4, 6, 8, 12)
 AS_WRITTEN, AUTO = "as written", "auto"
-DEVICES = ("auto", "simulated")
+EVERYWHERE = ("auto", "simulated")
 """Those that every machine has."""
 NO_GPU = "There is no NVIDIA driver here, so Run runs on the simulated device"
 SIZE = "size"
@@ -54,7 +55,7 @@ class Controls:
         self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
         opened = [] if isinstance(device, str) else [(device.info.name, device)]
         gpu = has_driver()
-        names = [*DEVICES, *(["cuda"] if gpu or device == "cuda" else [])]
+        names = dict.fromkeys([*EVERYWHERE, *(name for name in DEVICES if name != "cuda" or gpu or device == "cuda")])
         self.device = w.Dropdown(
             description="run on", options=[*opened, *((name, name) for name in names)], value=device, tooltip="" if gpu else NO_GPU
         )
