@@ -24,8 +24,8 @@ from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
 Result = TypeVar("Result")
-K = TypeVar("K")
-V = TypeVar("V")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _Handler = Callable[[int, FrameType | None], Any]
 _CONTEXTLIB = contextmanager.__code__.co_filename
 _SIGINT: int = _signal.SIGINT
@@ -288,32 +288,32 @@ class CalledByC:
             self._before(number, frame)
 
 
-class Alive(Generic[K, V]):
+class Alive(Generic[_K, _V]):
     """Values by their keys, for as long as something else holds them.
 
     No Python code takes a value out that has gone, as in a `WeakValueDictionary`, where Python would swallow Ctrl-C.
     """
 
     def __init__(self) -> None:
-        self._references: dict[K, ref[V]] = {}
+        self._references: dict[_K, ref[_V]] = {}
 
-    def __setitem__(self, key: K, value: V) -> None:
+    def __setitem__(self, key: _K, value: _V) -> None:
         self._references[key] = ref(value, partial(self._references.pop, key))
 
     def __len__(self) -> int:
         return len(self._references)
 
-    def get(self, key: K) -> V | None:
+    def get(self, key: _K) -> _V | None:
         """Return the value of a key, if it is alive."""
         reference = self._references.get(key)
         return None if reference is None else reference()
 
-    def pop(self, key: K) -> V | None:
+    def pop(self, key: _K) -> _V | None:
         """Take a key out, and return its value if it is alive."""
         reference = self._references.pop(key, None)
         return None if reference is None else reference()
 
-    def values(self) -> list[V]:
+    def values(self) -> list[_V]:
         """Return the values that are alive."""
         return [value for reference in list(self._references.values()) if (value := reference()) is not None]
 

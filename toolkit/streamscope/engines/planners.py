@@ -35,7 +35,7 @@ def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -
     return Plan(SYNC.name, program, (MAIN,), tuple(steps), 0)
 
 
-def asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
+def _asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue launches in program order: kernels on one stream, copies on one for each direction.
 
     Streams wait for each other by events, and the host only before its own functions.
@@ -70,6 +70,6 @@ def _issued(engine: str, program: Program, operations: Sequence[Operation], stre
 
 
 SYNC = EngineEntry(name="sync", line="wait after every operation; nothing overlaps", plan=synchronous, traits=frozenset({WAITING}), rank=0)
-ASYNC = EngineEntry(name="async", line="one compute stream; copies on streams of their own", plan=asynchronous, rank=1)
+ASYNC = EngineEntry(name="async", line="one compute stream; copies on streams of their own", plan=_asynchronous, rank=1)
 DUAL = EngineEntry(name="dual", line="several compute streams", plan=dual, traits=frozenset({STREAM}), rank=2)
 GRAPH_ENGINE = EngineEntry(name="graph", line="a CUDA graph of one compute stream", plan=graph, traits=frozenset({GRAPH}), rank=3)

@@ -35,46 +35,46 @@ from streamscope.trace.trace import Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA_KEY = b"streamscope"
-KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
-BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
-TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
-RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
+_METADATA_KEY = b"streamscope"
+_KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
+_BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
+_TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
+_RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
 """Hardly any value is there twice: their differences take two thirds of the space, and less time."""
-MOST_FILE_BYTES = 1 << 28
-HINT = "give a file that Trace.to_parquet wrote"
+_MOST_FILE_BYTES = 1 << 28
+_HINT = "give a file that Trace.to_parquet wrote"
 
 
-def write_parquet(trace: Trace, path: Path) -> Path:
+def _write_parquet(trace: Trace, path: Path) -> Path:
     """Write a trace to one Parquet file, whole or not at all, and return its path."""
     import pyarrow.parquet as pq
 
     table = _to_arrow(trace)
     # Arrow takes names of files in UTF-8 only, so it is given the file.
     with written_whole(path) as temporary, temporary.open("wb") as file:
-        encodings = dict.fromkeys(RISING_COLUMNS, "DELTA_BINARY_PACKED")
-        others = [column for column in COLUMN_DTYPES if column not in RISING_COLUMNS]
+        encodings = dict.fromkeys(_RISING_COLUMNS, "DELTA_BINARY_PACKED")
+        others = [column for column in COLUMN_DTYPES if column not in _RISING_COLUMNS]
         pq.write_table(table, file, compression="zstd", write_page_checksum=True, use_dictionary=others, column_encoding=encodings)
     return path
 
 
-def read_parquet(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
-    """Read a file of `write_parquet`."""
-    data = file.read(MOST_FILE_BYTES + 1)
-    if len(data) > MOST_FILE_BYTES:
-        raise TraceError(f"it has more than the {MOST_FILE_BYTES:,} bytes that are read")
+def _read_parquet(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
+    """Read a file of `_write_parquet`."""
+    data = file.read(_MOST_FILE_BYTES + 1)
+    if len(data) > _MOST_FILE_BYTES:
+        raise TraceError(f"it has more than the {_MOST_FILE_BYTES:,} bytes that are read")
     return _read(data)
 
 
 def trace_bytes(path: Path) -> bytes:
     """Return the bytes of a file that should hold a trace, for `decoded_trace`."""
-    with file_errors(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
-        return file.read(MOST_FILE_BYTES)
+    with file_errors(path, hint=_HINT), opened(path, _MOST_FILE_BYTES) as file:
+        return file.read(_MOST_FILE_BYTES)
 
 
 def decoded_trace(path: Path, data: bytes) -> Trace:
     """Decode a trace from the bytes of a file; ``path`` is for errors."""
-    with file_errors(path, hint=HINT):
+    with file_errors(path, hint=_HINT):
         return _read(data)
 
 
@@ -84,7 +84,7 @@ def _read(data: bytes) -> Trace:
 
     source = pa.BufferReader(data)
     try:
-        texts = [column for column in checked_columns(data, MOST_SPANS) if column in TEXT_COLUMNS]
+        texts = [column for column in checked_columns(data, MOST_SPANS) if column in _TEXT_COLUMNS]
         with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
             schema = file.schema_arrow  # Made anew with all of the metadata each time.
             if SPANS_COLUMNS.issubset(schema.names):
@@ -123,7 +123,7 @@ def _to_arrow(trace: Trace) -> pa.Table:
         raise TraceError(f"this trace cannot be written: {error}", hint="its details must be JSON values, its names UTF-8") from error
     if len(metadata) > MOST_JSON_BYTES:
         raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; at most {MOST_JSON_BYTES:,} can be read")
-    return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({METADATA_KEY: metadata})
+    return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({_METADATA_KEY: metadata})
 
 
 def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa.Array:
@@ -136,7 +136,7 @@ def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa
 
 
 def _vocabularies(names: tuple[str, ...], lanes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return {"kind": KIND_NAMES, "name": names, "symbol": names, "lane": lanes, "basis": BASIS_NAMES}
+    return {"kind": _KIND_NAMES, "name": names, "symbol": names, "lane": lanes, "basis": _BASIS_NAMES}
 
 
 def _digest(spans: SpanTable) -> str:
@@ -149,7 +149,7 @@ def _digest(spans: SpanTable) -> str:
 
 
 def _layout(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    text = (metadata or {}).get(METADATA_KEY)
+    text = (metadata or {}).get(_METADATA_KEY)
     if text is None:
         raise TraceError("it is a Parquet file, but not a Streamscope trace", hint="traces are written by Trace.to_parquet")
     try:
@@ -220,7 +220,7 @@ FORMAT = Format(
     label="Parquet that Trace.to_parquet wrote",
     suffixes=(".parquet",),
     sniff=lambda start, path: start.startswith(MAGIC),
-    read=read_parquet,
-    write=write_parquet,
-    most_bytes=MOST_FILE_BYTES,
+    read=_read_parquet,
+    write=_write_parquet,
+    most_bytes=_MOST_FILE_BYTES,
 )

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 LARGE_FILE_BYTES = 8 << 20
 """A smaller file is read before a bar would be seen."""
-DAMAGED = ("refuse", "skip")
+_DAMAGED = ("refuse", "skip")
 """Values of ``damaged``: refuse the file, or skip damaged events."""
-MOST_LOOKED_AT = 200
+_MOST_LOOKED_AT = 200
 """Files of a folder."""
-START_BYTES = 1 << 12
+_START_BYTES = 1 << 12
 """Length of a file's start, decompressed, by which its format is recognised."""
 _BUFFER_BYTES = 1 << 20
 """Progress is told as often."""
@@ -76,8 +76,8 @@ def read(
     path = given_path(path, error=TraceError)
     if gpu is not None:
         gpu = whole_number("gpu", gpu, error=TraceError)
-    if damaged not in DAMAGED:
-        raise TraceError(f"damaged={shown(damaged)} is unknown", hint=f"one of {listed(list(map(repr, DAMAGED)))}")
+    if damaged not in _DAMAGED:
+        raise TraceError(f"damaged={shown(damaged)} is unknown", hint=f"one of {listed(list(map(repr, _DAMAGED)))}")
     hint = partial(hint_of, path)
     with showing(f"reading {path.name}", progress=progress if callable(progress) or not progress else _is_large(path)) as shown_progress:
         with file_errors(path, hint=hint):
@@ -105,7 +105,7 @@ def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], st
             found = _format_of(start, None if is_compressed else path) or _json_format(path, start)
             check_ordinary(path, found.most_bytes)
         inner = Decompressed(file, skip=skip) if is_compressed else None
-        options = ReadOptions(path, program_of(path, found.suffixes), gpu, skip_damaged=skip)
+        options = ReadOptions(path, _program_of(path, found.suffixes), gpu, skip_damaged=skip)
         assert found.read is not None
         with file_errors(path, hint=hint, what=found.label, passing=raw.stopped):
             whole: io.BufferedReader[Any] = io.BufferedReader(inner, _BUFFER_BYTES) if inner else file
@@ -117,11 +117,11 @@ def _read(path: Path, gpu: int | None, progress: Progress, hint: Callable[[], st
 
 def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:
     """Return the first bytes of a file, decompressed where it is compressed, and whether it is. Go back to its start."""
-    start = file.read(START_BYTES)
+    start = file.read(_START_BYTES)
     file.seek(0)
     if not start.startswith(compressed.MAGIC):
         return start, False
-    inside = Decompressed(file, skip=True).read(START_BYTES) or b""
+    inside = Decompressed(file, skip=True).read(_START_BYTES) or b""
     file.seek(0)
     return inside, True
 
@@ -167,7 +167,7 @@ def _check_is_no_folder(path: Path) -> None:
         raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
     if path.is_dir():
         deeper = sorted(path.glob("plugins/profile/*/*"), reverse=True)  # TensorBoard's folders, the newest first.
-        inside = next(filter(is_trace, [*sorted(path.iterdir()), *deeper][:MOST_LOOKED_AT]), None)
+        inside = next(filter(is_trace, [*sorted(path.iterdir()), *deeper][:_MOST_LOOKED_AT]), None)
         raise TraceError(f"{str(path)!r} is a folder", hint=f"name a file: {str(inside)!r} is in it" if inside else None)
 
 
@@ -182,7 +182,7 @@ def is_trace(path: Path) -> bool:
         return False
 
 
-def program_of(path: Path, suffixes: tuple[str, ...]) -> str:
+def _program_of(path: Path, suffixes: tuple[str, ...]) -> str:
     """Return a trace's default name: its file's name without the suffixes of its format."""
     name = path.name
     for ending in (".gz", *suffixes, ".pt.trace"):

@@ -20,7 +20,7 @@ from streamscope.trace.info import TraceInfo
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.words import shortened
 
-LaunchKey = tuple[int, int]
+_LaunchKey = tuple[int, int]
 """An operation and which of its launches."""
 
 

@@ -13,7 +13,7 @@ from streamscope.trace.spans import Basis
 
 STAGGER_NS = 2_000.0
 """By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
-SLOWEST = 4.0
+_SLOWEST = 4.0
 """How many times as long as alone a kernel may take beside others."""
 
 
@@ -128,7 +128,7 @@ def between(
     ``before`` has for each launch, in order, those that come right before it; ``known`` are starts and ends by stamps; ``begins`` and
     ``ends`` are by marks, of the others that depend on none, and of all others. ``forks`` come first on a branch, or after another branch.
     Branches begin up to `STAGGER_NS` late. So the first kernel of a branch that seems to take longer than alone, by no more than that,
-    began late. So did one that seems to take `SLOWEST` times as long. ``filling`` has of each stamped kernel when its first and its last
+    began late. So did one that seems to take `_SLOWEST` times as long. ``filling`` has of each stamped kernel when its first and its last
     block began.
     """
     times = dict(known)
@@ -147,7 +147,7 @@ def between(
                 ready = max([ready, *waits]) if ended else min([ready, *waits])
                 if any(first <= ready + alone[index] < last for first, last in crowded):
                     end = ready + alone[index]  # The mark waited for room.
-            slowed = STAGGER_NS < late - ready <= (SLOWEST - 1) * alone[index]
+            slowed = STAGGER_NS < late - ready <= (_SLOWEST - 1) * alone[index]
             # Copies and first kernels of a branch may begin late; other kernels begin when they can, and are slower.
             start = max(ready, late) if index in copies or (index in forks and not slowed) else ready
             end = min(max(end, start + alone[index]), latest.get(index, np.inf))

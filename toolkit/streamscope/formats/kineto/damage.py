@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamscope.words import counted
 
 Text = bytes | bytearray
-Check = Callable[[bytes], str | None]
+_Check = Callable[[bytes], str | None]
 """Returns the fault in the text of one event; None where it is whole."""
 
 CUT = "it ends in the middle of an event"
@@ -104,7 +104,7 @@ class LeftOut:
 class EventScanner:
     """Finds the whole events of a text between damaged ones."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: _Check) -> None:
         self._checked = check
         self._searched = self._tries = 0
 

@@ -26,17 +26,17 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
 
-OURS = "streamscope"
-EVENTS = "traceEvents"
+_OURS = "streamscope"
+_EVENTS = "traceEvents"
 HOST_PID, DEVICE_PID = 1, 0
 
-RUNTIME, DRIVER = "cuda_runtime", "cuda_driver"
+_RUNTIME, _DRIVER = "cuda_runtime", "cuda_driver"
 CATEGORIES = {
-    SpanKind.LAUNCH: RUNTIME,
-    SpanKind.GRAPH_LAUNCH: RUNTIME,
-    SpanKind.EVENT: RUNTIME,
-    SpanKind.SYNC: RUNTIME,
-    SpanKind.API: RUNTIME,
+    SpanKind.LAUNCH: _RUNTIME,
+    SpanKind.GRAPH_LAUNCH: _RUNTIME,
+    SpanKind.EVENT: _RUNTIME,
+    SpanKind.SYNC: _RUNTIME,
+    SpanKind.API: _RUNTIME,
     SpanKind.HOST: "cpu_op",
     SpanKind.COMPILE: "user_annotation",
     SpanKind.RANGE: "user_annotation",
@@ -47,19 +47,19 @@ CATEGORIES = {
 }
 """Category of each kind of span. A call whose name begins with ``cu``, but not with ``cuda``, is of the driver."""
 
-CALLS = {SpanKind.KERNEL: "cudaLaunchKernel", SpanKind.COPY: "cudaMemcpyAsync", SpanKind.SET: "cudaMemsetAsync"}
+_CALLS = {SpanKind.KERNEL: "cudaLaunchKernel", SpanKind.COPY: "cudaMemcpyAsync", SpanKind.SET: "cudaMemsetAsync"}
 """Name of a launch by the kind of work that it launched, where its own name is not that of a CUDA call."""
-GRAPH_CALL = "cudaGraphLaunch"
-PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
+_GRAPH_CALL = "cudaGraphLaunch"
+_PREFIXES = {SpanKind.COPY: "Memcpy", SpanKind.SET: "Memset"}
 """How names of copies and sets begin: programs tell them from kernels by that."""
 assert set(CATEGORIES) == set(SpanKind)
 
 FLOW, WAIT = "ac2g", "streamscope wait"
 """Categories of flow arrows: from a call to its work on the device; from a span to those that waited for it."""
 
-AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 16
 """Spans whose text is in memory at one time."""
-QUICK = 6
+_QUICK = 6
 """Level of compression."""
 OTHER = -1
 """Kind of a launch's work on the device, where it is unknown."""
@@ -70,7 +70,7 @@ def write_events(trace: Trace, path: Path) -> Path:
     packed = suffix_of(path, ".json", ".json.gz") == ".json.gz"
     with written_whole(path) as temporary, temporary.open("wb") as file:
         if packed:
-            with gzip.GzipFile("", "wb", QUICK, file, mtime=0) as inner:
+            with gzip.GzipFile("", "wb", _QUICK, file, mtime=0) as inner:
                 _write(trace, inner)
         else:
             _write(trace, file)
@@ -91,7 +91,7 @@ def _write(trace: Trace, file: Any) -> None:
     tracks, track = tracks_of(trace.spans)
     numbers = numbered(tracks)
     head = json.dumps(_head(trace))
-    file.write(f'{head[:-1]}, "{EVENTS}": [\n'.encode())
+    file.write(f'{head[:-1]}, "{_EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
     table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
     for texts in (_spans(table, trace.origins), _launch_arrows(table), _wait_arrows(table, trace.origins)):
@@ -112,7 +112,7 @@ def _head(trace: Trace) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
         "traceName": titled(trace),
-        OURS: {
+        _OURS: {
             "engine": info.engine,
             "program": info.program,
             "recorder": info.recorder,
@@ -153,8 +153,8 @@ def _spans(table: _Table, origins: Origins) -> Iterator[str]:
     replay = spans.kind == SpanKind.GRAPH
     basis = [f', "basis": "{basis.name.lower()}"' for basis in Basis]
     said = _said(origins)
-    for first in range(0, len(spans), AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
+    for first in range(0, len(spans), _AT_ONCE):
+        rows = slice(first, first + _AT_ONCE)
         some = form[rows].tolist()
         columns = [
             _argument("stream", tid[rows], work[rows]),
@@ -226,15 +226,15 @@ def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[s
     event = name
     if kind == SpanKind.KERNEL:
         event = name if symbol is None else symbol
-    if kind in PREFIXES and not name.startswith(PREFIXES[kind]):
-        event = f"{PREFIXES[kind]} ({name})"
+    if kind in _PREFIXES and not name.startswith(_PREFIXES[kind]):
+        event = f"{_PREFIXES[kind]} ({name})"
     if kind in (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH) and not is_call(name):
-        event = GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
+        event = _GRAPH_CALL if kind == SpanKind.GRAPH_LAUNCH else _CALLS[SpanKind(target) if target != OTHER else SpanKind.KERNEL]
     if event != name:
         own["operation name"] = name
     category = CATEGORIES[kind]
-    if category == RUNTIME and re.match("cu[A-Z]", event):
-        category = DRIVER
+    if category == _RUNTIME and re.match("cu[A-Z]", event):
+        category = _DRIVER
     pid = HOST_PID if kind < SpanKind.KERNEL else DEVICE_PID
     return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}, "pid": {pid}', json.dumps(own)[1:-1]
 
@@ -281,8 +281,8 @@ def _arrows(table: _Table, category: str, number: IntArray, begin: tuple[IntArra
     """Yield the events of arrows, some at a time, from rows at their times to the starts of other rows."""
     pid = np.where(table.spans.kind < SpanKind.KERNEL, HOST_PID, DEVICE_PID)
     named = f'"cat": "{category}", "name": "{category}"}}'
-    for first in range(0, len(end), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
+    for first in range(0, len(end), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
         numbers = number[some].tolist()
         texts = []
         for sign, rows, at_ns in (('"s"', begin[0][some], begin[1][some]), ('"f", "bp": "e"', end[some], table.start_ns[end[some]])):
