@@ -114,7 +114,7 @@ def test_a_recorder_of_the_ledger_that_cannot_serve_is_told_and_the_others_stay(
     for run in compared(WithoutLog(), ledger=True).values():
         assert "cupti_ns" not in run.trace.info.ledger
         assert run.trace.info.ledger["stamps_ns"] > 0
-        assert "what cupti would cost is not known: CUPTI cannot be loaded" in run.trace.info.notes
+        assert "the cost of cupti is unknown: CUPTI cannot be loaded" in run.trace.info.notes
 
 
 def test_where_cupti_stayed_in_the_process_each_later_trace_says_so(monkeypatch):

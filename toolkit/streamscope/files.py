@@ -150,6 +150,7 @@ def _clear(path: Path, *, here: bool) -> None:
         if gone and status.st_uid == os.geteuid():
             _remove(path)
     finally:
+        # This lets go of the lock, too.
         os.close(descriptor)
 
 

@@ -38,6 +38,7 @@ _PUSHED, _STARTED = 59, 60
 """NVTX ranges that were pushed and popped, and those that were started and ended."""
 _STREAM_WAIT, _STREAM_SYNC = 2, 3
 _THREAD = (1 << 24) - 1
+"""Bits of a thread in Nsight's global ids; the 24 bits above are the process."""
 _SAYS_LOST = re.compile(r"not all|lost|dropp|incomplete|missing", re.IGNORECASE)
 
 

@@ -94,7 +94,7 @@ def recorded_traces(
             # The shown trace needs its recorder; the others only add their costs.
             if name == chosen:
                 raise
-            reasons.append(f"what {name} would cost is not known: {error.message}")
+            reasons.append(f"the cost of {name} is unknown: {error.message}")
     for engine, found in traces.items():
         costs = {f"{name}_ns": found[name].info.ledger["recorded_ns"] for name in _LEDGER if name in found}
         trace = found[chosen]

@@ -412,6 +412,7 @@ class Engine:
             self._scheduler.wait_all()
         except StreamscopeError as error:
             failure = error
+        # Without the lock, which workers take to end their turns.
         for pool in self._scheduler.pools:
             pool.join()
         with self._issuer.lock, deferred():

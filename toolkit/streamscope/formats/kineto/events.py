@@ -169,10 +169,12 @@ class EventsReader:
             if self._ended:
                 self._look_beside(self._text, self._at)
                 raise TraceError("it is JSON without 'traceEvents', and so no file of PyTorch's profiler (Kineto)")
+            # `_fill` doubles the text, and would refuse it without saying why.
             if 2 * len(self._text) > MOST_PIECE_BYTES:
                 raise TraceError(f"it is JSON, but has no 'traceEvents' in its first {len(self._text):,} bytes")
             self._fill()
         try:
+            # With its brackets closed, the head alone is JSON.
             self._mended += self._look_beside(self._text[: found.end()] + b"]}", self._at)
         except DamagedError:
             if not self._skip or b"streamscope" in self._text[: found.end()]:  # It may say that times are simulated.
@@ -223,6 +225,7 @@ class EventsReader:
         except _DAMAGE as error:
             self._text[cut] = ord(",")
             return self._salvaged(error)
+        # The same place now opens the list of the events that follow.
         self._text[cut] = ord("[")
         self._drop(cut)
         return events
@@ -267,6 +270,7 @@ class EventsReader:
                 whole += self._text[start:end] + b","
             else:
                 self._left_out.add(self._at + start, self._at + end, wrong)
+        # In the place of the last comma; without any event, behind the bracket.
         whole[len(whole) - (len(whole) > 1) :] = b"]"
         while end < len(self._text) and self._text[end] in _PAUSE:
             end += 1
@@ -319,6 +323,7 @@ class EventsReader:
 
     def _cut(self) -> int:
         """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
+        # From the end backwards, in windows that grow: the last boundary is most often near.
         width = 1 << 12
         while True:
             start = max(0, len(self._text) - width)
