@@ -76,3 +76,21 @@ def test_a_metric_of_another_package_is_everywhere():
     assert any("metric 'nan' failed: ValueError: it is nan" in warning for warning in found.warnings)
     assert json.dumps(metrics.to_dict(), allow_nan=False)
     assert (metrics.to_dict()["longest_us"], metrics.to_dict()["repeats"]) == (20.0, 9)
+
+
+def test_an_entry_of_ours_that_no_field_holds_is_computed_by_its_function(monkeypatch):
+    added = Metric(name="longest_us", label="longest kernel", unit="µs", function=longest_us)
+    monkeypatch.setitem(METRICS.own, "longest_us", "streamscope.analysis.catalogue:LONGEST_US")
+    monkeypatch.setattr("streamscope.analysis.catalogue.LONGEST_US", added, raising=False)
+    monkeypatch.setattr(METRICS, "_loaded", dict(METRICS._loaded))
+    spans = SpanTable.of(("launch", "a", "host", 0, 3_000, 0), ("kernel", "a", "main", 5_000, 25_000, 0))
+    trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+    assert summary(trace).to_dict()["longest_us"] == measure(trace, [40_000] * 9).value("longest_us") == 20.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"), [({"unit": "fraction"}, "'µs', '%', '×', 'MiB', ''"), ({"scope": ("run",)}, "'engine', 'trace'")]
+)
+def test_a_unit_or_scope_that_is_not_known_is_refused(changed, said):
+    with pytest.raises(ValueError, match=said):
+        Metric(**{"name": "share", "label": "share", "unit": "%", "function": longest_us} | changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -20,14 +20,16 @@ ENGINE: Final = "engine"
 """Scope of a metric of one engine: of its trace, and of its repeats without recording."""
 TRACE: Final = "trace"
 """Scope of a metric of any one trace."""
+UNITS: Final = ("µs", "%", "×", "MiB", "")
+"""Units that tables show: of times in µs, fractions, ratios, bytes, and numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One metric: an entry of the door ``streamscope.metrics``.
 
-    A metric of another package is computed by its function, from a trace. Ours are fields of `EngineMetrics` and `Summary`, which
-    measure them together, since they share most of the work; their functions define them.
+    A metric is computed by its function, from a trace. Most of ours are fields of `EngineMetrics` and `Summary` instead, which measure
+    them together, since they share most of the work; their functions define them.
 
     Attributes
     ----------
@@ -36,7 +38,7 @@ class Metric:
     label : str
         Heading in tables.
     unit : {"µs", "%", "×", "MiB", ""}
-        Unit that tables show. Values are µs, fractions, ratios, bytes and numbers.
+        Unit that tables show: ``"%"`` of a fraction, ``"MiB"`` of bytes.
     function : callable
         Computes it, and defines it: the text before the sections of its docstring is the definition. Of another package:
         ``function(trace) -> float or None``, None where there is nothing to measure.
@@ -77,6 +79,12 @@ class Metric:
     share: bool = False
     parts: tuple[tuple[str, str, Callable[..., Any]], ...] = ()
     quiet_at: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(f"unit {self.unit!r} of metric {self.name!r} is not known: one of {', '.join(map(repr, UNITS))}")
+        if not {*self.scope} <= {ENGINE, TRACE}:
+            raise ValueError(f"scope {self.scope!r} of metric {self.name!r} is not known: a tuple of {ENGINE!r}, {TRACE!r}, or both")
 
     @property
     def heading(self) -> str:
@@ -131,8 +139,8 @@ def metrics_of(scope: str) -> list[Metric]:
     return [metric for metric in METRICS.values() if scope in metric.scope]
 
 
-def guest_values(trace: Trace, scope: str) -> tuple[dict[str, float | None], tuple[str, ...]]:
-    """Measure the metrics that other packages add, and say which failed.
+def added_values(trace: Trace, scope: str, measured: Collection[str]) -> tuple[dict[str, float | None], tuple[str, ...]]:
+    """Compute the metrics of a scope that are not among those ``measured`` together, and say which failed.
 
     Returns
     -------
@@ -142,8 +150,8 @@ def guest_values(trace: Trace, scope: str) -> tuple[dict[str, float | None], tup
     """
     values: dict[str, float | None] = {}
     warnings = []
-    for name, metric in METRICS.guests().items():
-        if scope not in metric.scope:
+    for name, metric in METRICS.items():
+        if scope not in metric.scope or name in measured:
             continue
         try:
             value = metric.trace_function(trace)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
-from streamscope.analysis.metric import ENGINE, Metric, guest_values
+from streamscope.analysis.metric import ENGINE, Metric, added_values
 from streamscope.analysis.overlap import (
     copy_compute_overlap,
     exposed_copy_ns,
@@ -88,8 +88,8 @@ class EngineMetrics(Result):
     net_overlap_us : float or None
         Net gain of overlap (`neighbours`). None where no kernels run side by side, or where the time
         of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
-    guests : mapping of str to float or None
-        Metrics that other packages add, by name.
+    added : mapping of str to float or None
+        Further metrics by name: those of other packages.
     """
 
     view = "metrics"
@@ -126,11 +126,11 @@ class EngineMetrics(Result):
     launch_wait_us: float = 0.0
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
-    guests: Mapping[str, float | None] = field(default_factory=dict)
+    added: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, name: str) -> float | None:
         """Return a metric by its name in the registry, also one that another package adds; None where it has no value."""
-        found: float | None = self.guests[name] if name in self.guests else getattr(self, name, None)
+        found: float | None = self.added[name] if name in self.added else getattr(self, name, None)
         return found
 
     def show(self, metric: Metric) -> str:
@@ -147,8 +147,8 @@ class EngineMetrics(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics by their names as JSON values."""
         found: dict[str, Any] = plain(asdict(self))
-        guests: dict[str, Any] = found.pop("guests")
-        return guests | found  # A guest replaces no field of ours.
+        added: dict[str, Any] = found.pop("added")
+        return added | found  # A guest replaces no field of ours.
 
     def __repr__(self) -> str:
         from streamscope.analysis.table import EngineTable  # Definitions of the metrics are of this module.
@@ -189,7 +189,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
     simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
-    guests, failed = guest_values(trace, ENGINE)
+    added, failed = added_values(trace, ENGINE, EngineMetrics.__dataclass_fields__)
     return EngineMetrics(
         engine=trace.info.engine,
         simulated=simulated,
@@ -227,7 +227,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         host_overlap=host_device_overlap(spans) if SpanKind.HOST in spans.kind else None,
         gpu_busy_error_us=None if (error_ns := busy_error_ns(trace)) is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
-        guests=guests,
+        added=added,
     )
 
 

@@ -21,7 +21,7 @@ from streamscope.analysis.launches import (
     join_launches,
     missing_records,
 )
-from streamscope.analysis.metric import TRACE, Metric, definition_of, guest_values, metrics_of
+from streamscope.analysis.metric import TRACE, Metric, added_values, definition_of, metrics_of
 from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, profiler_flags, recording_cost, replay_flags
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
@@ -176,8 +176,8 @@ class Summary(Result):
         How many there are by name and symbol.
     gpu_busy_error_us, overlap_error : float or None
         `busy_error_ns` and `overlap_error`; None where the recorder says nothing.
-    guests : mapping of str to float or None
-        Metrics that other packages add, by name.
+    added : mapping of str to float or None
+        Further metrics by name: those of other packages.
     """
 
     view = "summary"
@@ -207,7 +207,7 @@ class Summary(Result):
     different_kernels: int
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
-    guests: Mapping[str, float | None] = field(default_factory=dict)
+    added: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
@@ -235,8 +235,8 @@ class Summary(Result):
 
     def value(self, name: str) -> _Value:
         """Return a metric by its name in the registry, also one that another package adds; None where there is nothing to measure."""
-        if name in self.guests:
-            return self.guests[name]
+        if name in self.added:
+            return self.added[name]
         if name in _OF_WORK:
             return float(getattr(self.work, _OF_WORK[name])) / 1000
         found: _Value = getattr(self, _ATTRIBUTES.get(name, name), None)
@@ -376,7 +376,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
     error_ns = busy_error_ns(trace)
     kernels, different = _kernels(spans)
-    guests, failed = guest_values(trace, TRACE)
+    added, failed = added_values(trace, TRACE, _MEASURED)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -414,7 +414,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         ),
         kernels=kernels,
         different_kernels=different,
-        guests=guests,
+        added=added,
     )
 
 
@@ -426,6 +426,8 @@ _ATTRIBUTES = {
 }  # fmt: skip
 _SPREADS = frozenset(_ATTRIBUTES) - {"idle_us"}
 _OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns"}
+_MEASURED = frozenset({*Summary.__dataclass_fields__, *_ATTRIBUTES, *_OF_WORK})
+"""Names of the metrics that a summary measures together."""
 
 
 def _json(value: _Value) -> Any:

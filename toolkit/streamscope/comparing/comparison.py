@@ -222,7 +222,7 @@ class Comparison(Mapping[str, Run], Result):
         import pandas as pd
 
         fields = [asdict(each) for each in self.metrics.values()]
-        rows = [each.pop("guests") | each for each in fields]  # A guest replaces no field of ours.
+        rows = [each.pop("added") | each for each in fields]  # A guest replaces no field of ours.
         return pd.DataFrame(rows).set_index("engine")
 
     def to_dict(self) -> dict[str, Any]:
