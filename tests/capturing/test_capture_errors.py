@@ -33,7 +33,8 @@ def test_the_first_error_counts_and_not_the_one_that_follows_as_the_capture_ends
     error = module.not_captured("step", follows)
     assert type(error) is EngineError
     said = (
-        r"step cannot be captured at test_refusals.py:\d+, raise RuntimeError\(REFUSED\): operation not permitted when stream is capturing"
+        r"step cannot be captured at test_capture_errors.py:\d+, raise RuntimeError\(REFUSED\): "
+        "operation not permitted when stream is capturing"
     )
     assert re.fullmatch(said, error.message)
     assert ".item()" in error.hint

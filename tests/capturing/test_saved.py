@@ -247,7 +247,7 @@ def test_a_name_with_another_ending_and_unknown_durations_are_refused(tmp_path):
     with pytest.raises(OutputError, match=r"does not end with .captured.json"):
         two_branches().save(tmp_path / "branches.json")
     unknown = captured_of([kernel(0)], [writes(0)], [Cost(0)])
-    with pytest.raises(ProgramError, match="not known how long"):
+    with pytest.raises(ProgramError, match="durations of its nodes are unknown"):
         unknown.save(tmp_path / "unknown.captured.json")
 
 
@@ -290,7 +290,7 @@ CHANGES = {
     "a kind that is none": (lambda content: node(content, 1, 0, 1), "is not a NodeKind"),
     "a duration below zero": (lambda content: node(content, 1, 18, -1.0), ">= 0"),
     "an address below zero": (lambda content: content["nodes"][0][20][0].__setitem__(0, -1), ">= 0"),
-    "a lone surrogate": (lambda content: content["texts"].append("\ud800"), "UTF-8"),
+    "a lone surrogate": (lambda content: content["texts"].append("\ud800"), "not valid Unicode"),
 }
 
 
