@@ -60,7 +60,7 @@ def test_later_ones_that_nothing_holds_are_counted():
         log.take(fault)
     faults.clear()
     del fault
-    with pytest.raises(EngineError, match="3 operations failed, after 100 others"):
+    with pytest.raises(EngineError, match="3 operations failed after 100 others"):
         raise log.take_all()
     assert log.take_all() is None
 
