@@ -65,11 +65,16 @@ def test_its_traits_are_those_of_its_plans(entry):
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"), [(ENGINES[DEFAULT_ENGINE].plan, f"names '{DEFAULT_ENGINE}' as its engine"), (lambda *_, **__: None, "is a NoneType")]
+    ("plan", "said"),
+    [
+        (ENGINES[DEFAULT_ENGINE].plan, f"the plan of engine 'mine' names '{DEFAULT_ENGINE}' as its engine"),
+        (lambda *_, **__: None, "the plan of engine 'mine' is a NoneType"),
+        (lambda *_, **__: 1 / 0, "engine 'mine' of another package failed: ZeroDivisionError"),
+    ],
 )
-def test_a_plan_that_is_of_no_such_engine_is_refused(monkeypatch, plan, said):
+def test_an_engine_that_fails_or_plans_as_another_is_named(monkeypatch, plan, said):
     monkeypatch.setattr(ENGINES, "_guests", {"mine": EngineEntry(name="mine", line="", plan=plan)})
-    with pytest.raises(EngineError, match=f"the plan of engine 'mine' {said}"):
+    with pytest.raises(EngineError, match=said):
         ss.compare(branches, X, engines="mine", device="simulated", progress=False)
 
 

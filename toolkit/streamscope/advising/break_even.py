@@ -18,8 +18,8 @@ from streamscope.arrays import FloatArray
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.measured_models import model_of
 from streamscope.devices.protocol import Device
-from streamscope.engine_entry import ENGINES, GRAPH, STREAM, engine_with
-from streamscope.engines.plan import Plan
+from streamscope.engine_entry import GRAPH, STREAM, engine_with
+from streamscope.engines.plan import Plan, plan_for
 from streamscope.measuring.simulation import simulated_ns, without_data
 from streamscope.ops import add
 from streamscope.ops.softmaxes import softmax
@@ -223,7 +223,7 @@ def forked(blocks: int, length: int, columns: int) -> tuple[ProgramFunction, _In
 def _plan(shape: str, engine: str, kernels: int) -> Plan:
     """Return an engine's plan of a small program; it depends on the program's shape, not on the length of its kernels."""
     function, inputs = chain(kernels, 1) if shape == "chain" else forked(1, kernels, 1)
-    return without_data(ENGINES[engine].plan(function.trace(*inputs), lambda launch: 1e4, streams=2))
+    return without_data(plan_for(function.trace(*inputs), engine, lambda launch: 1e4, 2))
 
 
 def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | FloatArray) -> FloatArray:

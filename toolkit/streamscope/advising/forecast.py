@@ -9,8 +9,8 @@ import numpy as np
 from streamscope.advising.break_even import BOTH, BRANCHED, CAPTURED, PLAIN, STREAMS, DeviceCosts, replays_to_pay
 from streamscope.analysis.traits import streams_words
 from streamscope.devices.protocol import Device
-from streamscope.engine_entry import ENGINES, WAITING, engine_with
-from streamscope.engines.plan import Plan
+from streamscope.engine_entry import WAITING, engine_with
+from streamscope.engines.plan import Plan, plan_for
 from streamscope.measuring.case import Case
 from streamscope.measuring.recordings import recorded_traces
 from streamscope.predicting.prediction import what_if
@@ -58,7 +58,7 @@ def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Fo
     kernels_ns = trace.spans.of_kind([SpanKind.KERNEL]).duration_ns
     predictions = {engine: what_if(trace, engine=engine) for engine in BRANCHED} if len(kernels_ns) else {}
     predicted_ns = {engine: found.predicted_ns for engine, found in predictions.items()}
-    plans = {engine: ENGINES[engine].plan(case.program, device.estimate_ns, streams=None) for engine in (STREAMS, BOTH)}
+    plans = {engine: plan_for(case.program, engine, device.estimate_ns, None) for engine in (STREAMS, BOTH)}
     return Forecast(
         program=case.program.name,
         kernels=len(kernels_ns),

@@ -22,9 +22,9 @@ from streamscope.auditing.waits import issue_findings, race_findings, redundancy
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
-from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH, engine_with
+from streamscope.engine_entry import DEFAULT_ENGINE, GRAPH, engine_with
 from streamscope.engines import engine_names
-from streamscope.engines.plan import Estimate, Plan, checked_streams
+from streamscope.engines.plan import Estimate, Plan, checked_streams, plan_for
 from streamscope.errors import EngineError, ProgramError
 from streamscope.measuring.plain_call import Answer, PlainFunction, same
 from streamscope.program.foreign import ForeignProgram
@@ -334,8 +334,7 @@ def _plan(
     audited = traced("ss.audit", program, inputs, attributes)
     if plan is None:
         (name,) = engine_names([(engine_with(GRAPH) if audited.captured else DEFAULT_ENGINE) if engine is None else engine])
-        planned: Plan = ENGINES[name].plan(audited, estimate, streams=streams)
-        return planned
+        return plan_for(audited, name, estimate, streams)
     if not isinstance(plan, Plan):
         raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.

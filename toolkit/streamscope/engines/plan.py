@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.arguments import whole_number
+from streamscope.engine_entry import ENGINES
+from streamscope.errors import EngineError, StreamscopeError, described, printable
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
+from streamscope.words import a_kind
 
 MAIN = "main"
 AUXILIARY = "aux"
@@ -254,6 +257,28 @@ def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
             ends[stream], lengths[stream] = operation.id, lengths[stream] + 1
             before[stream], streams[operation.id] = lengths[stream], stream
     return lambda launch: streams.get(launch.operation, 0)
+
+
+def plan_for(program: Program, engine: str, estimate: Estimate, streams: int | None) -> Plan:
+    """Let the engine of that name plan a program.
+
+    Raises
+    ------
+    EngineError
+        An engine of another package failed, or its plan is not of that engine.
+    """
+    try:
+        plan = ENGINES[engine].plan(program, estimate, streams=streams)
+    except Exception as error:
+        if engine in ENGINES.own or isinstance(error, StreamscopeError):
+            raise
+        raise EngineError(
+            f"engine {engine!r} of another package failed: {printable(described(error))}", hint="choose others by engines="
+        ) from error
+    if not isinstance(plan, Plan) or plan.engine != engine:  # Results would be told and stored as another engine's.
+        what = f"names {plan.engine!r} as its engine" if isinstance(plan, Plan) else f"is {a_kind(plan)}"
+        raise EngineError(f"the plan of engine {engine!r} {what}", hint=f"its function returns a Plan whose engine is {engine!r}")
+    return plan
 
 
 def checked_streams(streams: int | None) -> int | None:

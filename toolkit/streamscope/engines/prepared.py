@@ -16,12 +16,11 @@ import numpy as np
 from streamscope.arrays import Array
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
-from streamscope.engine_entry import ENGINES
 from streamscope.engines import engine_names
 from streamscope.engines.binding import NO_STEP, Binder, BoundStep, captured, capturing, name_launch, run_all, settle, variables_of
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
-from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
+from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams, plan_for
 from streamscope.engines.race_check import check_orders
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
@@ -405,10 +404,7 @@ def prepare_traced(
 
 def planned(program: Program, engine: str, device: Device, streams: int | None) -> Plan:
     """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
-    plan = ENGINES[engine].plan(program, device.estimate_ns, streams=streams)
-    if not isinstance(plan, Plan) or plan.engine != engine:  # Results would be told and stored as another engine's.
-        what = f"names {plan.engine!r} as its engine" if isinstance(plan, Plan) else f"is {a_kind(plan)}"
-        raise EngineError(f"the plan of engine {engine!r} {what}", hint=f"its function returns a Plan whose engine is {engine!r}")
+    plan = plan_for(program, engine, device.estimate_ns, streams)
     return fastest(plan, device) if plan.others else plan
 
 

@@ -15,7 +15,7 @@ from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
 from streamscope.engines.issuing import repeating_steps
-from streamscope.engines.plan import Plan, lanes_in_use, own_branches
+from streamscope.engines.plan import Plan, lanes_in_use, own_branches, plan_for
 from streamscope.engines.prepared import Prepared
 from streamscope.measuring.simulation import LEAST_NS, without_data
 from streamscope.predicting.calls import Host
@@ -137,7 +137,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     def planned_ns(launch: Launch) -> float:
         return prices.task(launch).planned_ns
 
-    plan = _own_streams(program) if issued else ENGINES[engine].plan(program, planned_ns, streams=streams)
+    plan = _own_streams(program) if issued else plan_for(program, engine, planned_ns, streams)
     usual_ns = 0.0 if issued else host.model.graph_node_gap_ns if ENGINES[engine].traits == {GRAPH} else host.model.kernel_gap_ns
 
     def waits(launch: Launch, _: str) -> tuple[float, float]:
