@@ -46,6 +46,10 @@ class EngineEntry:
     traits: frozenset[str] = frozenset()
     rank: int = 100
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.traits, frozenset):
+            raise TypeError(f"traits of engine {self.name!r} are no frozenset of texts")
+
     @property
     def takes_streams(self) -> bool:
         """Whether the plan depends on the number of streams that are allowed."""

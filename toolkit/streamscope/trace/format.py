@@ -47,7 +47,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format of trace files. `docs/add-a-format.md` adds one, step by step.
+    """A format of trace files. `docs/doors.md` adds one, step by step.
 
     Attributes
     ----------
@@ -88,6 +88,10 @@ class Format:
     recorder: str = ""
     stretches: bool = False
     most_bytes: int = MOST_FILE_BYTES
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.suffixes, tuple):
+            raise TypeError(f"suffixes of format {self.name!r} are no tuple of texts")
 
 
 FORMATS = Door[Format](
