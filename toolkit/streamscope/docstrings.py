@@ -32,9 +32,6 @@ repeats : int
     "progress": """\
 progress : bool or callable
     Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the work.""",
-    "architecture": """\
-architecture : str, optional
-    Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.""",
     "workers": """\
 workers : int, optional
     Threads that compile; by default as many as cores and free memory allow.""",

@@ -126,7 +126,8 @@ def compare_compilation(
     repeats : int
         How often both are done; fewer than in `compare`, since one takes seconds. Below six, no difference is told.
     {progress}
-    {architecture}
+    architecture : str, optional
+        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
     {workers}
     {attributes}
 
