@@ -46,7 +46,7 @@ def guests(monkeypatch):
 
 def test_a_guest_that_fails_is_named_and_ours_is_there(guests, tmp_path):
     guests(broken="BROKEN")
-    with pytest.warns(GuestWarning, match="view 'broken' is left out: ZeroDivisionError"):
+    with pytest.warns(GuestWarning, match="view 'broken' of the package '.*' is left out: ZeroDivisionError"):
         assert "<table" in comparison()._repr_html_()
     assert comparison().save(tmp_path / "runs.json").is_file()
 

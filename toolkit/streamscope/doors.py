@@ -51,6 +51,7 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
         self.kind, self.own, self.form, self._reserved = kind, own, form, reserved
         self._loaded: dict[str, _Entry] = {}
         self._guests: dict[str, _Entry] | None = None
+        self._packages: dict[str, str] = {}
         self._lock = RLock()
 
     @property
@@ -88,10 +89,14 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
                     warnings.warn(said, GuestWarning, stacklevel=3)
             return self._guests
 
+    def named(self, guest: str) -> str:
+        """Name an entry of another package for a warning: ``view 'slowest' of the package 'steplog'``."""
+        return f"{self.kind} {guest!r} of the package {self._packages.get(guest, 'unknown')!r}"
+
     def _let_in(self, point: EntryPoint) -> str:
         """Load a guest; return why it is left out, or nothing."""
         assert self._guests is not None
-        why = ""
+        why, package = "", point.dist.name if point.dist else point.value.partition(":")[0]
         try:
             if point.name in self.own or point.name in self._guests:
                 why = "another one has that name"
@@ -102,8 +107,7 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
             elif (name := getattr(entry, "name", point.name)) != point.name:
                 why = f"it calls itself {name!r}"
             else:
-                self._guests[point.name] = cast("_Entry", entry)
+                self._guests[point.name], self._packages[point.name] = cast("_Entry", entry), package
         except Exception as error:  # noqa: BLE001 — a guest's module may fail in any way.
             why = printable(described(error))
-        package = point.dist.name if point.dist else point.value.partition(":")[0]
         return why and f"{self.kind} {point.name!r} of the package {package!r} is left out: {why}"

@@ -272,31 +272,6 @@ class Comparison(Mapping[str, Run], Result):
         """Return the live timelines of all engines on one time axis (a notebook widget)."""
         return views.timeline(self)
 
-    def picture(self, path: str | Path, of: str = "timeline") -> Path:
-        """Write the timelines, or a chart, as a picture, and return its path.
-
-        Parameters
-        ----------
-        path : str or Path
-            Its ending says the format: ``.svg`` or ``.png``.
-        of : {"timeline", "makespans", "speedups", "overlaps", "launches"}
-
-        Raises
-        ------
-        OutputError
-            The file cannot be written, its name ends otherwise, there is no such picture, or there is no Chromium for a PNG.
-        TraceError
-            There is nothing to draw: no launches, no time.
-
-        Examples
-        --------
-        >>> function, inputs = ss.workload("branches").build()
-        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
-        >>> runs.picture("timelines.svg").name, runs.picture("speedups.svg", of="speedups").name
-        ('timelines.svg', 'speedups.svg')
-        """
-        return self._save_picture_of(given_path(path, error=OutputError), of)
-
     def save(self, path: str | Path) -> Path:
         """Write the comparison to one file or, where the path has no suffix, into a folder; return the path.
 

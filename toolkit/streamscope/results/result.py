@@ -72,7 +72,7 @@ class Result(Renamed):
         >>> list(ss.audit(np.tanh, np.ones(4, np.float32)).writers())
         ['.html', '.pdf', '.md', '.json']
         """
-        pictures = dict.fromkeys(PICTURES, self._save_picture) if views.pictures(self) else {}
+        pictures = dict.fromkeys(PICTURES, self.picture) if views.pictures(self) else {}
         return {**dict.fromkeys(REPORTS, self.report), ".json": self._save_json, **pictures}
 
     def report(self, path: str | Path) -> Path:
@@ -110,6 +110,45 @@ class Result(Renamed):
                 unfinished.write_bytes(widgets.load("chromium:pdf_by")(self._page))
         return target
 
+    def picture(self, path: str | Path, of: str | None = None) -> Path:
+        """Write a timeline or a chart of the result as a picture, and return its path.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its ending says the format: ``.svg`` or ``.png``.
+        of : str, optional
+            Name of the picture; the first by default. A comparison has ``"timeline"``, ``"makespans"``, ``"speedups"``, ``"overlaps"`` and
+            ``"launches"``; other packages add theirs.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, its name ends otherwise, there is no such picture, or there is no Chromium for a PNG.
+        TraceError
+            There is nothing to draw: no launches, no time.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+        >>> runs.picture("timelines.svg").name, runs.picture("speedups.svg", of="speedups").name
+        ('timelines.svg', 'speedups.svg')
+        >>> runs["graph"].trace.picture("graph.svg").name
+        'graph.svg'
+        """
+        target = given_path(path, error=OutputError)
+        suffix = suffix_of(target, *PICTURES)
+        drawn = views.pictures(self)
+        if of is None and drawn:
+            of = next(iter(drawn))
+        if of not in [*drawn]:  # not a mapping's `in`, which takes no list
+            raise OutputError(f"there is no picture of {of!r:.40}", hint=f"there are {', '.join(drawn)}" if drawn else "save it as .html")
+        svg = drawn[of]()
+        with written_whole(target) as unfinished:
+            unfinished.write_bytes(svg.encode() if suffix == ".svg" else widgets.load("chromium:png_of")(svg))
+        return target
+
     def _markdown(self) -> str:
         """Return Markdown for a view that has none: the text, as a block of code."""
         return "".join(f"    {line}\n" for line in printable(str(self)).splitlines())
@@ -129,19 +168,6 @@ class Result(Renamed):
     def _save_json(self, path: Path) -> Path:
         with written_whole(path) as unfinished:
             unfinished.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        return path
-
-    def _save_picture(self, path: Path) -> Path:
-        return self._save_picture_of(path, next(iter(views.pictures(self))))
-
-    def _save_picture_of(self, path: Path, name: str) -> Path:
-        suffix = suffix_of(path, *PICTURES)
-        drawn = views.pictures(self)
-        if name not in [*drawn]:  # not a mapping's `in`, which takes no list
-            raise OutputError(f"there is no picture of {name!r:.40}", hint=f"there are {', '.join(drawn)}")
-        svg = drawn[name]()
-        with written_whole(path) as unfinished:
-            unfinished.write_bytes(svg.encode() if suffix == ".svg" else widgets.load("chromium:png_of")(svg))
         return path
 
 

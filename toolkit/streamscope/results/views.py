@@ -16,7 +16,9 @@ from typing import Any
 from streamscope.doors import Door, GuestWarning
 from streamscope.errors import OutputError, described, printable
 from streamscope.results import widgets
+from streamscope.results.closed_html import unclosed
 from streamscope.results.widgets import Timeline
+from streamscope.words import a_kind
 
 _Renderer = Callable[..., Any] | str
 """A function whose first argument is the result; or ``"module:function"``, which is imported when it is first called."""
@@ -32,7 +34,8 @@ class View:
         Kind of result: attribute ``view`` of its class. A view whose own name is that kind shows the whole result; any other adds to it
         by ``html``, ``markdown`` and ``pictures``.
     html : callable or str
-        ``html(result)``: HTML for a notebook, of at most 200 kB, without scripts, style sheets or network.
+        ``html(result)``: HTML for a notebook, of at most 200 kB, without scripts, style sheets or network. Names of kernels and programs
+        are somebody else's: `html.escape` them. Of another package, it closes each element and comment.
     markdown : callable or str, optional
         ``markdown(result)``: Markdown. Without it, the text of the result is shown.
     pictures : mapping of str to callable or str
@@ -86,15 +89,28 @@ def renderer(result: object, form: str) -> Callable[..., Any] | None:
 
 
 def sections(result: object, form: str) -> list[str]:
-    """Return the additions of other packages to a result in a form. One that fails is named in a warning and left out."""
+    """Return the additions of other packages to a result in a form. One that fails or is malformed is named in a warning and left out."""
     found = []
     for name, view in _added(result):
         if chosen := getattr(view, form):
             try:
-                found.append(str(_function(chosen)(result)))
+                added = _function(chosen)(result)
+                why = _refusal(added, form)
             except Exception as error:  # noqa: BLE001 — a guest may fail in any way, and our own part is still there.
-                warnings.warn(f"view {name!r} is left out: {printable(described(error))}", GuestWarning, stacklevel=3)
+                why = printable(described(error))
+            if why:
+                warnings.warn(f"{VIEWS.named(name)} is left out: {why}", GuestWarning, stacklevel=3)
+            else:
+                found.append(added)
     return found
+
+
+def _refusal(added: object, form: str) -> str:
+    """Return why an addition cannot stand on our page, or nothing."""
+    if not isinstance(added, str):
+        return f"its {form} returned {a_kind(added)}, not a string"
+    why = unclosed(added) if form == "html" else ""
+    return why and f"its HTML would swallow what follows: {why}"
 
 
 def html(result: object) -> str | None:
@@ -142,8 +158,14 @@ def _whole(result: object) -> Iterator[View]:
 
 
 def _added(result: object) -> Iterator[tuple[str, View]]:
+    """Yield the views of other packages that add to a result. A warning names those of a kind that no result has."""
     of = kinds(result)
-    return ((name, view) for name, view in VIEWS.guests().items() if view.of in of and name not in of)
+    for name, view in VIEWS.guests().items():
+        if view.of in of and name not in of:
+            yield name, view
+        elif view.of not in (*of, *VIEWS):
+            hint = f"the kinds are {', '.join(VIEWS.own)}"
+            warnings.warn(f"{VIEWS.named(name)} is left out: no result is a {view.of!r}; {hint}", GuestWarning, stacklevel=4)
 
 
 def _drawn(draw: _Renderer, result: object) -> str:
