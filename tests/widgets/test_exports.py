@@ -135,7 +135,7 @@ def test_another_ending_is_refused_and_the_right_ones_are_named(branches, tmp_pa
 
 
 def test_a_picture_that_there_is_not(branches, make_trace, tmp_path):
-    for of in ("pie", "", None, ["timeline"]):
+    for of in ("pie", "", ["timeline"]):
         with pytest.raises(OutputError, match="there is no picture of") as caught:
             branches.picture(tmp_path / "p.svg", of=of)
     assert "makespans" in caught.value.hint
