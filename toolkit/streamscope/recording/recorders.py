@@ -7,12 +7,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from streamscope.arguments import shown
-from streamscope.devices.protocol import Device
 from streamscope.doors import Door
 from streamscope.errors import RecordingError
-from streamscope.recording.device_log import DeviceLogRecorder
 
 if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
     from streamscope.engines.prepared import Prepared
     from streamscope.trace.trace import Trace
 
@@ -72,6 +71,9 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
     """
     log = device.log
     if log is not None:
+        # Here, since it needs engines and devices, which recording of any code (`ss.record`) does not.
+        from streamscope.recording.device_log import DeviceLogRecorder
+
         return DeviceLogRecorder(device, log, name)
     chosen = "events" if name == "auto" and device.info.kind != "cuda" else name
     return RECORDERS[chosen].on(device)
