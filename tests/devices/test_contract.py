@@ -71,5 +71,7 @@ def test_auto_opens_the_first_that_there_is_and_unknown_names_are_told():
 def test_a_device_of_another_package_that_fails_keeps_auto_from_no_other(monkeypatch, opened, said):
     monkeypatch.setattr(DEVICES, "_guests", {"broken": DeviceEntry(name="broken", line="", open=opened, automatic=True)})
     monkeypatch.setitem(DEVICES._loaded, "cuda", DEVICES["simulated"])
-    with pytest.warns(GuestWarning, match=f"device 'broken' is left out: .*{said}"):
+    with pytest.warns(GuestWarning, match=f"device 'broken' of the package 'unknown' is left out: .*{said}"):
         assert ss.open_device().info.kind == "simulated"
+    with pytest.raises(DeviceError, match=f"^the device 'broken' of the package 'unknown' .*{said}"):
+        ss.open_device("broken")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import warnings
+from dataclasses import replace
 
 import pytest
 
 import streamscope as ss
 from streamscope.cli.main import main
-from streamscope.errors import TraceError
+from streamscope.doors import GuestWarning
+from streamscope.errors import OutputError, TraceError
 from streamscope.trace import FORMATS, Format
 
 LOG = "# steplog\ngemm,compute,0,20\ncopy in,copies,5.5,10\ngemm,compute,21,20\n"
@@ -99,11 +102,37 @@ def test_a_reader_that_returns_no_trace_and_a_sniffer_that_fails_are_told(path, 
         "empty": a_format(lambda file, options: None, lambda start, path: b"copies" in start, "nothing"),
     }
     monkeypatch.setattr(FORMATS, "_guests", formats)
-    with pytest.raises(TraceError, match=r"\(nothing\) is damaged: its reader returned None, not a Trace"):
+    blind = pytest.warns(GuestWarning, match="^format 'blind' of the package 'steplog' is left out: ZeroDivisionError: division by zero")
+    monkeypatch.setitem(FORMATS._packages, "blind", "steplog")
+    with blind, pytest.raises(TraceError, match=r"\(nothing\) is damaged: its reader returned None, not a Trace"):
         ss.read(path)
-    path.write_text("hello")
-    with pytest.raises(TraceError, match="the format 'blind' of another package cannot look at it: ZeroDivisionError: division by zero"):
-        ss.read(path)
+
+
+def test_a_writer_that_fails_leaves_the_older_file(path, tmp_path, monkeypatch):
+    def write(trace, path):
+        assert path.name == "old.steplog"
+        path.write_text("half")
+        raise KeyError("lane")
+
+    trace = ss.read(path)
+    old = tmp_path / "old.steplog"
+    old.write_text("old")
+    monkeypatch.setitem(FORMATS._guests, "steplog", replace(FORMATS["steplog"], write=write))
+    with pytest.raises(OutputError, match=r"cannot write .*old\.steplog: the format 'steplog' of the package 'steplog' fails: KeyError"):
+        trace.save(old)
+    assert old.read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir() if each.is_file()) == ["old.steplog", "run.steplog"]
+
+
+def test_the_terminal_warns_in_a_line(path, monkeypatch, capsys):
+    blind = replace(FORMATS["steplog"], name="blind", sniff=lambda start, path: 1 / 0)
+    monkeypatch.setattr(FORMATS, "_guests", {"blind": blind, **FORMATS.guests()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["read", str(path)]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: format 'blind' of the package 'unknown' is left out: ZeroDivisionError: division by zero"
+    ]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

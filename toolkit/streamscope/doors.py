@@ -27,7 +27,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 class GuestWarning(UserWarning):
-    """A package's entry was left out: it cannot be loaded, takes a name that is used, or is no such entry."""
+    """A package's entry was left out: it cannot be loaded, takes a name that is used, is no such entry, or fails."""
 
 
 class Door(Mapping[str, _Entry], Generic[_Entry]):
@@ -90,8 +90,12 @@ class Door(Mapping[str, _Entry], Generic[_Entry]):
             return self._guests
 
     def named(self, guest: str) -> str:
-        """Name an entry of another package for a warning: ``view 'slowest' of the package 'steplog'``."""
+        """Name an entry of another package for errors: ``view 'slowest' of the package 'steplog'``."""
         return f"{self.kind} {guest!r} of the package {self._packages.get(guest, 'unknown')!r}"
+
+    def warn(self, name: str, error: BaseException) -> None:
+        """Warn that a guest failed and is left out."""
+        warnings.warn(f"{self.named(name)} is left out: {printable(described(error))}", GuestWarning, stacklevel=3)
 
     def _let_in(self, point: EntryPoint) -> str:
         """Load a guest; return why it is left out, or nothing."""

@@ -29,9 +29,10 @@ _UNFINISHED = re.compile(r"\.streamscope\.(?P<boot>[0-9a-f]{8})\.[0-9a-f]{16}\.p
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, named: bool = False) -> Iterator[Path]:
     """Give a temporary path to write to, and rename it to ``path`` at the end; on any failure remove it.
 
+    ``named``: whether the temporary path has the name of the file, in a folder of its own: for writers that go by the ending.
     A symbolic link stays: the file that it leads to is written. A file that was there passes its permissions on.
 
     Raises
@@ -43,7 +44,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         place = destination(path)
         if not place.parent.exists():
             raise _no_folder(path, place)
-        with unfinished_file(place.parent) as temporary:
+        with _unfinished_as(place.parent, path.name) if named else unfinished_file(place.parent) as temporary:
             mode = _mode(place, temporary)
             temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
             yield temporary
@@ -88,6 +89,14 @@ def unfinished_file(folder: Path) -> Iterator[Path]:
     # Not mkstemp, whose files only the owner can read: to ask for the umask is to change it for all threads for a moment.
     with _unfinished(folder, lambda path: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as temporary:
         yield temporary
+
+
+@contextmanager
+def _unfinished_as(folder: Path, name: str) -> Iterator[Path]:
+    """Give an empty file of that name in a folder with a temporary name, and remove the folder."""
+    with _unfinished(folder, _made_folder) as inside:
+        (inside / name).touch()
+        yield inside / name
 
 
 @contextmanager

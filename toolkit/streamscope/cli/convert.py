@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,10 @@ def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
     """Return the writer of each format, by suffix."""
     from streamscope.analysis import json_lines
     from streamscope.trace import Trace
-    from streamscope.trace.format import writers
+    from streamscope.trace.format import writers, written
 
     return {
-        **{suffix: each.write for suffix, each in writers().items() if each.write},
+        **{suffix: partial(written, each.name) for suffix, each in writers().items()},
         ".csv": Trace.to_csv,
         **dict.fromkeys((".html", ".pdf", ".md"), Trace.report),
         ".jsonl": lambda trace, path: _write_text(json_lines(trace), path),

@@ -90,7 +90,7 @@ class Stops:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from streamscope.cli.terminal import complain, drop, make_ready
+    from streamscope.cli.terminal import complain, drop, make_ready, warnings_on_a_line
 
     make_ready()
     if sys.stdout is None:
@@ -99,7 +99,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         from streamscope.cli.app import run
 
-        code = run(arguments)
+        with warnings_on_a_line():
+            code = run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         drop(sys.stdout)  # Whoever read it has gone (``| head``).

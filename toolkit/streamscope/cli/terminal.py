@@ -7,8 +7,11 @@ import io
 import os
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from streamscope.errors import printable, readable
 from streamscope.results.screen import console
@@ -45,6 +48,22 @@ def complain(message: str, hint: str | None = None) -> None:
         sys.stderr.flush()
     except OSError:
         drop(sys.stderr)  # Nobody reads it.
+
+
+@contextmanager
+def warnings_on_a_line() -> Iterator[None]:
+    """Print each warning of ours as a line on standard error, without the place in our code."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if category.__module__.partition(".")[0] == "streamscope":
+                sys.stderr.write(f"warning: {readable(' '.join(str(message).split()))}\n")
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def make_ready() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES
-from streamscope.doors import GuestWarning
-from streamscope.errors import DeviceError, NoDeviceError, described, printable
+from streamscope.errors import DeviceError, NoDeviceError, described
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
 
@@ -38,7 +36,7 @@ def open_device(choice: str | Device = "auto") -> Device:
     NoDeviceError
         You asked for CUDA, and there is no usable GPU.
     DeviceError
-        The choice is unknown, or not a device.
+        The choice is unknown, or not a device, or a device of another package fails.
 
     Examples
     --------
@@ -61,15 +59,20 @@ def open_device(choice: str | Device = "auto") -> Device:
         except Exception as error:
             if name in DEVICES.own:
                 raise
-            warnings.warn(f"device {name!r} is left out: {printable(described(error))}", GuestWarning, stacklevel=2)
+            DEVICES.warn(name, error.__cause__ or error)
     return open_device(SIMULATED)
 
 
 def _opened(name: str) -> Device:
-    device: Device = DEVICES[name].open()
-    if not isinstance(getattr(device, "info", None), DeviceInfo):
-        raise DeviceError(f"device {name!r} opens {shown(device)}, which is no device")
-    return device
+    try:
+        device: Device = DEVICES[name].open()
+        if isinstance(getattr(device, "info", None), DeviceInfo):
+            return device
+    except Exception as error:
+        if name in DEVICES.own or isinstance(error, NoDeviceError):
+            raise
+        raise DeviceError(f"the {DEVICES.named(name)} cannot be opened: {described(error)}") from error
+    raise DeviceError(f"the {DEVICES.named(name)} opens {shown(device)}, which is no device")
 
 
 def device_for(program: Program, choice: str | Device = "auto") -> Device:

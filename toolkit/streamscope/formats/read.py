@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from streamscope.arguments import given_path, shown, whole_number
-from streamscope.errors import TraceError, described, printable
+from streamscope.errors import TraceError, printable
 from streamscope.formats import compressed
 from streamscope.formats.compressed import Decompressed
 from streamscope.formats.unsupported import check_start, hint_of
@@ -129,8 +129,8 @@ def _start_of(file: BinaryIO | io.BufferedIOBase) -> tuple[bytes, bool]:
 def _format_of(start: bytes, path: Path | None) -> Format | None:
     """Return the first format that knows a file by its start.
 
-    A format that cannot look into the file does not keep others from it. If none knows the file, the first such failure is the answer,
-    with the name of a format of another package.
+    A format that cannot look into the file does not keep others from it. Of another package's, a warning says so. If none knows the file,
+    the first failure of ours is the answer.
     """
     failure: Exception | None = None
     for name, each in FORMATS.items():
@@ -138,8 +138,10 @@ def _format_of(start: bytes, path: Path | None) -> Format | None:
             if each.read and each.sniff and each.sniff(start, path):
                 return each
         except Exception as error:  # noqa: BLE001 — a guest's code may fail in any way.
-            said = f"the format {name!r} of another package cannot look at it: {described(error)}"
-            failure = failure or (error if name in FORMATS.own else TraceError(said))
+            if name in FORMATS.own:
+                failure = failure or error
+            else:
+                FORMATS.warn(name, error)
     if failure:
         raise failure
     return None

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope.doors import Door
+from streamscope.errors import OutputError, described
+from streamscope.files import written_whole
 from streamscope.trace.file_checks import file_errors, opened
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ class Format:
         ``read(file, options) -> Trace``. ``file``: an `io.BufferedReader` at its start; only a file that gzip compressed cannot seek.
         ``options``: `ReadOptions`. A `TraceError` says why a file is refused; any other exception means that it is damaged.
     write : callable or None
-        ``write(trace, path) -> Path`` writes a file, whole or not at all, and returns its path.
+        ``write(trace, path) -> Path`` writes a file, and returns its path. Another package's writer gets a temporary folder's path with
+        the same name, so that a failure leaves an older file as it was.
     recorder : str
         Recorder of traces in this format, for `TraceInfo.recorder`. Empty where the file names its recorder.
     stretches : bool
@@ -108,11 +111,18 @@ FORMATS = Door[Format](
 )
 
 
-def written(trace: Trace, name: str, path: Path) -> Path:
-    """Write a trace in the format of that name, and return the path."""
+def written(name: str, trace: Trace, path: Path) -> Path:
+    """Write a trace in the format of that name, whole or not at all, and return the path."""
     write = FORMATS[name].write
     assert write is not None
-    return write(trace, path)
+    if name in FORMATS.own:  # Ours go by a temporary name themselves.
+        return write(trace, path)
+    with written_whole(path, named=True) as temporary:
+        try:
+            write(trace, temporary)
+        except Exception as error:
+            raise OutputError(f"cannot write {path}: the {FORMATS.named(name)} fails: {described(error)}") from error
+    return path
 
 
 def read_as(name: str, path: Path) -> Trace:

@@ -104,7 +104,7 @@ class Trace(Result):
         """Return the functions that write the trace, each by the suffix of its files."""
         found = super().writers() | {".csv": self.to_csv}
         for suffix, each in writers().items():
-            found[suffix] = partial(written, self, each.name)
+            found[suffix] = partial(written, each.name, self)
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Trace(Result):
         >>> runs["async"].trace.to_parquet("step.parquet").name
         'step.parquet'
         """
-        return written(self, "parquet", given_path(path, error=OutputError))
+        return written("parquet", self, given_path(path, error=OutputError))
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the spans to one CSV file, by way of a temporary name, and return its path.
@@ -220,7 +220,7 @@ class Trace(Result):
         >>> content["traceName"], sorted({event["cat"] for event in content["traceEvents"] if event["ph"] == "X"})
         ('parallel_branches · async (simulated times)', ['cuda_runtime', 'kernel'])
         """
-        return written(self, "kineto", given_path(path, error=OutputError))
+        return written("kineto", self, given_path(path, error=OutputError))
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the trace as Perfetto's own protobuf, by way of a temporary name, and return its path.
@@ -248,7 +248,7 @@ class Trace(Result):
         >>> sum(packet.HasField("gpu_render_stage_event") for packet in packets)  # as many as kernels
         35
         """
-        return written(self, "perfetto", given_path(path, error=OutputError))
+        return written("perfetto", self, given_path(path, error=OutputError))
 
     @classmethod
     def from_spans(cls, spans: Any, *, program: str = "spans", device: str | DeviceInfo = "GPU") -> Trace:
