@@ -39,6 +39,7 @@ OF_MODULES = {
     "arrays": ("tests/trace/test_spans.py",),
     "device_entry": ("tests/devices/test_contract.py", "tests/guest/test_device.py"),
     "engine_entry": ("tests/engines/test_contract.py", "tests/guest/test_engine.py", "tests/analysis/test_verdict.py"),
+    "recorder_entry": ("tests/comparing/test_recorders.py", "tests/project/test_doors.py"),
     "tracebacks": ("tests/widgets/test_errors_in_a_notebook.py",),
     "forks": ("tests/engines/pushed/test_forks.py",),
     "interrupts": ("tests/test_finalisers.py", "tests/engines/pushed/test_interrupts.py", "tests/engines/test_interrupts.py"),

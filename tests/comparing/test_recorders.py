@@ -13,9 +13,10 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import KeywordError, RecordingError
 from streamscope.measuring import recordings
 from streamscope.options import RECORDER
+from streamscope.recorder_entry import RECORDERS
 from streamscope.recording import recorders, subscription
 from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.recorders import RECORDERS, STAYED, recorder_of
+from streamscope.recording.recorders import STAYED, recorder_of
 
 X = np.ones((8, 8), np.float32)
 
@@ -140,3 +141,8 @@ def test_a_recorder_fits_a_device():
 def test_cupti_that_was_loaded_is_asked_whether_it_stayed():
     assert subscription.is_attached in recorders.STAYS
     assert not recorders.cupti_stayed()
+
+
+def test_a_recorder_of_another_package_is_chosen_on_the_command_line(monkeypatch):
+    monkeypatch.setattr(RECORDERS, "_guests", {"mine": RECORDERS["events"]})
+    assert main(["compare", "branches", "--engines", "async", "--device", "simulated", "--recorder", "mine"]) == 0

@@ -7,7 +7,7 @@ import pytest
 from streamscope.analysis import METRICS
 from streamscope.device_entry import DEVICES
 from streamscope.engine_entry import ENGINES
-from streamscope.recording.recorders import RECORDERS
+from streamscope.recorder_entry import RECORDERS
 from streamscope.results.views import VIEWS
 from streamscope.trace import FORMATS
 

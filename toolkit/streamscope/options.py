@@ -11,6 +11,7 @@ from typing import Any
 from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES
 from streamscope.doors import Door
+from streamscope.recorder_entry import RECORDERS
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ RECORDER = Option(
     "auto",
     "What records the run that is shown; auto is CUDA events, checked by CUPTI; a simulated device has its own log.",
     "RECORDER",
-    first=("auto", "events", "stamps", "cupti"),
+    door=RECORDERS,
 )
 LEDGER = Option("--ledger", False, "Measure what each recorder costs, too.", "", switch=True)
 NAME = Option("--name", None, "What the comparison is called; by default as the program is.", "NAME")

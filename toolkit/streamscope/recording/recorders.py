@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from streamscope.arguments import shown
-from streamscope.doors import Door
 from streamscope.errors import RecordingError
+from streamscope.recorder_entry import RECORDERS
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -34,27 +34,6 @@ class Recorder(Protocol):
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
 
 
-@runtime_checkable
-class RecorderKind(Protocol):
-    """An entry of the door: most simply the class of a recorder."""
-
-    def on(self, device: Device) -> Recorder:
-        """Return a recorder for a device, or raise a RecordingError that names the missing capability."""
-
-
-RECORDERS: Door[RecorderKind] = Door(
-    "recorder",
-    {
-        "auto": "streamscope.recording.auto:AutoRecorder",
-        "events": "streamscope.recording.events:EventRecorder",
-        "stamps": "streamscope.recording.stamps:StampRecorder",
-        "cupti": "streamscope.recording.cupti:CuptiRecorder",
-    },
-    RecorderKind,
-)
-"""Recorders by the names that ``recorder=`` takes. A comparison loads only the one that it uses."""
-
-
 def checked_recorder(name: object) -> str:
     """Return the name of a recorder."""
     if isinstance(name, str) and name in RECORDERS:
@@ -76,4 +55,5 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
 
         return DeviceLogRecorder(device, log, name)
     chosen = "events" if name == "auto" and device.info.kind != "cuda" else name
-    return RECORDERS[chosen].on(device)
+    recorder: Recorder = RECORDERS[chosen].on(device)
+    return recorder
