@@ -69,7 +69,7 @@ def test_its_traits_are_those_of_its_plans(entry):
     [
         (ENGINES[DEFAULT_ENGINE].plan, f"the plan of engine 'mine' names '{DEFAULT_ENGINE}' as its engine"),
         (lambda *_, **__: None, "the plan of engine 'mine' is a NoneType"),
-        (lambda *_, **__: 1 / 0, "engine 'mine' of another package failed: ZeroDivisionError"),
+        (lambda *_, **__: 1 / 0, "the engine 'mine' of the package 'unknown' failed: ZeroDivisionError"),
     ],
 )
 def test_an_engine_that_fails_or_plans_as_another_is_named(monkeypatch, plan, said):

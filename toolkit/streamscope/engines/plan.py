@@ -272,9 +272,7 @@ def plan_for(program: Program, engine: str, estimate: Estimate, streams: int | N
     except Exception as error:
         if engine in ENGINES.own or isinstance(error, StreamscopeError):
             raise
-        raise EngineError(
-            f"engine {engine!r} of another package failed: {printable(described(error))}", hint="choose others by engines="
-        ) from error
+        raise EngineError(f"the {ENGINES.named(engine)} failed: {printable(described(error))}", hint="choose others by engines=") from error
     if not isinstance(plan, Plan) or plan.engine != engine:  # Results would be told and stored as another engine's.
         what = f"names {plan.engine!r} as its engine" if isinstance(plan, Plan) else f"is {a_kind(plan)}"
         raise EngineError(f"the plan of engine {engine!r} {what}", hint=f"its function returns a Plan whose engine is {engine!r}")
