@@ -106,6 +106,7 @@ FORMATS = Door[Format](
         "nsight": "streamscope.formats.nsight:FORMAT",
         "rocpd": "streamscope.formats.rocpd:FORMAT",
         "xplane": "streamscope.formats.xplane:FORMAT",
+        "jsonl": "streamscope.formats.metric_lines:FORMAT",
     },
     form=Format,
 )
