@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from streamscope import engine_entry
 from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES
 from streamscope.doors import Door
@@ -26,6 +27,8 @@ class Option:
     """Choices beside the entries of a door."""
     door: Door[Any] | None = None
     """Registry whose names are choices, too; without either, anything is."""
+    several: bool = False
+    """It takes several names of the registry, separated by commas."""
     least: int | None = None
     most: int | None = None
     """Its smallest and its largest value, if it is a whole number."""
@@ -36,13 +39,13 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Choices, with those that other packages add; empty for anything."""
-        return (*self.first, *(self.door or ()))
+        """Choices, with those that other packages add; empty for anything, and for a list of several."""
+        return () if self.several else (*self.first, *(self.door or ()))
 
     @property
-    def own_choices(self) -> tuple[str, ...]:
-        """Choices of ours, for a help that loads no other package."""
-        return (*self.first, *(self.door.own if self.door is not None else ()))
+    def whole_help(self) -> str:
+        """Help, and the names that a list may hold. It loads other packages."""
+        return f"{self.help} There are {', '.join(self.door or ())}." if self.several else self.help
 
     @property
     def name(self) -> str:
@@ -62,7 +65,12 @@ DEVICE = Option(
     "--device", "auto", "Where to run; auto is CUDA where there is a GPU, else simulated.", "DEVICE", first=(AUTO,), door=DEVICES
 )
 ENGINES = Option(
-    "--engines", None, "Engines to compare, separated by commas; all by default; auto compares all and chooses one.", "NAME,NAME…"
+    "--engines",
+    None,
+    "Engines to compare, separated by commas; all by default; auto compares all and chooses one.",
+    "NAME,NAME…",
+    door=engine_entry.ENGINES,
+    several=True,
 )
 REPEATS = Option(
     "--repeats",

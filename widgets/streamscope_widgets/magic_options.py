@@ -130,7 +130,7 @@ def _add(made: argparse.ArgumentParser, option: Option) -> None:
         type=kind,
         choices=choices,
         metavar=None if choices else option.metavar,
-        help=option.help + default,
+        help=option.whole_help + default,
     )
 
 

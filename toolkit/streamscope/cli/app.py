@@ -18,7 +18,7 @@ from streamscope.cli.diff import diff
 from streamscope.cli.doctor import doctor
 from streamscope.cli.export import export
 from streamscope.cli.main import FAILED
-from streamscope.cli.parameters import WrongUsageError
+from streamscope.cli.parameters import Command, WrongUsageError
 from streamscope.cli.read import read
 from streamscope.cli.terminal import complain
 from streamscope.cli.what_if import what_if
@@ -53,7 +53,7 @@ app = typer.Typer(
 )
 app.callback(help=docstring(_streamscope))(_streamscope)
 for command in COMMANDS:
-    app.command(help=docstring(command))(command)
+    app.command(cls=Command, help=docstring(command))(command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamscope.cli.parameters import given_path
+from streamscope.cli.parameters import GUEST_ENDINGS, given_path
 from streamscope.cli.terminal import output
 from streamscope.cli.trace_files import READABLE, Damaged, Gpu, read_trace, reading_progress
 from streamscope.errors import OutputError
@@ -23,7 +23,7 @@ def convert(
             metavar="OUT",
             parser=given_path,
             help="Ends with .json or .json.gz (Kineto), .pftrace or .perfetto-trace (Perfetto), .parquet, .csv (the spans), "
-            ".html, .pdf or .md (a report), or .jsonl (the metrics).",
+            ".html, .pdf or .md (a report), or .jsonl (the metrics)" + GUEST_ENDINGS + ".",
             show_default=False,
         ),
     ],

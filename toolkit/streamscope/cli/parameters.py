@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from streamscope import arguments, options
 from streamscope.errors import OutputError, StreamscopeError, WorkloadError
+from streamscope.words import listed
 
 _CAPTURED = ".captured.json"
+GUEST_ENDINGS = "{endings of other packages}"
+"""Stands in a help for the endings of files that other packages write."""
 WORKLOAD = "`streamscope workloads` lists them; or a .captured.json."
 
 
@@ -26,13 +30,35 @@ def shared(option: options.Option) -> Any:
         return typer.Option(option.flag, help=option.help, show_default=False)
     return typer.Option(
         option.flag,
-        metavar="|".join(option.own_choices) or option.metavar,
+        metavar=option.metavar,
         help=option.help,
         min=option.least,
         max=option.most,
-        callback=one_of(lambda: option.choices) if option.own_choices else None,
+        callback=one_of(lambda: option.choices) if (option.first or option.door) and not option.several else None,
         show_default=option.default is not None,
     )
+
+
+class Command(TyperCommand):
+    """A command whose help lists what other packages add, too. They are loaded when the help is shown, and not before."""
+
+    def format_help(self, *arguments: Any) -> None:
+        """Write the help."""
+        shared_options = {option.flag: option for option in options.COMPARE_OPTIONS}
+        parameters: list[Any] = self.params
+        for parameter in parameters:
+            if option := shared_options.get(parameter.opts[0]):
+                parameter.metavar, parameter.help = "|".join(option.choices) or option.metavar or None, option.whole_help
+            elif GUEST_ENDINGS in (parameter.help or ""):
+                parameter.help = parameter.help.replace(GUEST_ENDINGS, _guest_endings())
+        super().format_help(*arguments)
+
+
+def _guest_endings() -> str:
+    from streamscope.trace.format import FORMATS, writers
+
+    found = [suffix for suffix, each in writers().items() if each.name not in FORMATS.own]
+    return f"; of other packages {listed(found)}" if found else ""
 
 
 def one_of(choices: Callable[[], Sequence[str]]) -> Callable[[str], str]:
