@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from secrets import token_hex
 
 from streamscope.arguments import given_path
 from streamscope.errors import OutputError
@@ -129,7 +128,7 @@ def _unfinished(folder: Path, make: Callable[[Path], int | None]) -> Iterator[Pa
 
 def unfinished_name(folder: Path) -> Path:
     """Return a temporary name that `clear_unfinished` knows. It is short, so that each name that a file can have can be written."""
-    return folder / f".streamscope.{_boot()}.{token_hex(8)}.partial"
+    return folder / f".streamscope.{_boot()}.{os.urandom(8).hex()}.partial"
 
 
 def is_unfinished(name: str) -> bool:

@@ -16,7 +16,6 @@ from typing import Any
 from streamscope.doors import Door, GuestWarning
 from streamscope.errors import OutputError, described, printable
 from streamscope.results import widgets
-from streamscope.results.closed_html import unclosed
 from streamscope.results.widgets import Timeline
 from streamscope.words import a_kind
 
@@ -109,7 +108,11 @@ def _refusal(added: object, form: str) -> str:
     """Return why an addition cannot stand on our page, or nothing."""
     if not isinstance(added, str):
         return f"its {form} returned {a_kind(added)}, not a string"
-    why = unclosed(added) if form == "html" else ""
+    if form != "html":
+        return ""
+    from streamscope.results.closed_html import unclosed  # Here, since traces are loaded without a parser of HTML.
+
+    why = unclosed(added)
     return why and f"its HTML would swallow what follows: {why}"
 
 
