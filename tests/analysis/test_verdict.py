@@ -234,13 +234,32 @@ def test_what_was_not_checked_is_told_by_name():
     assert "Not checked: out and loss, which depend on an operation" in replace(judged, not_checked=("out", "loss")).unchecked
 
 
+def test_an_engine_with_wrong_results_is_not_ranked():
+    metrics = {"async": engine(100), "dual": engine(80), "graph": engine(50)}
+    judged = assess(metrics, CARD, wrong=["graph"])
+    assert "WRONG under graph" in judged.text
+    assert judged.text.endswith("A second stream alone makes it 25 % faster. Fastest: dual.")
+    assert assess(metrics, CARD, wrong=["async", "dual"]).reference == "graph"
+    assert assess(metrics, CARD, wrong=[*metrics]).text.endswith("50 % of the time.")
+
+
+def test_engines_of_the_same_traits_are_told_by_their_names(monkeypatch):
+    monkeypatch.setattr(ENGINES, "_guests", {"mine": replace(ENGINES["dual"], name="mine")})
+    told = assess({"async": engine(100), "dual": engine(50), "mine": engine(200)}, CARD).changed
+    assert told == "Dual makes it 2.0× faster; mine makes it 2.0× slower."
+
+
 def test_results_that_are_wrong_under_every_engine_are_those_of_another_function():
-    judged = assess({"async": engine(100), "graph": engine(50)}, CARD)
-    judged = replace(judged, checked=True, checked_against=FUNCTION)
     told = "Under every engine, so the traced program does something else than the function"
-    assert told not in replace(judged, wrong=("graph",)).warning
-    assert told in replace(judged, wrong=("async", "graph")).warning
-    assert told not in replace(judged, wrong=("async", "graph"), checked_against="NumPy").warning
+    metrics = {"async": engine(100), "graph": engine(50)}
+
+    def warning(wrong, against=FUNCTION):
+        return replace(assess(metrics, CARD, wrong=wrong), checked=True, checked_against=against).warning
+
+    assert told not in warning(["graph"])
+    assert told not in warning(["async"])
+    assert told in warning(["async", "graph"])
+    assert told not in warning(["async", "graph"], "NumPy")
 
 
 def test_missing_records_make_busy_a_lower_bound():

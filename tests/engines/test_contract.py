@@ -8,7 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, EngineEntry, engine_with, simplest_first
-from streamscope.engines.plan import CallHost, Issue, Replay, Synchronize
+from streamscope.engines.plan import MAIN, CallHost, HostWait, Issue, Plan, Replay, Synchronize
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 
@@ -67,14 +67,17 @@ def test_its_traits_are_those_of_its_plans(entry):
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (ENGINES[DEFAULT_ENGINE].plan, f"the plan of engine 'mine' names '{DEFAULT_ENGINE}' as its engine"),
-        (lambda *_, **__: None, "the plan of engine 'mine' is a NoneType"),
-        (lambda *_, **__: 1 / 0, "the engine 'mine' of the package 'unknown' failed: ZeroDivisionError"),
+        (ENGINES[DEFAULT_ENGINE].plan, f"its plan names '{DEFAULT_ENGINE}' as its engine"),
+        (lambda *_, **__: None, "it returned a NoneType, not a Plan"),
+        (lambda *_, **__: {}["lane"], "KeyError: 'lane'"),
+        (lambda program, *_, **__: Plan("mine", program, (MAIN,), (Synchronize(2),), 0), "Synchronize names lane 2 of 1"),
+        (lambda program, *_, **__: Plan("mine", program, (MAIN,), (HostWait(0),), 0), "HostWait names event 0 of 0"),
+        (lambda program, *_, **__: Plan("mine", program, (MAIN,), ("wait",), 0), "a str is no step"),
     ],
 )
 def test_an_engine_that_fails_or_plans_as_another_is_named(monkeypatch, plan, said):
     monkeypatch.setattr(ENGINES, "_guests", {"mine": EngineEntry(name="mine", line="", plan=plan)})
-    with pytest.raises(EngineError, match=said):
+    with pytest.raises(EngineError, match=f"^engine 'mine' of the package 'unknown' failed to plan 'branches': {said}"):
         ss.compare(branches, X, engines="mine", device="simulated", progress=False)
 
 

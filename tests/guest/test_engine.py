@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.cli.main import main
+from streamscope.doors import GuestWarning
 from streamscope.engine_entry import ENGINES
+from streamscope.errors import EngineError
 
 X = np.ones((64, 64), np.float32)
 NAME = "one-stream"
@@ -41,6 +45,23 @@ def test_it_is_predicted_chosen_and_pushed_to(runs):
     assert choice.engine == "async", "which is simpler where both are as fast"
     with ss.Engine(NAME, device="simulated") as engine:
         assert (engine.run(ss.program(lambda x: x + x), X)[0] == 2).all()
+
+
+def test_one_that_fails_is_an_error_where_it_is_named_and_else_left_out(runs, monkeypatch):
+    monkeypatch.setitem(ENGINES.guests(), NAME, replace(ENGINES[NAME], plan=lambda *_, **__: {}["lane"]))
+    said = f"^engine '{NAME}' of the package 'steplog' failed to plan '.*': KeyError: 'lane'"
+    for verb in (ss.compare, ss.best):
+        with pytest.raises(EngineError, match=said):
+            verb(lambda x: x + x, X, engines=f"async,{NAME}", device="simulated", progress=False)
+    for verb in (ss.prepare, ss.audit):
+        with pytest.raises(EngineError, match=said):
+            verb(lambda x: x + x, X, engine=NAME)
+    with pytest.raises(EngineError, match=said):
+        ss.what_if(runs["async"].trace, engine=NAME)
+    for verb in (ss.compare, ss.best, ss.verify):
+        with pytest.warns(GuestWarning, match=f"^engine '{NAME}' of the package 'steplog' is left out: KeyError: 'lane'"):
+            found = verb(lambda x: x + x, X, device="simulated", progress=False)
+        assert NAME not in str(found)
 
 
 def test_a_saved_comparison_is_told_by_its_name_where_the_package_is_missing(runs, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -128,7 +128,7 @@ class Verdict:
         Where the reference's makespan goes.
     changes : tuple of Change
         Change of each other engine against the reference; of one with several traits, such as ``graph-dual``, against an engine that
-        differs from it in one.
+        differs from it in one. Engines with wrong results are left out here and in ``best``.
     best : tuple of str
         The fastest engine, with those that cannot be told apart from it.
     gain : Change
@@ -201,7 +201,7 @@ class Verdict:
         if not self.wrong:
             return ""
         told = f"they differ from those of {self.checked_against} by more than is allowed"
-        everywhere = self.checked_against == FUNCTION and len(self.wrong) > len(self.changes)
+        everywhere = self.checked_against == FUNCTION and self.reference in self.wrong  # It is a right one where there is any.
         traced = ". Under every engine, so the traced program does something else than the function" if everywhere else ""
         return f"RESULTS ARE WRONG under {', '.join(self.wrong)}: {told}{traced}."
 
@@ -251,8 +251,10 @@ class Verdict:
     def changed(self) -> str:
         """One sentence: the change of each other engine; empty where there is none."""
         clauses, unknown = [], []
+        kinds = [traits_of(engine) for engine in (self.reference, *(change.engine for change in self.changes))]
         for change in self.changes:
-            what = what_differs(change.engine, change.base, self.streams)
+            alone = kinds.count(traits_of(change.engine)) == 1  # Else the same words would be said of several engines.
+            what = what_differs(change.engine, change.base, self.streams) if alone else change.engine
             if change.ranking is Ranking.UNKNOWN:
                 unknown.append(what)
                 continue
@@ -325,7 +327,9 @@ def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
     return assess(metrics, device).text
 
 
-def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Mapping[str, str] | None = None) -> Verdict:
+def assess(
+    metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Mapping[str, str] | None = None, wrong: Sequence[str] = ()
+) -> Verdict:
     """Judge a comparison of any number of engines.
 
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
@@ -340,6 +344,8 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     device : DeviceInfo
     streams : dict of str to str, optional
         Further streams of each engine, in the words of `streams_words`; ``"a second stream"`` by default.
+    wrong : sequence of str, optional
+        Engines whose results are wrong. They are neither ranked nor compared; where all are wrong, none is.
 
     Raises
     ------
@@ -356,8 +362,10 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
     """
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
-    reference, best = reference_engine(metrics), fastest(metrics)
-    bases = {engine: base_of(engine, metrics, reference) for engine in metrics}
+    right = {engine: each for engine, each in metrics.items() if engine not in wrong}
+    reference = reference_engine(right or metrics)
+    right = right or {reference: metrics[reference]}
+    best, bases = fastest(right), {engine: base_of(engine, right, reference) for engine in right}
     return Verdict(
         device=device,
         reference=reference,
@@ -367,6 +375,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo, streams: Ma
         gain=change(metrics[best[0]], metrics[reference], best[0], reference),
         evidence=_evidence(metrics, reference, device),
         beside=tuple(Beside(name, metrics[name].copy_overlap, metrics[name].host_overlap) for name in dict.fromkeys((reference, best[0]))),
+        wrong=tuple(wrong),
         streams=streams or {},
     )
 

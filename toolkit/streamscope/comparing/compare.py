@@ -66,8 +66,9 @@ def compare(
     {program}
     {inputs}
     engines : sequence of str, optional
-        Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
-        on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
+        Which engines; all by default, but those of other packages that fail. A string may name several, with commas. ``"auto"``
+        compares all and chooses one as `ss.best` does, on the same repeats and, where they do not decide it, up to 100 of them; see
+        `Comparison.choice`.
     {device}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12, as many as
@@ -100,8 +101,8 @@ def compare(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``repeats`` or ``streams`` is out of its range, or ``memory_limit`` is not a size, stands without
-        ``engines="auto"`` or with captured code, or leaves no engine to choose.
+        An engine is unknown, or one of another package that you named failed; ``repeats`` or ``streams`` is out of its range; or
+        ``memory_limit`` is not a size, stands without ``engines="auto"`` or with captured code, or leaves no engine to choose.
     WorkloadError
         ``settings`` are not whole numbers by name.
     RecordingError
@@ -140,6 +141,8 @@ class Compared:
     """Whether one of them is to be chosen."""
     memory_limit: int | None
     """Device memory that the chosen one may hold, in bytes."""
+    named: bool
+    """Whether the user named them: one of another package that fails is then an error, else it is left out."""
 
 
 def compared_engines(
@@ -160,15 +163,15 @@ def compared_engines(
             f"{AUTO!r} cannot be combined with other engines: {', '.join(listed)}",
             hint=f"{spelled(options.ENGINES, AUTO)} alone compares all engines and chooses one",
         )
-    names = engine_names(None if choosing else listed)
+    names, named = engine_names(None if choosing else listed), not (choosing or listed is None)
     if memory_limit is None:
-        return Compared(names, choosing, None)
+        return Compared(names, choosing, None, named)
     if not choosing:
         raise EngineError(
             f"{spelled(options.MEMORY_LIMIT, memory_limit)} only limits the choice of an engine",
             hint=f"give it with {spelled(options.ENGINES, AUTO)}",
         )
-    return Compared(names, choosing, memory_bytes(memory_limit))
+    return Compared(names, choosing, memory_bytes(memory_limit), named)
 
 
 def _checked_settings(settings: object) -> dict[str, int]:
@@ -235,10 +238,13 @@ def _measured(
 ) -> tuple[list[Run], Choice | None]:
     """Prepare and check the engines, time them, and record each; ``shown`` gets each engine's run as soon as there is one."""
     recording.check(device)
-    parts, checked = case.parts(device), {}
+    parts = case.parts(device)
+    checked: dict[str, Checked] = {}
     for engine in compared.names:
         steps.begin(f"preparing {engine}", case.checking_parts(device))
-        checked[engine] = case.prepare(engine, device, streams)
+        each = case.prepare_or_leave_out(engine, device, streams, named=compared.named)
+        if each is not None:
+            checked[engine] = each
     selection = _selection(case, device, checked, compared.memory_limit) if compared.choosing else None
     rounds, choice = _rounds(case, checked, selection, count, partial(steps.begin, "timing", parts * len(checked)))
     runs = []

@@ -199,11 +199,11 @@ class Comparison(Mapping[str, Run], Result):
     def assessment(self) -> Verdict:
         """The verdict as data, with its evidence."""
         checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
+        streams = {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}
         found = replace(
-            assess(self.metrics, self.device, {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}),
+            assess(self.metrics, self.device, streams, [run.engine for run in checked if not run.correct]),
             checked=bool(checked),
             not_checked=self.not_checked,
-            wrong=tuple(run.engine for run in checked if not run.correct),
             checked_against=self.checked_against,
             why_not_function=self.why_not_function,
         )

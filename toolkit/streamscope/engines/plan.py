@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from streamscope.arguments import whole_number
 from streamscope.engine_entry import ENGINES
-from streamscope.errors import EngineError, StreamscopeError, described, printable
+from streamscope.errors import EngineError, described
 from streamscope.program.captured_graph import Edges
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
@@ -265,18 +265,39 @@ def plan_for(program: Program, engine: str, estimate: Estimate, streams: int | N
     Raises
     ------
     EngineError
-        An engine of another package failed, or its plan is not of that engine.
+        An engine of another package failed, or its plan is no plan of that engine.
     """
     try:
-        plan = ENGINES[engine].plan(program, estimate, streams=streams)
+        plan: Plan = ENGINES[engine].plan(program, estimate, streams=streams)
+        mistake = "" if engine in ENGINES.own else _mistake(plan, engine)
     except Exception as error:
-        if engine in ENGINES.own or isinstance(error, StreamscopeError):
+        if engine in ENGINES.own:
             raise
-        raise EngineError(f"the {ENGINES.named(engine)} failed: {printable(described(error))}", hint="choose others by engines=") from error
-    if not isinstance(plan, Plan) or plan.engine != engine:  # Results would be told and stored as another engine's.
-        what = f"names {plan.engine!r} as its engine" if isinstance(plan, Plan) else f"is {a_kind(plan)}"
-        raise EngineError(f"the plan of engine {engine!r} {what}", hint=f"its function returns a Plan whose engine is {engine!r}")
+        raise _no_plan(program, engine, described(error)) from error
+    if mistake:
+        raise _no_plan(program, engine, mistake)
     return plan
+
+
+def _no_plan(program: Program, engine: str, why: str) -> EngineError:
+    return EngineError(f"{ENGINES.named(engine)} failed to plan {program.name!r}: {why}", hint="choose other engines")
+
+
+def _mistake(plan: object, engine: str) -> str:
+    """Return a reason why a guest's plan cannot be run; empty where there is none."""
+    if not isinstance(plan, Plan):
+        return f"it returned {a_kind(plan)}, not a Plan"
+    if plan.engine != engine:  # Results would be told and stored as another engine's.
+        return f"its plan names {plan.engine!r} as its engine"
+    for step in plan.flat():
+        if not isinstance(step, Step):
+            return f"{a_kind(step)} is no step"
+        if getattr(step, "lane", 0) not in range(len(plan.lanes)):
+            return f"{type(step).__name__} names lane {step.lane!r} of {len(plan.lanes)}"  # type: ignore[union-attr]
+    for step in plan.steps:  # Events inside graphs become edges.
+        if isinstance(step, RecordEvent | WaitEvent | HostWait) and step.event not in range(plan.events):
+            return f"{type(step).__name__} names event {step.event!r} of {plan.events}"
+    return ""
 
 
 def checked_streams(streams: int | None) -> int | None:

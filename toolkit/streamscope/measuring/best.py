@@ -103,7 +103,7 @@ def best(
         steps = Steps(said, case.reference_steps + case.measuring_steps(opened, len(names), rounds=rounds))
         selection = Selection(case.with_reference(steps), opened, limit)
         with case.keeping(), opened.watched(lambda launch: steps.part(launch.name)):
-            selection.prepare(names, allowed, steps)
+            selection.prepare(names, allowed, steps, named=engines is not None)
             return selection.run(steps)
 
 
@@ -120,16 +120,17 @@ class Selection:
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
     """Those that do not."""
 
-    def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps) -> None:
-        """Prepare engines and admit each, unless something speaks against it."""
+    def prepare(self, engines: Iterable[str], streams: int | None, steps: Steps, *, named: bool) -> None:
+        """Prepare engines, which the user ``named`` or not, and admit each, unless something speaks against it."""
         for engine in simplest_first(engines):
             steps.begin(f"preparing {engine}", self.case.checking_parts(self.device))
             try:
-                checked = self.case.prepare(engine, self.device, streams)
+                checked = self.case.prepare_or_leave_out(engine, self.device, streams, named=named)
             except OutOfMemoryError as error:
                 self.ruled_out[engine] = Candidate(engine, Standing.RULED_OUT, f"device memory ran out: {error.message}")
                 continue
-            self.admit(engine, checked)
+            if checked is not None:
+                self.admit(engine, checked)
 
     def admit(self, engine: str, checked: Checked) -> None:
         """Admit an engine that is prepared, or rule it out; simpler engines must have been admitted before."""

@@ -16,8 +16,9 @@ from streamscope.arrays import Array
 from streamscope.calling import check_captured, no_program
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Device
+from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.errors import MemoryWarning, ProgramError
+from streamscope.errors import EngineError, MemoryWarning, ProgramError
 from streamscope.host_memory import free_bytes
 from streamscope.interrupts import deferred, let_through
 from streamscope.measuring.elimination import in_turns
@@ -214,6 +215,16 @@ class Case:
             prepared.run()
             prepared.wait()
         return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
+
+    def prepare_or_leave_out(self, engine: str, device: Device, streams: int | None, *, named: bool) -> Checked | None:
+        """Prepare the program as `prepare` does; None, with a warning, where a guest's engine fails that nobody named."""
+        try:
+            return self.prepare(engine, device, streams)
+        except EngineError as error:
+            if named or engine in ENGINES.own:
+                raise
+            ENGINES.warn(engine, error.__cause__ or error)
+            return None
 
     def _run_once(self, engine: str, device: Device, log: DeviceLog, streams: int | None) -> Checked:
         prepared = prepare_traced(self.program, engine, device, streams=streams)

@@ -216,7 +216,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: _Wanted, argume
 def _chosen(found: CapturedFunction, device: Device, wanted: _Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:
     """Let both orders take turns, and return the faster one that is proven; the captured one where they are equal within 1 %."""
     selection = Selection(Case.of(found, (), "ss.parallelise"), device)
-    selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps)
+    selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps, named=True)
     if CAPTURED not in selection.admitted:
         why = selection.ruled_out[CAPTURED].why
         raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint=_WRONG_HINT)

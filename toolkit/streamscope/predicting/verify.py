@@ -216,7 +216,9 @@ def verify(
             checked: dict[str, Checked] = {}
             for engine in ENGINES:
                 steps.begin(f"preparing {engine}", case.checking_parts(opened))
-                checked[engine] = case.prepare(engine, opened, allowed)
+                each = case.prepare_or_leave_out(engine, opened, allowed, named=False)
+                if each is not None:
+                    checked[engine] = each
 
             def before(turn: int) -> None:
                 if turn in moments:
@@ -229,7 +231,7 @@ def verify(
         usual_ns = float(np.median(makespans[SOURCE][1]))
     source = usual_of(sources, usual_ns)
     predicted = {
-        engine: what_if(source, engine=engine, streams=_streams(engine, allowed), measured_us=usual_ns / 1e3) for engine in ENGINES
+        engine: what_if(source, engine=engine, streams=_streams(engine, allowed), measured_us=usual_ns / 1e3) for engine in checked
     }
     found = {engine: Verified(engine, prediction, *makespans[engine][::-1]) for engine, prediction in predicted.items()}
     return Verification(case.program.name, opened.info, source, found)
