@@ -62,6 +62,7 @@ def test_engines_are_compared_with_the_reference():
         "async": "–", "graph": "2.0× faster",
     }  # fmt: skip
     assert table.best == ("graph",)
+    assert metrics_table({"async": slow, "graph": quick}, wrong=["graph"]).best == ("async",)
 
 
 def test_the_makespan_says_what_it_is_before_how_it_is_computed():

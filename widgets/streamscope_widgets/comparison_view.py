@@ -124,7 +124,7 @@ def summary_html(
     ``capture``: of captured code.
     ``live``: whether live timelines follow in the next output.
     """
-    found = metrics_table(metrics)
+    found = metrics_table(metrics, () if isinstance(verdict, str) else verdict.wrong)
     picture = timeline_image(groups, str(verdict)) if groups else Html()
     return block(
         above(f"{title} · {device_words(device)}"),
@@ -189,7 +189,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
     Charts are still pictures, so that the file stays small (about 100 kB; Plotly's script alone is 4.8 MB); the timeline is alive.
     """
-    table = metrics_table(comparison.metrics)
+    table = metrics_table(comparison.metrics, comparison.assessment.wrong)
     return report(
         comparison.groups(),
         path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,8 +56,8 @@ class MetricsTable:
         return replace(self, headings=headings, definitions=definitions, first=(first,) * len(chosen), cells=found)
 
 
-def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
-    """Write metrics as text; a metric that no engine has a value for is left out."""
+def metrics_table(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) -> MetricsTable:
+    """Write metrics as text; a metric that no engine has a value for is left out. Engines with ``wrong`` results are none of the best."""
     if not metrics:
         return MetricsTable((), (), (), {}, {}, "", (), ())
     makespan, *others = (
@@ -74,7 +74,7 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
         *([(INTERVAL, definition_of(median_interval))] if varied else []),
     ]
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
-    best = fastest(metrics)
+    best = fastest({engine: m for engine, m in metrics.items() if engine not in wrong})
     return MetricsTable(
         headings=(*(heading for heading, _ in head), *(metric.heading for metric in others)),
         definitions=(*(meaning for _, meaning in head), *(metric.definition for metric in others)),

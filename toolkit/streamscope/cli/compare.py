@@ -143,7 +143,7 @@ def _print(console: Console, comparison: Comparison) -> None:
     from streamscope.analysis.table import device_words, metrics_table
 
     simulated = comparison.device.simulated
-    table = metrics_table(comparison.metrics)
+    table = metrics_table(comparison.metrics, comparison.assessment.wrong)
     console.print(Text.assemble((comparison.program, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
     console.print()
     print_sentences(console, comparison.verdict)
