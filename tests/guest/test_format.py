@@ -6,6 +6,7 @@ import io
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import streamscope as ss
@@ -26,9 +27,9 @@ def path(guest, tmp_path):
 def test_it_is_read_like_a_format_of_ours(path):
     trace = ss.read(path)
     assert trace.to_pandas()[["name", "lane", "start_ns", "end_ns"]].values.tolist() == [
-        ["gemm", "stream compute", 0, 20_000],
-        ["copy in", "stream copies", 5_500, 15_500],
-        ["gemm", "stream compute", 21_000, 41_000],
+        ["gemm", "compute", 0, 20_000],
+        ["copy in", "copies", 5_500, 15_500],
+        ["gemm", "compute", 21_000, 41_000],
     ]
     info = trace.info
     assert (info.program, info.engine, info.recorder, info.device.name) == ("run", "steplog", "steplog", "our accelerator")
@@ -57,11 +58,18 @@ def test_the_warning_stays_in_a_copy_where_the_package_is_missing(path, tmp_path
 
 def test_it_is_written_by_its_ending_and_named_where_a_file_is_refused(path, tmp_path):
     assert main(["convert", str(path), str(tmp_path / "again.steplog")]) == 0
-    assert ss.read(tmp_path / "again.steplog").spans.start_ns.tolist() == ss.read(path).spans.start_ns.tolist()
+    columns = ["name", "lane", "start_ns", "end_ns"]
+    assert ss.read(tmp_path / "again.steplog").to_pandas()[columns].equals(ss.read(path).to_pandas()[columns])
     (tmp_path / "other").write_text("hello")
     with pytest.raises(TraceError) as caught:
         ss.read(tmp_path / "other")
     assert "step log (.steplog)" in caught.value.hint
+
+
+def test_a_simulated_trace_does_not_become_a_measured_one(path, tmp_path):
+    runs = ss.compare(lambda x: x + x, np.ones(4, np.float32), engines="async", device="simulated", progress=False)
+    with pytest.raises(OutputError, match="these are simulated"):
+        runs["async"].trace.save(tmp_path / "t.steplog")
 
 
 def test_a_damaged_file_is_told_by_the_name_of_its_format(path):

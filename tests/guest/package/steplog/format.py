@@ -2,19 +2,22 @@
 
 import io
 
+from streamscope.errors import OutputError
 from streamscope.trace import Format, Trace
 
 
 def read(file, options):
-    """Read ``name,stream,start_us,duration_us`` from each line."""
+    """Read ``name,lane,start_us,duration_us`` from each line. A name may have commas."""
     lines = list(io.TextIOWrapper(file, "utf-8"))[1:]
-    name, stream, start_us, duration_us = zip(*(line.split(",") for line in lines), strict=True)
+    name, lane, start_us, duration_us = zip(*(line.rsplit(",", 3) for line in lines), strict=True)
     times = {"start_us": list(map(float, start_us)), "duration_us": list(map(float, duration_us))}
-    return Trace.from_spans({"name": name, "stream": stream, **times}, program=options.program, device="our accelerator")
+    return Trace.from_spans({"name": name, "lane": lane, **times}, program=options.program, device="our accelerator")
 
 
 def write(trace, path):
-    """Write the work of a trace."""
+    """Write the kernels of a measured trace: a log has no place for the word "simulated"."""
+    if trace.info.device.simulated:
+        raise OutputError(f"cannot write {path.name}: step logs hold measured times, and these are simulated", hint="use .parquet")
     with path.open("w", encoding="utf-8") as file:
         file.write("# steplog\n")
         for span in trace.to_pandas().query("kind == 'kernel'").itertuples():
