@@ -12,7 +12,7 @@ import pytest
 from streamscope.analysis import measure
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope_widgets.charts import launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart
+from streamscope_widgets.charts import launch_overheads, makespan_chart, makespans, overlap_chart, speedup_chart, speedups
 from streamscope_widgets.show.still_chart import row_svg
 
 
@@ -119,6 +119,7 @@ def test_speedup_has_the_interval_of_both_makespans():
     assert points.x[1] + points.error_x.array[1] == pytest.approx(102 / 49)
     assert points.x[1] - points.error_x.arrayminus[1] == pytest.approx(98 / 51)
     assert figure.layout.title.text == "dual is 2.0× faster than async"
+    assert speedups(metrics_of(), wrong=["dual"]).title == "No engine beside async has right results"
 
 
 def test_speedup_within_the_noise_is_not_claimed():

@@ -5,7 +5,7 @@ Each title states the finding, each axis its unit, and each bar carries its valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.analysis.launches import launch_latency_ns
@@ -121,8 +121,8 @@ def overlaps(metrics: Mapping[str, EngineMetrics]) -> RowChart:
     return RowChart(title, axis, tuple(metrics), (bars,))
 
 
-def speedups(metrics: Mapping[str, EngineMetrics]) -> RowChart:
-    """Describe `speedup_chart`."""
+def speedups(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) -> RowChart:
+    """Describe `speedup_chart`; its title calls no engine with ``wrong`` results the fastest."""
     _some(metrics)
     reference = reference_engine(metrics)
     base = metrics[reference]
@@ -139,7 +139,10 @@ def speedups(metrics: Mapping[str, EngineMetrics]) -> RowChart:
         for (engine, m), end in zip(metrics.items(), dots.highs, strict=True)
     ]
     axis = Axis(_titled(f"speed-up against {reference}, ×", metrics), 0, max(dots.highs) * 1.25)
-    return RowChart(_speedup_title(metrics, reference), axis, tuple(metrics), (dots,), tuple(notes), rule=1)
+    right = {engine: m for engine, m in metrics.items() if engine == reference or engine not in wrong}
+    alone = len(right) == 1 < len(metrics)
+    title = f"No engine beside {reference} has right results" if alone else _speedup_title(right, reference)
+    return RowChart(title, axis, tuple(metrics), (dots,), tuple(notes), rule=1)
 
 
 def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:

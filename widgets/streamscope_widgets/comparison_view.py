@@ -257,7 +257,7 @@ def _charts(comparison: Comparison) -> Html:
     metrics = comparison.metrics
     described = [
         partial(charts.makespans, metrics),
-        partial(charts.speedups, metrics),
+        partial(charts.speedups, metrics, comparison.assessment.wrong),
         partial(charts.launch_overheads, comparison.groups()),
     ]
     if any(m.overlap for m in metrics.values()):  # Otherwise the table says 0, and a picture of nothing says no more.
@@ -384,7 +384,7 @@ def _plain(value: object) -> str:
 
 CHARTS: dict[str, Callable[[Comparison], RowChart]] = {
     "makespans": lambda comparison: charts.makespans(comparison.metrics),
-    "speedups": lambda comparison: charts.speedups(comparison.metrics),
+    "speedups": lambda comparison: charts.speedups(comparison.metrics, comparison.assessment.wrong),
     "overlaps": lambda comparison: charts.overlaps(comparison.metrics),
     "launches": lambda comparison: charts.launch_overheads(comparison.groups()),
 }
