@@ -50,7 +50,7 @@ def path(trace, tmp_path):
 def test_the_metrics_as_json(trace, path, capsys):
     assert main(["read", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == KEYS
+    assert [key for key in found if key in KEYS] == KEYS, "others are metrics of installed packages"
     assert found == summary(trace).to_dict()
     assert set(found["idle_us"]) == {"total", "host_wait", "launch", "kernel_wait", "other"}
     assert set(found["launch_latency_us"]) == {"median", "p95"}
