@@ -66,7 +66,7 @@ def open_device(choice: str | Device = "auto") -> Device:
 def _opened(name: str) -> Device:
     try:
         device: Device = DEVICES[name].open()
-        if isinstance(getattr(device, "info", None), DeviceInfo):
+        if name in DEVICES.own or isinstance(getattr(device, "info", None), DeviceInfo):
             return device
     except Exception as error:
         if name in DEVICES.own or isinstance(error, NoDeviceError):
