@@ -26,7 +26,7 @@ from streamscope.engines.plan import (
     Step,
     Synchronize,
     WaitEvent,
-    dependencies,
+    predecessors,
 )
 from streamscope.order.graph import without_implied
 from streamscope.program.launch import Launch, LaunchKind
@@ -118,9 +118,14 @@ class _Nodes:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> _Nodes:
-        earlier = dependencies(steps)
-        number = {position: node for node, position in enumerate(earlier)}.__getitem__
-        return cls([step.launch for step in steps if isinstance(step, Issue)], [list(map(number, ones)) for ones in earlier.values()])
+        nodes, number = cls([], []), dict[int, int]()
+        # One by one, so that few lists live at a time: thousands more make the garbage collector look through all that is alive.
+        for position, step, earlier in predecessors(steps):
+            if isinstance(step, Issue):
+                number[position] = len(nodes.launches)
+                nodes.before.append([*map(number.__getitem__, earlier)])
+                nodes.launches.append(step.launch)
+        return nodes
 
 
 def _apart(starts_ns: list[float], ready_ns: float, apart_ns: float) -> float:
