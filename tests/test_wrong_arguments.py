@@ -126,7 +126,7 @@ def test_auto_is_auto_however_it_is_written(engines):
 
 @pytest.mark.parametrize("engines", ["auto,sync", ["sync", "auto"]])
 def test_auto_beside_other_engines(engines):
-    check(partial(compare, engines=engines), EngineError, "beside other engines", "engines='auto' alone")
+    check(partial(compare, engines=engines), EngineError, "cannot be combined with other engines", "engines='auto' alone")
 
 
 @pytest.mark.parametrize("engines", [None, "sync", ["graph"]])
