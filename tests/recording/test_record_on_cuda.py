@@ -46,6 +46,7 @@ def test_kernels_copies_and_sets_are_joined_with_their_calls(cp):
 
 def test_each_node_of_a_graph_is_a_span_in_each_replay(cp):
     x, stream = cp.ones(1 << 16, cp.float32), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()  # The ones are written on the default stream, for which a non-blocking stream does not wait.
     with stream:
         x.__iadd__(1)
         stream.begin_capture()
