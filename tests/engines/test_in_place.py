@@ -128,7 +128,7 @@ def writes_a_view(x):
     return x * 1
 
 
-def writes_a_copy(x):  # a view of what lies the other way around
+def writes_a_copy(x):  # a view of memory in the other order
     v = x.T.ravel()
     v += 100
     return x * 1
