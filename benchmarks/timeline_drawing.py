@@ -186,7 +186,7 @@ def make_trace(engine: str, count: int, seed: int) -> Trace:
     }
     columns = {column: np.concatenate(sides[column]) if column in sides else np.zeros(2 * kernels) for column in COLUMN_DTYPES}
     order = np.argsort(columns["start_ns"], kind="stable")
-    typed = {column: values[order].astype(COLUMN_DTYPES[column]) for column, values in columns.items()}
+    typed: dict[str, Any] = {column: values[order].astype(COLUMN_DTYPES[column]) for column, values in columns.items()}
     table = SpanTable(**typed, names=tuple(f"kernel {index}" for index in range(12)), lanes=("host", "main", "aux"))
     return Trace(table, TraceInfo(engine, "benchmark", DeviceInfo("simulated", "none"), versions={}))
 

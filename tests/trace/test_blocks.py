@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import TraceError
-from streamscope.trace import Blocks, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo, blocks
+from streamscope.trace import Blocks, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 131), st.integers(-5, 2**40), st.integers(0, 2**30)))
 
@@ -58,7 +58,7 @@ def test_columns_that_are_no_blocks_are_refused(changed, message):
 
 
 def test_more_blocks_than_a_trace_keeps_are_refused(monkeypatch):
-    monkeypatch.setattr(blocks, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(Blocks, "MOST", 2)
     with pytest.raises(TraceError, match="3 blocks are too many: a trace keeps 2"):
         of_rows([(0, 0, 0, 0, 1)] * 3)
 

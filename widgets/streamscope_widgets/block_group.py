@@ -39,7 +39,7 @@ def block_group(trace: Trace) -> BlockGroup:
         "basis": np.full(len(rows), Basis.DERIVED),
     }
     none = dict.fromkeys(("correlation", "symbol", "graph_node"), np.full(len(rows), -1))
-    columns = {name: given.get(name, none.get(name, np.zeros(len(rows), np.int64))) for name in COLUMN_DTYPES}
+    columns: dict[str, Any] = {name: given.get(name, none.get(name, np.zeros(len(rows), np.int64))) for name in COLUMN_DTYPES}
     spans = SpanTable(**columns, names=trace.spans.names, lanes=tuple(f"SM {number}" for number in used))
     return BlockGroup(Trace(spans, trace.info), note=fullness_words(trace), label="multiprocessors", comparison="")
 

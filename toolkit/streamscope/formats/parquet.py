@@ -2,9 +2,10 @@
 
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
 A kernel whose symbol is not known has no value there.
-The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
-layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins`, the `Blocks` where there are any, a digest
-of the columns, and one of all of these. Pages have checksums.
+The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "gpus", "origins", "columns", "digest"}``: the version of
+this layout, the `TraceInfo`, the lists in the order in which the trace had them, the `Origins`, a digest of the columns, and one of all of
+these. ``"blocks"``, ``"collectives"`` and ``"peers"`` are there where the trace has some. Files without ``gpus`` are of one GPU. Pages
+have checksums.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.formats.pages import MAGIC, checked_columns
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.collectives import Collectives, PeerCopies
+from streamscope.trace.columns import Columns
 from streamscope.trace.file_checks import MOST_JSON_BYTES, checked_content, file_errors, listed_texts, opened, parsed, with_digest
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import TraceInfo
@@ -41,6 +44,7 @@ _BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
 _TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
 _RISING_COLUMNS = ("start_ns", "end_ns", "correlation")
 """Hardly any value is there twice: their differences take two thirds of the space, and less time."""
+_BESIDE: Mapping[str, type[Columns]] = {"blocks": Blocks, "collectives": Collectives, "peers": PeerCopies}
 _MOST_FILE_BYTES = 1 << 28
 _HINT = "give a file that Trace.to_parquet wrote"
 
@@ -96,8 +100,9 @@ def _read(data: bytes) -> Trace:
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    origins, blocks = Origins.from_dict(layout["origins"]), Blocks.from_dict(layout.get("blocks"))
-    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
+    beside: dict[str, Any] = {name: kind.from_dict(layout.get(name)) for name, kind in _BESIDE.items()}
+    info, origins = TraceInfo.from_dict(layout["info"]), Origins.from_dict(layout["origins"])
+    trace = Trace(_to_spans(table, layout), info, origins, **beside)
     if layout["columns"] != _digest(trace.spans):
         raise TraceError("its spans do not match its digest")
     return trace
@@ -113,8 +118,9 @@ def _to_arrow(trace: Trace) -> pa.Table:
         "info": asdict(trace.info),
         "names": spans.names,
         "lanes": spans.lanes,
+        "gpus": spans.gpus,
         "origins": trace.origins.to_dict(),
-        **({"blocks": trace.blocks.to_dict()} if len(trace.blocks) else {}),
+        **{name: found.to_dict() for name in _BESIDE if len(found := getattr(trace, name))},
         "columns": _digest(spans),
     }
     try:
@@ -162,7 +168,7 @@ def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
     names, lanes = listed_texts(layout["names"]), listed_texts(layout["lanes"])
     vocabularies = _vocabularies(names, lanes)
     columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
-    return SpanTable(**columns, names=names, lanes=lanes)
+    return SpanTable(**columns, names=names, lanes=lanes, gpus=tuple(layout.get("gpus", ())))
 
 
 def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:

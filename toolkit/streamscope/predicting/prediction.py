@@ -52,8 +52,8 @@ class Prediction(Trace):
 
     Attributes
     ----------
-    spans, info, origins, blocks
-        As of any trace; there are no blocks.
+    spans, info, origins, blocks, collectives, peers
+        As of any trace; there are no blocks, collectives or copies between GPUs.
     scenario : Scenario
         Its tasks and changes.
 

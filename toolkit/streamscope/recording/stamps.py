@@ -31,7 +31,7 @@ from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import NaturalPass, Readings, alone_ns, gated_pass, launches_of, natural_pass, run_ungated, steps_of
 from streamscope.recording.placing import Placed, apart, between, meeting
 from streamscope.recording.stamp_overhead import Launched, kernel_of, left_out_ns
-from streamscope.trace.blocks import MOST_BLOCKS, Blocks
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.info import TraceInfo
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.trace.trace import Trace
@@ -373,8 +373,8 @@ class Recording:
             if stamps.all() and slots.owner in self.own
         ]
         count = sum(len(row[0]) for row in rows)
-        if count > MOST_BLOCKS:
-            return Blocks(), [f"the times of {count:,} blocks are left out: a trace keeps {MOST_BLOCKS:,}"]
+        if count > Blocks.MOST:
+            return Blocks(), [f"the times of {count:,} blocks are left out: a trace keeps {Blocks.MOST:,}"]
         if not rows:
             return Blocks(), []
         columns = [np.concatenate(column) for column in zip(*rows, strict=True)]

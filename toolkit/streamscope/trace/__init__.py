@@ -1,6 +1,7 @@
 """Traces: spans in columns, and the facts about them."""
 
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.format import FORMATS, Format, ReadOptions
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.origins import Origins, Trait
@@ -11,9 +12,11 @@ __all__ = [
     "FORMATS",
     "Basis",
     "Blocks",
+    "Collectives",
     "DeviceInfo",
     "Format",
     "Origins",
+    "PeerCopies",
     "ReadOptions",
     "SpanBuilder",
     "SpanKind",

@@ -118,7 +118,7 @@ def foreign_trace(
     lane, lanes = _lanes(found, said)
     name, symbol, names = _named(found, said, symbols=symbols)
     count = len(found)
-    columns = {
+    columns: dict[str, Any] = {
         "kind": found.kind,
         "name": name,
         "lane": lane,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ MOST_SPANS = 12_000_000
 """More than a notebook has memory for."""
 MOST_FOREIGN_SPANS = 3_000_000
 """Of files of other profilers, which take many times the memory while they are read."""
+MOST_GPU = 2**31 - 1
+"""Largest number of a GPU: some tools take numbers that name more than its place."""
 _FURTHER = re.compile(r" · \d+$")
 """Suffix of the names of further lanes of one stream."""
 
@@ -110,6 +112,8 @@ class SpanTable:
         Id of the node of a CUDA graph; -1 for none.
     names, lanes : tuple of str
         Texts that ``name``, ``symbol`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
+    gpus : tuple of int
+        GPU of each lane: -1 for lanes of the host, 0 and up for streams. By default, lanes with work of a device are of GPU 0.
 
     Raises
     ------
@@ -134,6 +138,7 @@ class SpanTable:
     graph_node: IntArray
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()
 
     if not TYPE_CHECKING:
 
@@ -156,6 +161,7 @@ class SpanTable:
                 raise TraceError(f"span column {column!r} has shape {values.shape}, expected ({length},)")
             self._check_range(column, values)
             object.__setattr__(self, column, values.astype(dtype, copy=False))
+        self._check_gpus()
         self._check_times()
 
     def _check_texts(self) -> None:
@@ -165,6 +171,26 @@ class SpanTable:
                 raise TraceError(f"{column} of spans must be a tuple of texts, not {shown(texts)}")
             if len(set(texts)) < len(texts):
                 raise TraceError(f"{column} of spans must differ, but {shown(texts)} has one twice")
+
+    def _check_gpus(self) -> None:
+        """Check the GPU of each lane, or find it where none is given."""
+        works = np.bincount(self.lane[self.kind >= SpanKind.KERNEL], minlength=len(self.lanes)) > 0
+        if not self.gpus:
+            # Host lanes come first, so an empty lane behind the first stream is a stream.
+            streams = np.maximum.accumulate(works)
+            streams[self.lane[self.kind < SpanKind.KERNEL]] = False
+            object.__setattr__(self, "gpus", tuple(np.where(works | streams, 0, -1).tolist()))
+        given = self.gpus
+        if not all(type(gpu) is int and -1 <= gpu <= MOST_GPU for gpu in tuple(given)):
+            raise TraceError(f"gpus of spans must be a tuple of whole numbers from -1 to {MOST_GPU}, not {shown(given)}")
+        if len(given) != len(self.lanes):
+            raise TraceError(f"gpus of spans has {counted(len(given), 'number')} for {counted(len(self.lanes), 'lane')}")
+        wrong = works & (np.array(given, np.int64) < 0)
+        if wrong.any():
+            lane = self.lanes[int(np.argmax(wrong))]
+            raise TraceError(
+                f"lane {lane!r} has work of a GPU, but its GPU is -1", hint="gpus= has the GPU of each lane, -1 for the host's"
+            )
 
     def _check_range(self, column: str, values: npt.NDArray[Any]) -> None:
         """Check values before they are cast, which would wrap them around."""
@@ -206,7 +232,9 @@ class SpanTable:
             )
 
     @classmethod
-    def of(cls, *rows: tuple[str, str, str, int, int] | tuple[str, str, str, int, int, int]) -> SpanTable:
+    def of(
+        cls, *rows: tuple[str, str, str, int, int] | tuple[str, str, str, int, int, int], gpus: Mapping[str, int] | None = None
+    ) -> SpanTable:
         """Return a table of a few spans, for examples and tests; `SpanBuilder` takes all columns.
 
         Parameters
@@ -214,15 +242,18 @@ class SpanTable:
         *rows : tuple
             Kind, name, lane, start and end in ns; and the correlation of a launch with its work on the device. Lanes are drawn in the
             order in which they come.
+        gpus : mapping of str to int, optional
+            GPUs of streams by the names of their lanes, where there are several; all other lanes are of the host.
 
         Examples
         --------
         >>> from streamscope.trace import SpanTable
         >>> spans = SpanTable.of(("launch", "a", "host", 0, 3, 0), ("kernel", "a", "main", 5, 25, 0))
-        >>> spans.lanes, spans.duration_ns.tolist()
-        (('host', 'main'), [3, 20])
+        >>> spans.lanes, spans.gpus, spans.duration_ns.tolist()
+        (('host', 'main'), (-1, 0), [3, 20])
         """
-        builder = SpanBuilder(list(dict.fromkeys(row[2] for row in rows)))
+        lanes = list(dict.fromkeys(row[2] for row in rows))
+        builder = SpanBuilder(lanes, gpus=[gpus.get(lane, -1) for lane in lanes] if gpus else ())
         for kind, name, lane, start_ns, end_ns, *correlation in rows:
             builder.add(SpanKind[kind.upper()], name, lane, start_ns, end_ns, correlation=correlation[0] if correlation else -1)
         return builder.build()
@@ -236,6 +267,11 @@ class SpanTable:
         return self.end_ns - self.start_ns
 
     @property
+    def gpu(self) -> IntArray:
+        """GPU of each span's lane, int64: -1 for spans on lanes of the host."""
+        return np.array(self.gpus, np.int64)[self.lane]
+
+    @property
     def stream_lanes(self) -> IntArray:
         """For each lane the first one of its stream, int16: that of ``"stream 7"`` for ``"stream 7 · 2"``, where work overlapped it."""
         first: dict[str, int] = {}
@@ -245,8 +281,12 @@ class SpanTable:
     def select(self, mask: npt.NDArray[Any]) -> SpanTable:
         """Return the rows that a boolean mask or an index array picks, in the order of its indices; names and lanes are kept."""
         chosen = object.__new__(SpanTable)  # Rows of a table were checked with it.
-        chosen.__dict__.update({column: getattr(self, column)[mask] for column in COLUMN_DTYPES}, names=self.names, lanes=self.lanes)
+        chosen.__dict__.update({column: getattr(self, column)[mask] for column in COLUMN_DTYPES}, **self._texts())
         return chosen
+
+    def _texts(self) -> dict[str, Any]:
+        """Return the fields that are of the whole table, and not columns."""
+        return {"names": self.names, "lanes": self.lanes, "gpus": self.gpus}
 
     def of_kind(self, kinds: Iterable[SpanKind]) -> SpanTable:
         """Return the spans whose kind is one of ``kinds``."""
@@ -260,7 +300,10 @@ class SpanTable:
         return found
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table as a DataFrame, with names, lanes, kinds and bases as categories."""
+        """Return the table as a DataFrame, with names, lanes, kinds and bases as categories.
+
+        Its last column, ``gpu``, has the GPU of each span's lane: -1 for lanes of the host.
+        """
         import pandas as pd
 
         frame = pd.DataFrame({column: getattr(self, column) for column in COLUMN_DTYPES})
@@ -269,6 +312,7 @@ class SpanTable:
         texts = {"kind": kinds, "basis": bases, "name": names, "symbol": names, "lane": list(self.lanes)}
         for column, labels in texts.items():
             frame[column] = pd.Categorical.from_codes(getattr(self, column), pd.Index(labels))
+        frame["gpu"] = self.gpu
         return frame
 
 
@@ -291,7 +335,7 @@ COLUMN_DTYPES: dict[str, npt.DTypeLike] = {
 }
 _LEAST = {"operation": -1, "correlation": -1, "symbol": -1, "graph_node": -1, "start_ns": -MOST_NS, "end_ns": -MOST_NS}
 """Smallest value of a column, where that is not 0."""
-assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes"]
+assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes", "gpus"]
 
 
 def _check_lane_count(count: int) -> None:
@@ -310,9 +354,12 @@ class SpanBuilder:
     ----------
     lanes : sequence of str
         Lane names in drawing order; `add` accepts these only.
+    gpus : sequence of int, optional
+        GPU of each lane, as `SpanTable` has them.
     """
 
     lanes: Sequence[str]
+    gpus: Sequence[int] = ()
     _rows: list[tuple[int, ...]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
 
@@ -351,4 +398,5 @@ class SpanBuilder:
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(COLUMN_DTYPES)
         arrays = {name: np.array(column, dtype=COLUMN_DTYPES[name]) for name, column in zip(COLUMN_DTYPES, columns, strict=True)}
         order = np.argsort(arrays["start_ns"], kind="stable")
-        return SpanTable(**{name: values[order] for name, values in arrays.items()}, names=tuple(self._names), lanes=tuple(self.lanes))
+        columns_in_order: dict[str, Any] = {name: values[order] for name, values in arrays.items()}
+        return SpanTable(**columns_in_order, names=tuple(self._names), lanes=tuple(self.lanes), gpus=tuple(self.gpus))

@@ -16,6 +16,7 @@ from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
 from streamscope.trace.blocks import Blocks
+from streamscope.trace.collectives import Collectives, PeerCopies
 from streamscope.trace.file_checks import plain
 from streamscope.trace.format import read_as, writers, written
 from streamscope.trace.info import DeviceInfo, TraceInfo
@@ -39,6 +40,15 @@ class Trace(Result):
         Labels, lines, shapes and event waits of its operations, as far as they are known.
     blocks : Blocks
         Which multiprocessor ran which block, and when; of kernels that stamped their blocks.
+    collectives : Collectives
+        Which spans are parts of collectives, of which kind and size, as far as that is known.
+    peers : PeerCopies
+        Which spans are copies from GPU to GPU, and between which two.
+
+    Raises
+    ------
+    TraceError
+        Collectives or copies name rows that are not work of a GPU.
 
     Examples
     --------
@@ -56,6 +66,54 @@ class Trace(Result):
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
     blocks: Blocks = field(default_factory=Blocks)
+    collectives: Collectives = field(default_factory=Collectives)
+    peers: PeerCopies = field(default_factory=PeerCopies)
+
+    def __post_init__(self) -> None:
+        for found in (self.collectives, self.peers):
+            if len(found) and not (found.span[-1] < len(self.spans) and (self.spans.kind[found.span] >= SpanKind.KERNEL).all()):
+                raise TraceError(f"{found.NOUN} must name rows with work of a GPU; the trace has {counted(len(self.spans), 'span')}")
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Numbers of the GPUs that have lanes, in order.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.gpus
+        (0,)
+        """
+        return tuple(sorted({gpu for gpu in self.spans.gpus if gpu >= 0}))
+
+    def of_gpu(self, gpu: int) -> Trace:
+        """Return the trace of one GPU: its lanes and those of the host, at the same times.
+
+        Calls that launched work of other GPUs alone are left out. Waits of one GPU for another are, too.
+
+        Parameters
+        ----------
+        gpu : int
+            One of `gpus`.
+
+        Raises
+        ------
+        TraceError
+            No lane is of this GPU.
+
+        Examples
+        --------
+        >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+        >>> spans = SpanTable.of(("launch", "a", "host", 0, 2, 0), ("launch", "b", "host", 2, 4, 1), ("kernel", "a", "main", 5, 25, 0),
+        ...                      ("kernel", "b", "GPU 1 main", 6, 26, 1), gpus={"main": 0, "GPU 1 main": 1})
+        >>> trace = Trace(spans, TraceInfo("async", "step", DeviceInfo("cuda", "2 × NVIDIA H100")))
+        >>> trace.gpus, trace.of_gpu(1).spans.lanes, len(trace.of_gpu(1).spans)
+        ((0, 1), ('host', 'GPU 1 main'), 2)
+        """
+        from streamscope.trace.one_gpu import trace_of_gpu
+
+        return trace_of_gpu(self, gpu)
 
     def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> Timeline:
         """Return the live timeline of this trace, as a notebook widget.
@@ -130,6 +188,7 @@ class Trace(Result):
                 "versions": info.versions,
                 "notes": info.notes,
                 "lanes": spans.lanes,
+                "gpus": self.gpus,
                 "spans": {kind: count for kind, count in counts.items() if count},
                 "end_ns": int(spans.end_ns.max(initial=0)),
             }

@@ -19,7 +19,7 @@ from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
 from streamscope.trace.span_files import ORIGINS, SPANS_COLUMNS
-from streamscope.trace.spans import COLUMN_DTYPES, HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import COLUMN_DTYPES, HOST_KINDS, MOST_GPU, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, listed
 
@@ -32,7 +32,7 @@ _NUMBERS = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "byt
 """Columns of whole numbers that may be left out, and their values for unknown numbers."""
 _NUMBERS_OF_A_TRACE = _NUMBERS | {"operation": -1, "part": 0, "flops": 0}
 _TIMES = ("start", "end", "duration")
-_COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in _TIMES for unit in _UNITS_NS), "kind", *_NUMBERS)
+_COLUMNS = ("name", "stream", *(f"{which}_{unit}" for which in _TIMES for unit in _UNITS_NS), "kind", "gpu", *_NUMBERS)
 _COLUMNS_OF_A_TRACE = ("lane", *(name for name in _COLUMNS if name != "stream"), "basis", "symbol", "operation", "part", "flops")
 """Columns where lanes are given and not streams, as in `Trace.to_pandas`."""
 _OF_CSV = (*SPANS_COLUMNS, *ORIGINS)
@@ -107,9 +107,21 @@ def _table(columns: Mapping[str, Any], kind: npt.NDArray[Any], start_ns: npt.NDA
         "symbol": np.array([codes[text] if text else -1 for text in symbols])[symbol],
     }
     rows = np.argsort(start_ns, kind="stable")
-    return SpanTable(
-        **{column: values[rows] for column, values in made.items()}, names=tuple(codes), lanes=tuple(lanes[at] for at in order)
-    )
+    in_order: dict[str, Any] = {column: values[rows] for column, values in made.items()}
+    gpu_of = _gpu_of_lanes(columns["gpu"], lanes, lane) if "gpu" in columns else {}
+    gpus = tuple(gpu_of[at] for at in order if gpu_of)
+    return SpanTable(**in_order, names=tuple(codes), lanes=tuple(lanes[at] for at in order), gpus=gpus)
+
+
+def _gpu_of_lanes(column: Any, lanes: Sequence[str], lane: npt.NDArray[Any]) -> dict[int, int]:
+    """Return the GPU of each lane, which all of its rows have."""
+    gpus = _numbers("gpu", column, -1)
+    found = dict(zip(lane.tolist(), gpus.tolist(), strict=True))
+    wrong = np.array([found[one] for one in lane.tolist()]) != gpus
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TraceError(f"row {row} has gpu {gpus[row]}, and another row of lane {lanes[lane[row]]!r} has gpu {found[int(lane[row])]}")
+    return found
 
 
 def _drawing_order(column: Any, lanes: Sequence[str], lane: npt.NDArray[Any], kind: npt.NDArray[Any]) -> list[int]:
@@ -303,7 +315,7 @@ def _numbers(name: str, values: Any, least: int) -> npt.NDArray[np.int64]:
     found = _array(values)
     if found.dtype.kind not in "iu" or found.ndim != 1:
         raise TraceError(f"column {name!r} must hold whole numbers, not {_what(found)}", hint=f"{least} where it is not known")
-    most = int(np.iinfo(COLUMN_DTYPES[name]).max)
+    most = MOST_GPU if name == "gpu" else int(np.iinfo(COLUMN_DTYPES[name]).max)
     wrong = (found < least) | (found > most)
     if wrong.any():
         row = int(np.argmax(wrong))

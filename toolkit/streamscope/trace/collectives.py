@@ -1,0 +1,198 @@
+"""Work of several GPUs together: collectives, and copies from GPU to GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arguments import shown
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError
+from streamscope.trace.columns import SpanColumns, none
+from streamscope.trace.file_checks import is_tuple_of_texts, listed_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+KINDS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "send", "recv", "send_recv",
+    "barrier",
+)  # fmt: skip
+"""Kinds of collectives that a trace names; ``""`` is one of another kind, or of an unknown one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collectives(SpanColumns):
+    """Collectives as equally long columns, one row for each span on a GPU that is a part of one, sorted by ``span``.
+
+    `from_columns` makes it of texts and lists.
+
+    Attributes
+    ----------
+    span : int32 array
+        Row of the table of spans. The lane of that row tells the GPU.
+    instance : int32 array
+        Number of the operation: the same on each GPU that takes part, another one each time it runs; -1 where unknown.
+    kind, op : int16 arrays
+        Index into ``texts`` of the kind (``"all_reduce"``) and of the reduction (``"sum"``); -1 where unknown or none.
+    nbytes : int64 array
+        Size of the operation as nccl-tests counts it: of the whole buffer, on one GPU. So all-gather counts what it writes, and
+        reduce-scatter what it reads. 0 where unknown.
+    ranks : int32 array
+        How many GPUs take part, those of other processes included; 0 where unknown.
+    communicator : int32 array
+        Index into ``texts`` of the communicator's name, such as the process group's; -1 where unknown.
+    sequence : int64 array
+        Place of the operation among those of its communicator, as the library counts them; -1 where unknown.
+    texts : tuple of str
+        Texts that ``kind``, ``op`` and ``communicator`` index.
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, rows are not sorted, or there are more than 100,000.
+    """
+
+    span: IntArray = field(default_factory=none, repr=False)
+    instance: IntArray = field(default_factory=none, repr=False)
+    kind: IntArray = field(default_factory=none, repr=False)
+    op: IntArray = field(default_factory=none, repr=False)
+    nbytes: IntArray = field(default_factory=none, repr=False)
+    ranks: IntArray = field(default_factory=none, repr=False)
+    communicator: IntArray = field(default_factory=none, repr=False)
+    sequence: IntArray = field(default_factory=none, repr=False)
+    texts: tuple[str, ...] = ()
+
+    DTYPES: ClassVar = {
+        "span": np.int32,
+        "instance": np.int32,
+        "kind": np.int16,
+        "op": np.int16,
+        "nbytes": np.int64,
+        "ranks": np.int32,
+        "communicator": np.int32,
+        "sequence": np.int64,
+    }
+    LEAST: ClassVar = {"instance": -1, "kind": -1, "op": -1, "communicator": -1, "sequence": -1}
+    NOUN: ClassVar = "collectives"
+    MOST: ClassVar = 100_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_tuple_of_texts(self.texts):
+            raise TraceError(f"texts of collectives must be a tuple of texts, not {shown(self.texts)}")
+        for name in _CODED:
+            if int(getattr(self, name).max(initial=-1)) >= len(self.texts):
+                raise TraceError(f"{name} of collectives must index its {len(self.texts)} texts")
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether columns and texts are equal."""
+        return isinstance(other, Collectives) and super().__eq__(other) and self.texts == other.texts
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def from_columns(
+        cls,
+        span: npt.ArrayLike,
+        kind: str | Sequence[str] = "",
+        *,
+        instance: npt.ArrayLike = -1,
+        op: str | Sequence[str] = "",
+        nbytes: npt.ArrayLike = 0,
+        ranks: npt.ArrayLike = 0,
+        communicator: str | Sequence[str] = "",
+        sequence: npt.ArrayLike = -1,
+    ) -> Self:
+        """Make it of texts and numbers, each one for all rows, or one a row. Rows may come in any order.
+
+        Raises
+        ------
+        TraceError
+            A column has another length, or values that do not fit.
+
+        Examples
+        --------
+        >>> from streamscope.trace import Collectives
+        >>> found = Collectives.from_columns([4, 9], "all_reduce", instance=0, op="sum", nbytes=1 << 20, ranks=2)
+        >>> len(found), found.words("kind"), found.words("communicator")
+        (2, ['all_reduce', 'all_reduce'], ['', ''])
+        """
+        rows = np.atleast_1d(np.asarray(span, np.int64))
+        order = np.argsort(rows, kind="stable")
+        codes: dict[str, int] = {}
+        columns: dict[str, Any] = {"span": rows}
+        for name, texts in (("kind", kind), ("op", op), ("communicator", communicator)):
+            each = [texts] if isinstance(texts, str) else list(texts)
+            columns[name] = np.array([codes.setdefault(text, len(codes)) if text else -1 for text in each], np.int64)
+        columns |= {"instance": instance, "nbytes": nbytes, "ranks": ranks, "sequence": sequence}
+        for name, values in columns.items():
+            column = np.atleast_1d(np.asarray(values))
+            if column.shape not in ((1,), rows.shape):
+                raise TraceError(f"{name} of collectives has {len(column)} values for {len(rows)} spans")
+            columns[name] = np.broadcast_to(column, rows.shape)[order]
+        return cls(**columns, texts=tuple(codes))
+
+    def words(self, column: str) -> list[str]:
+        """Return the texts of ``"kind"``, ``"op"`` or ``"communicator"``, one a row; empty where unknown."""
+        if column not in _CODED:
+            raise TraceError(f"column {shown(column)} of collectives has no texts", hint=f"one of {', '.join(_CODED)}")
+        texts = (*self.texts, "")
+        return [texts[code] for code in getattr(self, column).tolist()]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the columns as a DataFrame, with texts in the place of their numbers."""
+        import pandas as pd
+
+        return pd.DataFrame({name: self.words(name) if name in _CODED else getattr(self, name) for name in self.DTYPES})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns as JSON values."""
+        return super().to_dict() | {"texts": list(self.texts)}
+
+    @classmethod
+    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._stored(stored) | {"texts": listed_texts(stored["texts"])}
+
+
+_CODED = ("kind", "op", "communicator")
+
+
+@dataclass(frozen=True, eq=False)
+class PeerCopies(SpanColumns):
+    """Copies from GPU to GPU as equally long columns, one row for each such copy, sorted by ``span``.
+
+    Attributes
+    ----------
+    span : int32 array
+        Row of the copy in the table of spans.
+    from_gpu, to_gpu : int32 arrays
+        The GPUs, as ``SpanTable.gpus`` counts them.
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, rows are not sorted, or there are more than 200,000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace import PeerCopies
+    >>> copies = PeerCopies(np.array([3, 8]), np.array([0, 1]), np.array([1, 0]))
+    >>> copies.to_dict()
+    {'span': [3, 8], 'from_gpu': [0, 1], 'to_gpu': [1, 0]}
+    """
+
+    span: IntArray = field(default_factory=none, repr=False)
+    from_gpu: IntArray = field(default_factory=none, repr=False)
+    to_gpu: IntArray = field(default_factory=none, repr=False)
+
+    DTYPES: ClassVar = {"span": np.int32, "from_gpu": np.int32, "to_gpu": np.int32}
+    NOUN: ClassVar = "copies from GPU to GPU"
+    MOST: ClassVar = 200_000

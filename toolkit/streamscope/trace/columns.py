@@ -1,0 +1,103 @@
+"""Columns of whole numbers that a trace keeps beside its spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.arrays import IntArray
+from streamscope.errors import TraceError
+from streamscope.trace.file_checks import MOST_NS, named_values
+
+
+def none() -> IntArray:
+    """Return an empty column, as the default of a field."""
+    return np.zeros(0, np.int64)
+
+
+class Columns:
+    """Base of the dataclasses whose fields in ``DTYPES`` are equally long columns of whole numbers.
+
+    Columns whose names end with ``_ns`` hold times of a trace.
+    """
+
+    DTYPES: ClassVar[Mapping[str, npt.DTypeLike]]
+    LEAST: ClassVar[Mapping[str, int]] = {}
+    """Smallest value of a column, where that is not 0."""
+    NOUN: ClassVar[str]
+    """Name of the rows in errors."""
+    MOST: ClassVar[int]
+    """Rows that a trace keeps."""
+
+    def __post_init__(self) -> None:
+        """Check the columns and cast them.
+
+        Raises
+        ------
+        TraceError
+            A column has another length or values out of range, or there are too many rows.
+        """
+        for name, dtype in self.DTYPES.items():
+            values = np.asarray(getattr(self, name))
+            if values.shape != (len(self),) or not np.issubdtype(values.dtype, np.integer):
+                raise TraceError(f"{name} of {self.NOUN} must be {len(self)} whole numbers, not {values.dtype} of shape {values.shape}")
+            most = MOST_NS if name.endswith("_ns") else int(np.iinfo(dtype).max)
+            least = -MOST_NS if name.endswith("_ns") else self.LEAST.get(name, 0)
+            if len(values) and not least <= values.min() <= values.max() <= most:
+                raise TraceError(f"{name} of {self.NOUN} must be from {least:,} to {most:,}")
+            object.__setattr__(self, name, values.astype(dtype, copy=False))
+        if len(self) > self.MOST:
+            raise TraceError(f"{len(self):,} {self.NOUN} are too many: a trace keeps {self.MOST:,}")
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(getattr(self, next(iter(self.DTYPES))))
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the columns are equal."""
+        return type(other) is type(self) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.DTYPES)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns as JSON values."""
+        return {name: getattr(self, name).tolist() for name in self.DTYPES}
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Self:
+        """Read the values of `to_dict`; empty where nothing was stored.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        return cls() if stored is None else cls(**cls._stored(named_values(stored)))
+
+    @classmethod
+    def _stored(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: np.asarray(stored[name]) if len(stored[name]) else none() for name in cls.DTYPES}
+
+
+class SpanColumns(Columns):
+    """Columns whose rows each say more of one span: ``span`` is its row in the table. They are sorted by it."""
+
+    span: IntArray
+
+    def __post_init__(self) -> None:
+        """Check the columns and cast them; no span may be there twice."""
+        super().__post_init__()
+        if (np.diff(self.span) <= 0).any():
+            raise TraceError(f"{self.NOUN} must be sorted by their spans, each of which is there once")
+
+    def at(self, new_row: npt.NDArray[Any]) -> Self:
+        """Return the columns for another table of spans: ``new_row`` has the new row of each old one, -1 where it is gone."""
+        span = new_row[self.span]
+        order = np.argsort(span, kind="stable")
+        order = order[span[order] >= 0]
+        columns: dict[str, Any] = {name: getattr(self, name)[order] for name in self.DTYPES}
+        return replace(self, **columns | {"span": span[order]})  # type: ignore[type-var]
