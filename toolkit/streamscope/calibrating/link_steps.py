@@ -1,0 +1,350 @@
+"""The measurements of collectives and of copies between GPUs: one step a process, one line of JSON a reading."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, TextIO
+
+import numpy as np
+
+from streamscope.calibrating.link_probes import (
+    ITEM_BYTES,
+    LONG,
+    ROUNDS,
+    SHORT,
+    Lane,
+    Operation,
+    Reading,
+    elapsed_ns,
+    long_count,
+    operation_readings,
+    put_ns,
+    queued,
+    stream_reading,
+    synchronize,
+)
+from streamscope.kernels.library.libraries import libraries
+from streamscope.trace.info import library_versions
+
+SIZES = tuple(1 << exponent for exponent in range(10, 31, 2))
+"""1 KiB to 1 GiB, in powers of 4."""
+COPY_SIZES = SIZES[1:]
+NEIGHBOUR_SIZES = (1 << 20, 1 << 24, 1 << 26, 1 << 28)
+NEIGHBOURS = ("matmul", "elementwise")
+PRIORITIES = {"equal": (0, 0), "communication": (-5, 0), "compute": (0, -5)}
+"""Priorities of the streams of communication and compute, as CUDA counts: the lowest number goes first."""
+
+_CHAIN_NS = 12e6
+"""How long a chain of neighbours is to last."""
+_MATRIX = 4096
+_ELEMENTS = 1 << 26
+
+
+class Collectives:
+    """NCCL over all GPUs, one process and one thread; part k runs on lane k."""
+
+    def __init__(self, lanes: Sequence[Lane], nbytes: int) -> None:
+        from cupy.cuda import nccl
+
+        self.nccl, self.lanes = nccl, lanes
+        self.comms = nccl.NcclCommunicator.initAll([lane.gpu for lane in lanes])
+        self.sent, self.received = ([lane.array(nbytes // ITEM_BYTES) for lane in lanes] for _ in range(2))
+        synchronize(lanes)
+
+    def operation(self, kind: str, nbytes: int) -> Operation:
+        """Return a call that puts a collective of so many bytes, in the sense of nccl-tests, on all lanes in one group."""
+        count, gpus = nbytes // ITEM_BYTES, len(self.lanes)
+        share, part_bytes = count // gpus, nbytes // gpus
+        number, total = self.nccl.NCCL_FLOAT32, self.nccl.NCCL_SUM
+        calls: list[Operation] = []
+        for rank, (comm, lane, sent, received) in enumerate(zip(self.comms, self.lanes, self.sent, self.received, strict=True)):
+            source, target, stream = sent.data.ptr, received.data.ptr, lane.stream.ptr
+            if kind == "all_reduce":
+                calls.append(partial(comm.allReduce, source, target, count, number, total, stream))
+            elif kind == "all_gather":
+                calls.append(partial(comm.allGather, source, target, share, number, stream))
+            elif kind == "reduce_scatter":
+                calls.append(partial(comm.reduceScatter, source, target, share, number, total, stream))
+            elif kind == "broadcast":
+                calls.append(partial(comm.broadcast, source, target, count, number, 0, stream))
+            elif kind == "all_to_all":
+                for peer in range(gpus):
+                    calls.append(partial(comm.send, source + peer * part_bytes, share, number, peer, stream))
+                    calls.append(partial(comm.recv, target + peer * part_bytes, share, number, peer, stream))
+            elif rank == 0:  # A send is from the first GPU to the second.
+                calls.append(partial(comm.send, source, count, number, 1, stream))
+            elif rank == 1:
+                calls.append(partial(comm.recv, target, count, number, 0, stream))
+        return partial(self._grouped, calls)
+
+    def _grouped(self, calls: Sequence[Operation]) -> None:
+        self.nccl.groupStart()
+        for call in calls:
+            call()
+        self.nccl.groupEnd()
+
+
+def machine(gpus: int) -> Iterator[Reading]:
+    """Ask for names, versions, and which GPUs reach each other."""
+    lib = libraries()
+    names = [lib.runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)]
+    pairs = [(one, other) for one in range(gpus) for other in range(gpus) if one != other]
+    found: Reading = {
+        "devices": names,
+        "cuda": lib.runtime.driverGetVersion(),
+        "peer_access": {f"{one}-{other}": bool(lib.runtime.deviceCanAccessPeer(one, other)) for one, other in pairs},
+        "versions": library_versions(),
+        "environment": {key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
+    }
+    with suppress(Exception):
+        from cupy.cuda import nccl
+
+        found["nccl"] = nccl.get_version()
+    queries = {
+        "driver": ["--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
+        "topology": ["topo", "-m"],
+        "nvlink": ["nvlink", "--status", "-i", "0"],
+    }
+    for key, query in queries.items():
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["nvidia-smi", *query]
+            found[key] = subprocess.run(command, capture_output=True, text=True, timeout=8, check=True).stdout.strip()  # noqa: S603
+    yield found
+
+
+def collective(kind: str, gpus: int) -> Iterator[Reading]:
+    """Time a collective of each size, the smallest first."""
+    lanes = [Lane(gpu) for gpu in range(gpus)]
+    collectives = Collectives(lanes, SIZES[-1])
+    for nbytes in SIZES:
+        yield operation_readings(lanes, collectives.operation(kind, nbytes), nbytes)
+
+
+def _peer_copy(source: Lane, target: Lane, sent: Any, received: Any, nbytes: int, stream: Lane) -> Operation:
+    copy = libraries().runtime.memcpyPeerAsync
+    return partial(copy, received.data.ptr, target.gpu, sent.data.ptr, source.gpu, nbytes, stream.stream.ptr)
+
+
+def peer_copies(gpus: int, *, access: bool) -> Iterator[Reading]:
+    """Time copies between the first two GPUs, in one direction and in both, with peer access or without it."""
+    runtime, cupy = libraries().runtime, libraries().cupy
+    lanes = [Lane(gpu) for gpu in range(min(gpus, 2))]
+    first, second = lanes
+    sent, received = ([lane.array(COPY_SIZES[-1] // ITEM_BYTES) for lane in lanes] for _ in range(2))
+    synchronize(lanes)
+    for lane, peer in (lanes, lanes[::-1]):
+        if access:
+            with cupy.cuda.Device(lane.gpu):
+                runtime.deviceEnablePeerAccess(peer.gpu)
+    for nbytes in COPY_SIZES:
+        there = _peer_copy(first, second, sent[0], received[1], nbytes, first)
+        back = _peer_copy(second, first, sent[1], received[0], nbytes, second)
+        pulled = _peer_copy(first, second, sent[0], received[1], nbytes, second)
+
+        def both(there: Operation = there, back: Operation = back) -> None:
+            there()
+            back()
+
+        if not access and nbytes > 1 << 26:  # Through the host, a copy of 1 GiB takes a tenth of a second.
+            for direction, where, copy in (("one", [first], there), ("both", lanes, both)):
+                yield stream_reading(where, copy, SHORT, rounds=1) | {"nbytes": nbytes, "direction": direction}
+            continue
+        yield operation_readings([first], there, nbytes) | {"direction": "one"}
+        yield stream_reading(lanes, both, long_count(nbytes)) | {"nbytes": nbytes, "direction": "both"}
+        if access:
+            yield stream_reading([second], pulled, long_count(nbytes)) | {"nbytes": nbytes, "direction": "pulled"}
+
+
+def staged_copies(gpus: int) -> Iterator[Reading]:
+    """Time copies through page-locked memory of the host: out of the first GPU, then into the second."""
+    runtime, cupy = libraries().runtime, libraries().cupy
+    lanes = [Lane(gpu) for gpu in range(min(gpus, 2))]
+    first, second = lanes
+    largest = COPY_SIZES[-2]
+    sent, received = first.array(largest // ITEM_BYTES), second.array(largest // ITEM_BYTES)
+    synchronize(lanes)
+    host = cupy.cuda.alloc_pinned_memory(largest)
+    for nbytes in COPY_SIZES[:-1]:
+        out = partial(runtime.memcpyAsync, host.ptr, sent.data.ptr, nbytes, 2, first.stream.ptr)
+        back = partial(runtime.memcpyAsync, received.data.ptr, host.ptr, nbytes, 1, second.stream.ptr)
+
+        def staged(out: Operation = out, back: Operation = back) -> None:
+            out()
+            second.wait(first.mark(timing=False))
+            back()
+            # The next one must not overwrite the host's memory while this one reads it.
+            first.wait(second.mark(timing=False))
+
+        count, rounds = (SHORT, 1) if nbytes > 1 << 24 else (LONG, ROUNDS)
+        yield stream_reading(lanes, staged, count, rounds) | {"nbytes": nbytes}
+
+
+_Chain = list[list[tuple[float, float]]]
+"""Start and end of each operation of a stream, by GPU."""
+
+
+class Neighbours:
+    """A collective on one stream of each GPU and kernels on another, each timed alone and beside the other."""
+
+    def __init__(self, communication: Sequence[Lane], compute: Sequence[Lane], kernels: dict[str, list[Operation]]) -> None:
+        self.communication, self.compute, self.kernels = communication, compute, kernels
+
+    def reading(self, operation: Operation, neighbour: str) -> Reading:
+        """Return times of both, alone and beside each other; the medians of those operations that had a neighbour all the time."""
+
+        def computing() -> None:
+            for kernel in self.kernels[neighbour]:
+                kernel()
+
+        singles = [(self.communication, operation, 12), (self.compute, computing, 12)]
+        alone_ns = [_median_durations(self._chains([single])[0]) for single in singles]
+        counts = [min(max(int(_CHAIN_NS / max(each)), 6), 200) for each in alone_ns]
+        chains = self._chains([(self.communication, operation, counts[0]), (self.compute, computing, counts[1])])
+        beside_ns = [
+            [_within(spans, others) for spans, others in zip(chain, other, strict=True)] for chain, other in (chains, chains[::-1])
+        ]
+        names = ("communication", "compute")
+        return {
+            "alone_ns": dict(zip(names, alone_ns, strict=True)),
+            "beside_ns": dict(zip(names, beside_ns, strict=True)),
+            "counts": counts,
+        }
+
+    def _chains(self, chains: Sequence[tuple[Sequence[Lane], Operation, int]]) -> list[_Chain]:
+        """Run chains side by side, all behind one kernel; return start and end of each operation, by chain and GPU."""
+        marks: list[list[list[Any]]] = []
+
+        def put() -> None:
+            marks.clear()
+            for lanes, operation, count in chains:
+                rows = [[lane.mark() for lane in lanes]]
+                for _ in range(count):
+                    operation()
+                    rows.append([lane.mark() for lane in lanes])
+                marks.append(rows)
+
+        held = [lane for lanes, _, _ in chains for lane in lanes]
+        known_ns = put_ns(held, put)
+        bases = [lane.mark() for lane in chains[0][0]]
+        queued(held, put, known_ns)
+        synchronize(held)
+        found = []
+        for rows in marks:
+            times = [[elapsed_ns(base, row[gpu]) for row in rows] for gpu, base in enumerate(bases)]
+            found.append([list(pairwise(each)) for each in times])
+        return found
+
+
+def _median_durations(chain: _Chain) -> list[float]:
+    """Return the median duration on each GPU, the first operation left out."""
+    return [median(end - start for start, end in spans[1:]) for spans in chain]
+
+
+def _within(spans: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median duration of those operations that ran while the others did, all the time; None where there are none."""
+    low, high = others[0][0], others[-1][1]
+    inside = [end - start for start, end in spans[1:] if start >= low and end <= high]
+    return median(inside) if inside else None
+
+
+def _matmul(lane: Lane) -> Operation:
+    cupy = libraries().cupy
+    with cupy.cuda.Device(lane.gpu):
+        a, b = (lane.array(_MATRIX * _MATRIX, np.float16).reshape(_MATRIX, _MATRIX) for _ in range(2))
+        a -= np.float16(0.5)
+        out = cupy.empty_like(a)
+
+    def call() -> None:
+        with cupy.cuda.Device(lane.gpu), lane.stream:
+            cupy.matmul(a, b, out=out)
+
+    return call
+
+
+def _addition(lane: Lane) -> Operation:
+    cupy = libraries().cupy
+    a, b, out = (lane.array(_ELEMENTS) for _ in range(3))
+
+    def call() -> None:
+        with cupy.cuda.Device(lane.gpu), lane.stream:
+            cupy.add(a, b, out=out)
+
+    return call
+
+
+def neighbours(gpus: int) -> Iterator[Reading]:
+    """Time an all-reduce, an all-gather and a copy beside kernels, with streams of several priorities."""
+    cupy = libraries().cupy
+    lanes = [Lane(gpu) for gpu in range(gpus)]
+    collectives = Collectives(lanes, NEIGHBOUR_SIZES[-1])
+    operations = [("all_reduce", nbytes) for nbytes in NEIGHBOUR_SIZES] + [("all_gather", 1 << 26)]
+    for name, (first, second) in PRIORITIES.items():
+        communication, compute = [Lane(gpu, first) for gpu in range(gpus)], [Lane(gpu, second) for gpu in range(gpus)]
+        collectives.lanes = communication
+        kernels = {"matmul": [_matmul(lane) for lane in compute], "elementwise": [_addition(lane) for lane in compute]}
+        for gpu in range(gpus):
+            cupy.cuda.Device(gpu).synchronize()
+        pair = Neighbours(communication, compute, kernels)
+        for kind, nbytes in operations:
+            for neighbour in NEIGHBOURS:
+                what = {"kind": kind, "nbytes": nbytes, "neighbour": neighbour, "priority": name}
+                yield what | pair.reading(collectives.operation(kind, nbytes), neighbour)
+    yield from _copies_beside(pair, collectives)
+
+
+def _copies_beside(pair: Neighbours, collectives: Collectives) -> Iterator[Reading]:
+    """Time copies in both directions beside kernels. They come last: NCCL should not find the error that access was enabled twice."""
+    runtime, cupy = libraries().runtime, libraries().cupy
+    lanes, nbytes = pair.communication[:2], 1 << 26
+    for lane, peer in (lanes, lanes[::-1]):
+        with cupy.cuda.Device(lane.gpu), suppress(runtime.CUDARuntimeError):
+            runtime.deviceEnablePeerAccess(peer.gpu)
+    sent, received = collectives.sent, collectives.received
+    copies = [_peer_copy(lanes[one], lanes[1 - one], sent[one], received[1 - one], nbytes, lanes[one]) for one in range(2)]
+
+    def both() -> None:
+        for copy in copies:
+            copy()
+
+    for neighbour in NEIGHBOURS:
+        yield {"kind": "peer_copy", "nbytes": nbytes, "neighbour": neighbour, "priority": "compute"} | pair.reading(both, neighbour)
+
+
+STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {
+    "machine": machine,
+    "all_reduce": partial(collective, "all_reduce"),
+    "peer_copies": partial(peer_copies, access=True),
+    "neighbours": neighbours,
+    "all_gather": partial(collective, "all_gather"),
+    "host_copies": partial(peer_copies, access=False),
+    "reduce_scatter": partial(collective, "reduce_scatter"),
+    "broadcast": partial(collective, "broadcast"),
+    "all_to_all": partial(collective, "all_to_all"),
+    "send": partial(collective, "send"),
+    "staged_copies": staged_copies,
+}
+"""The steps, by name; those that matter most come first, should time run out."""
+
+
+def write_step(name: str, gpus: int, file: TextIO) -> None:
+    """Run a step, and write each of its readings as soon as there is one."""
+    for reading in STEPS[name](gpus):
+        file.write(json.dumps(reading) + "\n")
+        file.flush()
+
+
+if __name__ == "__main__":
+    step, count, target = sys.argv[1:]
+    with Path(target).open("a", encoding="utf-8") as lines:
+        write_step(step, int(count), lines)
+    # Communicators are left as they are: destroying them in the wrong order can hang.
+    os._exit(0)
