@@ -271,7 +271,7 @@ WHAT_IFS = {
     ("--engine", "graph", "--streams", "2"): lambda trace: ss.what_if(trace, engine="graph", streams=2),
     ("--scale", "relu=0.5", "--scale", "mul*=2"): lambda trace: ss.what_if(trace).kernel("relu").scale(0.5).kernel("mul*").scale(2),
     ("--engine", "async", "--without", "relu"): lambda trace: ss.what_if(trace, engine="async").without("relu"),
-    ("--fused", "multiply,relu", "--measured-us", "400"): lambda trace: ss.what_if(trace, measured_us=400).fused("multiply", "relu"),
+    ("--measured-us", "400"): lambda trace: ss.what_if(trace, measured_us=400),
 }
 
 

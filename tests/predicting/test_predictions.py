@@ -247,33 +247,6 @@ def chain_trace(length=9, engine="graph"):
     return recorded(function.trace(*inputs), engine)
 
 
-def test_fused_kernels_take_as_long_as_their_parts_with_one_start():
-    """Three times multiply, add and relu of 256 elements: kernels of the shortest length, so that three fused take as long as one."""
-    before = ss.what_if(chain_trace())
-    fused = before.fused("multiply", "add", "relu")
-    kernels = fused.spans.of_kind([SpanKind.KERNEL])
-    assert [fused.spans.names[code] for code in kernels.name] == ["multiply+add+relu"] * 3
-    least = before.scenario.host.model.working_kernel_ns
-    assert kernels.duration_ns.tolist() == [least] * 3
-    assert kernels.bytes.tolist() == [3072 + 3072 + 2048] * 3  # two arrays in and one out; of the relu one in
-    longer = before.kernel("*").scale(2).fused("multiply", "add", "relu").spans.of_kind([SpanKind.KERNEL])
-    assert longer.duration_ns.tolist() == [least + 3 * least] * 3
-    with pytest.raises(TraceError, match="nothing to fuse"):
-        before.fused("relu", "relu")
-    with pytest.raises(TraceError, match="two kernels or more"):
-        before.fused("relu")
-
-
-def test_a_kernel_that_two_others_read_is_not_fused():
-    def step(x):
-        y = ss.ops.relu(x)
-        return y + 1, y + 2
-
-    trace = recorded(ss.program(step).trace(np.ones(8, np.float32)))
-    with pytest.raises(TraceError, match="nothing to fuse"):
-        ss.what_if(trace).fused("relu", "add")
-
-
 def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path):
     prediction = ss.what_if(chain_trace(engine="sync"), engine="graph").kernel("relu").scale(0.5)
     assert isinstance(prediction, Trace)

@@ -33,10 +33,6 @@ def what_if(
         list[str] | None,
         typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
     ] = None,
-    fused: Annotated[
-        list[str] | None,
-        typer.Option("--fused", metavar="A,B", help="Make one kernel of each chain of kernels of these names. May be given again."),
-    ] = None,
     measured_us: Annotated[
         float | None,
         typer.Option(
@@ -73,8 +69,6 @@ def what_if(
             scenario = scenario.scaled(factor, pattern)
         for pattern in without or ():
             scenario = scenario.without(pattern)
-        for chain in fused or ():
-            scenario = scenario.fused(*chain.split(","))
         found = predicted_from(scenario)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))

@@ -1,4 +1,4 @@
-"""Changes to tasks: kernels that take longer or shorter, work that is left out, chains of kernels that become one."""
+"""Changes to tasks: kernels that take longer or shorter, and work that is left out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
-from streamscope.order.graph import successors
 from streamscope.predicting.tasks import Task
-from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name
@@ -140,72 +137,3 @@ def without(tasks: Sequence[Task], picked: Sequence[bool]) -> list[Task]:
             number[position] = len(kept)
             kept.append(replace(task, after=tuple(sorted(number[earlier] for earlier in after))))
     return kept
-
-
-def fused(tasks: Sequence[Task], picked: Sequence[Sequence[bool]], least_ns: float) -> list[Task]:
-    """Return tasks in which each chain of kernels becomes one: of a kernel of each sort, in order, each with nothing else after it.
-
-    A kernel takes ``least_ns`` even if it does nothing, and the fused one takes that once. Its savings of memory traffic are not known
-    from a trace, and not counted. Copies, host functions and launches of several kernels are not fused.
-
-    Raises
-    ------
-    TraceError
-        There is no such chain.
-    """
-    followers = successors([task.after for task in tasks])
-    chains: list[list[int]] = []
-    taken: set[int] = set()
-    for position in range(len(tasks)):
-        chain = _chain(tasks, followers, picked, position)
-        if chain and taken.isdisjoint(chain):
-            chains.append(chain)
-            taken.update(chain)
-    if not chains:
-        raise TraceError("nothing to fuse: no such kernels come right after each other, with nothing else after them", hint="see .origins")
-    into = {position: chain[-1] for chain in chains for position in chain}
-    chain_of = {chain[-1]: tuple(chain) for chain in chains}
-    merged = {chain[-1]: _merged([tasks[position] for position in chain], least_ns) for chain in chains}
-    gone = [into.get(position, position) != position for position in range(len(tasks))]
-    joined: list[Task] = []
-    for position, task in enumerate(tasks):
-        members = () if gone[position] else chain_of.get(position, (position,))
-        after = {into.get(earlier, earlier) for member in members for earlier in tasks[member].after} - {position}
-        joined.append(replace(merged.get(position, task), after=tuple(sorted(after))))
-    return without(joined, gone)
-
-
-def _chain(tasks: Sequence[Task], followers: Sequence[Sequence[int]], picked: Sequence[Sequence[bool]], first: int) -> list[int]:
-    """Return the chain that begins with a task, or nothing."""
-    chain: list[int] = []
-    position = first
-    for sort in picked:
-        if chain:
-            if len(followers[chain[-1]]) != 1:
-                return []
-            (position,) = followers[chain[-1]]
-        task = tasks[position]
-        if not sort[position] or task.on_host or task.kind is not LaunchKind.KERNEL or len(task.pieces) != 1:
-            return []
-        chain.append(position)
-    return chain
-
-
-def _merged(chain: Sequence[Task], least_ns: float) -> Task:
-    pieces = [KernelCost(task.alone_ns, task.pieces[0].cost) for task in chain]
-    busy_ns = sum(max(0.0, piece.alone_ns - least_ns) for piece in pieces)
-    longest = max(pieces, key=lambda piece: piece.alone_ns)
-    alone_ns = max(min(least_ns, sum(piece.alone_ns for piece in pieces)) + busy_ns, longest.alone_ns)
-    cost = Cost(
-        sum(piece.cost.bytes for piece in pieces), sum(piece.cost.flops for piece in pieces), longest.cost.blocks, longest.cost.threads
-    )
-    calls = np.array([task.call_ns for task in chain])
-    call_ns = float("nan") if np.isnan(calls).all() else float(np.nanmax(calls))
-    return replace(
-        chain[-1],
-        name="+".join(task.name for task in chain),
-        pieces=(KernelCost(alone_ns, cost),),
-        factor=1.0,
-        call_ns=call_ns,
-        gap_ns=chain[0].gap_ns,
-    )

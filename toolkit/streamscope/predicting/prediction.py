@@ -162,27 +162,6 @@ class Prediction(Trace):
         """
         return predicted_from(self.scenario.without(*patterns))
 
-    def fused(self, *patterns: str) -> Prediction:
-        """Make one kernel of each chain of kernels: one for each pattern, each the only one that comes right after the one before.
-
-        The fused kernel takes as long as its parts, but for the start of a kernel, which it has once. Its savings of memory traffic are
-        not counted, since a trace does not tell.
-
-        Raises
-        ------
-        TraceError
-            Fewer than two patterns, or there is no such chain.
-
-        Examples
-        --------
-        >>> function, inputs = ss.workload("elementwise-chain").build(length=9)
-        >>> trace = ss.compare(function, *inputs, engines="graph", device="simulated", progress=False)["graph"].trace
-        >>> prediction = ss.what_if(trace).fused("add", "relu")
-        >>> len(prediction.scenario.tasks), prediction.speedup > 1
-        (6, True)
-        """
-        return predicted_from(self.scenario.fused(*patterns))
-
     def what_if(
         self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None, *, waits: bool | None = None
     ) -> Prediction:
@@ -285,8 +264,8 @@ def what_if(
 ) -> Prediction:
     """Predict a run under another engine, from its trace: durations, costs of calls, and dependencies.
 
-    The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)``, ``.without("copy")`` and
-    ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
+    The prediction is a trace too. Change it further with ``.kernel("*nvjet*").scale(0.5)`` and ``.without("copy")``,
+    look at it in the timeline, and compare it by `ss.diff`.
 
     Parameters
     ----------

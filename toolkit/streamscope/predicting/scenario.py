@@ -13,11 +13,10 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.engine_entry import ENGINES
 from streamscope.errors import TraceError
 from streamscope.predicting.calls import Host, host_of
-from streamscope.predicting.changes import chosen, fused, scaled, without
+from streamscope.predicting.changes import chosen, scaled, without
 from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.tasks import Task
 from streamscope.trace.file_checks import MOST_NS
-from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import counted, time_text
 
@@ -109,19 +108,6 @@ class Scenario:
             # What a task comes after is told by its position among all.
             found.append(replace(task, factor=now.factor, call_ns=now.call_ns))
         return tuple(found)
-
-    def fused(self, *patterns: str) -> Scenario:
-        """Return it with chains of kernels made one."""
-        if len(patterns) < 2:
-            raise TraceError("fused takes the names of two kernels or more", hint='for example .fused("add", "relu")')
-        kind = self.source.spans.kind
-        kernels = [all(kind[row] == SpanKind.KERNEL for row in task.rows) for task in self.tasks]
-        picked = [
-            [one and kernel for one, kernel in zip(self.picked(pattern), kernels, strict=True)]  # copies and sets are not fused
-            for pattern in patterns
-        ]
-        tasks = fused(self.tasks, picked, self.model.working_kernel_ns)
-        return self._changed(tasks, f"{'+'.join(patterns)} fused", methodcaller("fused", *patterns))
 
     def _changed(self, tasks: Sequence[Task], change: str, edit: Callable[[Scenario], Scenario], whole: tuple[Task, ...] = ()) -> Scenario:
         changes, edits = (*self.changes, change), (*self.edits, edit)
