@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 
 ANYWHERE = -1
 """Stands, among arguments, for memory that no argument leads to: an address that was loaded, or made of a number."""
@@ -20,12 +21,15 @@ _NAME = r"%[\w$.\-]+(?:#\d+)?"
 _NAMES = re.compile(_NAME)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OPERATION = re.compile(rf"^(?:(?P<results>{_NAME}(?::\d+)?(?:, *{_NAME}(?::\d+)?)*) *= *)?(?P<name>[a-z_]\w*(?:\.\w+)+)")
-_FUNCTION = re.compile(r"^tt\.func\b[^@]*@(?P<name>[\w$.\-]+)\(")
-_LABEL = re.compile(r"\^\w+")
+_FUNCTION = re.compile(r"^tt\.func\b")
 _ARGUMENT = re.compile(rf"(?P<name>{_NAME}) *: *(?P<type>!?[^%]*)")
 
 _READS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather"}
 _WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"}
+_ONLY_WRITES = {"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"}
+_HAND_ON = {"scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return", "cf.br", "cf.cond_br", "cf.switch"}
+_LOOPS = {"scf.for", "scf.while"}
+"""Operations whose values reach their results by way of the blocks inside."""
 _NO_MEMORY = re.compile(
     r"""(?:arith|math|scf|cf|ub|gpu)\.\w+
     |tt\.(?:reduce|scan)(?:\.return)?|tt\.func|tt\.return|tt\.print|tt\.assert
@@ -77,38 +81,20 @@ def kernel_arguments(text: str) -> KernelArguments | None:
     ... }''')
     KernelArguments(types=('!tt.ptr<f32>', '!tt.ptr<f32>'), read=frozenset({0}), written=frozenset({1}))
     """
-    functions = _functions(text)
-    kernels = [one for one in functions.values() if one.public]
-    return _effects(kernels[0], functions, ()) if len(kernels) == 1 else None
-
-
-@dataclass
-class _Function:
-    """A function of the text, as lines whose strings and locations are taken out."""
-
-    name: str
-    public: bool
-    arguments: list[tuple[str, str]]
-    lines: list[str] = field(default_factory=list)
-
-
-def _functions(text: str) -> dict[str, _Function]:
-    found: dict[str, _Function] = {}
-    current: _Function | None = None
-    for line in _plain(text).split("\n"):
-        start = _FUNCTION.match(line)
-        if start is not None:
-            listed = _ARGUMENT.finditer(line[start.end() : _closing(line, start.end())])
-            arguments = [(one["name"], re.split(r"\s*[{,]", one["type"].rstrip(", "))[0].strip()) for one in listed]
-            current = found[start["name"]] = _Function(start["name"], " public " in line[: start.end()], arguments)
-        elif current is not None:
-            current.lines.append(line)
-    return found
+    lines = _plain(text).split("\n")
+    starts = [number for number, line in enumerate(lines) if _FUNCTION.match(line)]
+    if len(starts) != 1:
+        return None
+    first = lines[starts[0]]
+    opened = first.index("(") + 1
+    listed = list(_ARGUMENT.finditer(first[opened : _closing(first, opened)]))
+    flow = _Flow([one["name"] for one in listed], lines[starts[0] + 1 :])
+    types = tuple(re.split(r"\s*[{,]", one["type"].rstrip(", "))[0].strip() for one in listed)
+    return None if flow.lost else KernelArguments(types, *flow.touched())
 
 
 def _plain(text: str) -> str:
-    """Return a text without locations and attributes in words; a function whose name is a string has it as a plain name."""
-    text = re.sub(r'@"([^"]*)"', lambda match: "@" + re.sub(r"\W", "_", match[1]), text)
+    """Return a text without locations and attributes in words."""
     text = re.sub(r'"([a-z_]\w*(?:\.\w+)+)"\(', r"\1(", text)
     text = _STRING.sub('""', text)
     lines = (re.sub(r"//.*$", "", line).strip() for line in text.split("\n") if not line.startswith("#"))
@@ -133,139 +119,80 @@ def _closing(line: str, at: int) -> int:
 
 @dataclass
 class _Region:
-    """An operation that holds others: its results, block arguments that a yield feeds again, values for a second block."""
+    """An operation that holds others, or the whole function: the values that it hands on, and the names that get them, in rows."""
 
-    name: str
-    results: list[str]
-    again: list[str]
-    handed: list[str] = field(default_factory=list)
+    values: list[list[str]] = field(default_factory=list)
+    targets: list[list[str]] = field(default_factory=list)
 
-
-def _effects(function: _Function, functions: dict[str, _Function], callers: tuple[str, ...]) -> KernelArguments | None:
-    flow = _Flow(function)
-    if flow.lost:
-        return None
-    read: set[int] = set()
-    written: set[int] = set()
-    for name, operands, line in flow.touching:
-        if name == "tt.call":
-            callee = functions.get(line.split("@", 1)[-1].split("(", 1)[0])
-            inner = None if callee is None or callee.name in callers else _effects(callee, functions, (*callers, function.name))
-            if inner is None or len(inner.types) != len(operands):
-                return None
-            for into, of in ((read, inner.read), (written, inner.written)):
-                into |= {each for one in of for each in ({ANYWHERE} if one == ANYWHERE else flow.origins(operands[one]))}
-            continue
-        if name in _READS | _WRITES:
-            targets = flow.origins(operands[0]) or {ANYWHERE}
-            read |= targets if name not in ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter") else set()
-            written |= targets if name in _WRITES else set()
-        else:
-            reached = set[int]().union(*map(flow.origins, operands))
-            read |= reached
-            written |= reached
-    return KernelArguments(tuple(kind for _, kind in function.arguments), frozenset(read), frozenset(written))
+    def flows(self) -> Iterator[tuple[str, str]]:
+        """Yield values with their targets: one by one where a row has as many of both, else any may go to any."""
+        for values, targets in product(self.values, self.targets):
+            yield from zip(values, targets, strict=True) if len(values) == len(targets) else product(values, targets)
 
 
 class _Flow:
     """Sources of each value of a function."""
 
-    def __init__(self, function: _Function) -> None:
+    def __init__(self, arguments: Sequence[str], lines: Iterable[str]) -> None:
         self.lost = False
         """Whether a line is none that can be followed."""
-        self.touching: list[tuple[str, list[str], str]] = []
-        """The operations that may touch memory: name, operands, line."""
+        self._touching: list[tuple[str, list[str]]] = []
+        """The operations that may touch memory, with their operands."""
         self._into: defaultdict[str, set[str]] = defaultdict(set)
-        self._origins: defaultdict[str, set[int]] = defaultdict(set)
-        self._blocks = dict(_blocks(function.lines))
-        self._regions: list[_Region] = []
-        for number, (name, _) in enumerate(function.arguments):
-            self._origins[name] = {number}
-        for line in function.lines:
+        self._origins: defaultdict[str, set[int]] = defaultdict(set, {name: {number} for number, name in enumerate(arguments)})
+        self._regions = [_Region()]
+        for line in lines:
             self._add(line)
+        for region in self._regions:
+            self._end(region)
         self._spread()
 
-    def origins(self, value: str) -> set[int]:
-        """Return the arguments that a value comes from."""
-        return self._origins[value]
+    def touched(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the arguments that lead to memory which is read, and to memory which is written."""
+        read, written = set[int](), set[int]()
+        for name, operands in self._touching:
+            known = name in _READS | _WRITES
+            targets = self._origins[operands[0]] or {ANYWHERE} if known else set[int]().union(*(self._origins[one] for one in operands))
+            read |= targets if name not in _ONLY_WRITES else set()
+            written |= targets if name in _WRITES or not known else set()
+        return frozenset(read), frozenset(written)
 
     def _add(self, line: str) -> None:
-        if line.startswith("}"):
-            region = self._regions.pop() if self._regions else _Region("", [], [])
-            if line.endswith("{"):
-                self._regions.append(region)
-            return
-        if line.startswith("^"):
-            self._fed_block(line)
-            return
         match = _OPERATION.match(line)
-        if match is None:
-            self.lost = self.lost or line not in ("", "module {")
-            return
-        name, rest = match["name"], line[match.end() :]
-        results = list(_results(match["results"] or ""))
-        again: list[str] = []
-        if name in {"scf.for", "scf.while"}:
-            again = self._loop(rest, results)
-        elif name in ("scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return") and self._regions:
-            self._yielded(name, _NAMES.findall(rest))
-        elif name.startswith("cf."):
-            self._branch(rest)
+        if line.startswith("}"):
+            if not line.endswith("{") and len(self._regions) > 1:
+                self._end(self._regions.pop())
+        elif line.startswith("^"):
+            self._regions[-1].targets.append(_NAMES.findall(line))
+        elif match is None or match["name"] == "tt.call":  # Few kernels call a function that Triton has not put in its place.
+            self.lost = self.lost or line != ""
         else:
-            self._operation(name, results, _NAMES.findall(rest), line)
-        if line.endswith("{"):
-            self._regions.append(_Region(name, results, again))
+            self._operation(match["name"], list(_results(match["results"] or "")), line[match.end() :], line)
 
-    def _operation(self, name: str, results: Sequence[str], operands: list[str], line: str) -> None:
+    def _operation(self, name: str, results: list[str], rest: str, line: str) -> None:
+        operands = _NAMES.findall(rest)
+        if name in _HAND_ON:
+            self._regions[-1].values.append(operands[name in ("scf.condition", "cf.cond_br") :])
+        elif name not in _LOOPS:
+            self._plain_operation(name, results, operands, line)
+        if line.endswith("{"):
+            pairs = re.findall(rf"({_NAME}) = ({_NAME})", rest.partition("iter_args")[2] if name == "scf.for" else rest)
+            self._regions.append(_Region([[initial for _, initial in pairs]], [results, [argument for argument, _ in pairs]]))
+
+    def _plain_operation(self, name: str, results: Iterable[str], operands: list[str], line: str) -> None:
         pure = _NO_MEMORY.match(name) is not None and "pure = false" not in line  # A function of a library may be called.
         if not pure:
-            self.touching.append((name, operands, line))
+            self._touching.append((name, operands))
         loads = name in _READS or name in ("tt.atomic_rmw", "tt.atomic_cas")
         for result in results:
-            if not loads:
-                self._feed(operands[_MADE_OF.get(name, slice(None))], result)
+            for operand in () if loads else operands[_MADE_OF.get(name, slice(None))]:
+                self._into[operand].add(result)
             if (not pure and not loads) or (loads and re.search(r"ptr<\s*!tt\.ptr", line)):
                 # What an unknown operation returns may be an address; so is what is loaded through a pointer to pointers.
                 self._origins[result].add(ANYWHERE)
 
-    def _loop(self, rest: str, results: Sequence[str]) -> list[str]:
-        """Feed the initial values of a loop to the arguments of its block and to its results; return these arguments."""
-        pairs = re.findall(rf"({_NAME}) = ({_NAME})", rest.partition("iter_args")[2] if "iter_args" in rest else rest)
-        for (argument, initial), result in zip(pairs, results or [""] * len(pairs), strict=False):
-            self._feed([initial], argument)
-            self._feed([initial], result)
-        return [argument for argument, _ in pairs]
-
-    def _yielded(self, name: str, values: list[str]) -> None:
-        region = self._regions[-1]
-        if name == "scf.condition":
-            region.handed = values = values[1:]
-            self._feed_each(values, region.results)
-        elif region.name == "scf.while":
-            self._feed_each(values, region.again)
-        else:
-            self._feed_each(values, region.results)
-            self._feed_each(values, region.again)
-
-    def _feed_each(self, values: Sequence[str], targets: Sequence[str]) -> None:
-        """Feed values to as many targets one by one; where there are not as many, any may go to any."""
-        for number, target in enumerate(targets):
-            self._feed(values[number : number + 1] if len(values) == len(targets) else values, target)
-
-    def _branch(self, rest: str) -> None:
-        for label in _LABEL.finditer(rest):
-            after = rest[label.end() :]
-            values = _NAMES.findall(after[1 : _closing(after, 1)]) if after.startswith("(") else []
-            for value, target in zip(values, self._blocks.get(label[0], []), strict=False):
-                self._feed([value], target)
-
-    def _fed_block(self, line: str) -> None:
-        """Feed the arguments of a block inside an operation: the second block of a while loop."""
-        if self._regions and self._regions[-1].name == "scf.while":
-            self._feed_each(self._regions[-1].handed, _NAMES.findall(line))
-
-    def _feed(self, values: Iterable[str], target: str) -> None:
-        for value in values:
+    def _end(self, region: _Region) -> None:
+        for value, target in region.flows():
             self._into[value].add(target)
 
     def _spread(self) -> None:
@@ -282,11 +209,3 @@ def _results(text: str) -> Iterator[str]:
     """Return the names of an operation's results; ``%a:2`` stands for ``%a#0`` and ``%a#1``."""
     for name, _, count in (one.strip().partition(":") for one in text.split(",") if one.strip()):
         yield from [f"{name}#{number}" for number in range(int(count))] if count else [name]
-
-
-def _blocks(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Return the arguments of each labelled block."""
-    for line in lines:
-        if line.startswith("^"):
-            label, _, arguments = line.partition("(")
-            yield label.rstrip(":"), _NAMES.findall(arguments)
