@@ -55,7 +55,12 @@ def test_claims_stand_where_there_is_no_room_to_look(monkeypatch, cupy):
     memories = [memory([(0, 8)])]
     found, (note,) = checked_memories([None], memories, [], [], lambda: None)
     assert found == memories
-    assert "no room to check" in note
+    assert "no room" in note
+
+
+def test_claims_stand_where_looking_would_take_long(cupy):
+    memories = [memory([(0, 8)])] * 2
+    assert checked_memories([None] * 2, memories, [(0, write_detection.MOST_LOOKED_AT)], [], lambda: None)[0] == memories
 
 
 def test_a_node_that_changes_something_else_is_not_understood(monkeypatch, cupy):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.arguments import pointers_among
-from streamscope.capturing.memory import AddressRange, NodeMemory, around
+from streamscope.capturing.memory import AddressRange, NodeMemory
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.state import LINE, rows_of_lines
 from streamscope.kernels.cuda import pieces
@@ -23,8 +22,8 @@ from streamscope.kernels.library.libraries import libraries
 _LINES = 128
 """Lines in a piece, which one block of the kernel looks at."""
 PIECE = LINE * _LINES
-LOOKED_AT = 2**40
-"""Bytes that may be looked at where no pointer leads, in all; an H200 reads as many in a quarter of a second."""
+MOST_LOOKED_AT = 2**45
+"""Bytes that are looked at behind all nodes together, at most; an H200 reads as many in eight seconds."""
 _MOST_FOUND = 2**20
 """Changed pieces that are noted before the host fetches them."""
 _AT_ONCE = 2**16
@@ -32,7 +31,8 @@ _AT_ONCE = 2**16
 
 _WRONG = "it changed memory that nothing had said it would"
 _UNCHECKED = (
-    "The device had no room to check, node by node, that nothing else is written; free memory and capture again to have it checked."
+    "The device had no room, or too much memory, to check node by node that nothing else is written; free memory and capture again to have "
+    "it checked."
 )
 
 _Found = list[tuple[int, AddressRange]]
@@ -44,9 +44,6 @@ def observed_writes(
 ) -> list[list[AddressRange]]:
     """Return the changes of each node in some pieces of device memory, as rows of lines, when the nodes run one after the other.
 
-    A node's own pointers say where to look first. All other memory is looked at after every few nodes; should something have changed there,
-    the nodes run again, and these nodes' writes are searched for everywhere.
-
     ``regions``: sorted and apart from each other.
     ``own``: memory whose contents do not outlive a run. It is cleared before: the same values as in the run before would not show.
     ``put_back``: restores all other memory; called before each run and at the end.
@@ -55,16 +52,23 @@ def observed_writes(
     pool = lib.cupy.cuda.MemoryPool()  # Its memory is none of the regions', which may be CuPy's.
     stream = lib.cupy.cuda.Stream(non_blocking=True)
     calls = [node.bind(stream.ptr) for node in nodes]
-    total = sum(end - start for start, end in regions)
-    every = max(1, -(-len(nodes) * total // LOOKED_AT))
-    near = [_near(node, regions) for node in nodes] if every > 1 else [()] * len(nodes)
     found: list[list[AddressRange]] = [[] for _ in nodes]
     try:
         with lib.cupy.cuda.using_allocator(pool.malloc), stream:
             lines = _Lines(regions)
-            hidden = _run(calls, near, lines, partial(_prepare, own, put_back), every, found)
-            if hidden:
-                _search(calls, lines, partial(_prepare, own, put_back), every, hidden, found)
+            for start, end in own:
+                lib.runtime.memset(start, 0, end - start)
+            put_back()
+            lib.runtime.deviceSynchronize()
+            # The first look hashes all lines as they are; only changes since then are changes of nodes.
+            lines.look(0)
+            lines.forget()
+            seen: _Found = []
+            for number, call in enumerate(calls):
+                call()
+                seen += lines.look(number)
+            for number, region in seen + lines.found():
+                found[number].append(region)
     finally:
         stream.synchronize()
         put_back()
@@ -88,9 +92,11 @@ def checked_memories(
 ) -> tuple[list[NodeMemory], tuple[str, ...]]:
     """Return the claimed accesses of nodes, and notes for the user; a node with other observed changes becomes opaque.
 
-    Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, the claims stand unchecked, and a note
-    says so.
+    Looking takes a sixtieth of the memory that is looked at. Where the device has no room for that, or it would take long, the claims stand
+    unchecked, and a note says so.
     """
+    if len(nodes) * sum(end - start for start, end in regions) > MOST_LOOKED_AT:
+        return list(memories), (_UNCHECKED,)
     try:
         hidden = hidden_writes(observed_writes(nodes, regions, own, put_back), memories)
     except libraries().cupy.cuda.memory.OutOfMemoryError:
@@ -110,78 +116,6 @@ def _outside(region: AddressRange, claims: Iterable[AddressRange]) -> list[Addre
     return rows_of_lines(hidden, start, end)
 
 
-def _near(node: LaunchableNode, regions: Sequence[AddressRange]) -> tuple[AddressRange, ...]:
-    """Return the regions that a node's own arguments lead to."""
-    addresses = pointers_among(node.words, lambda address: around(regions, address))
-    return tuple(dict.fromkeys(region for one in addresses if (region := around(regions, one)) is not None))
-
-
-def _prepare(own: Sequence[AddressRange], put_back: Callable[[], None]) -> None:
-    """Restore memory to its state before a run, but for the capture's own, which is as new."""
-    lib = libraries()
-    for start, end in own:
-        lib.runtime.memset(start, 0, end - start)
-    put_back()
-    lib.runtime.deviceSynchronize()
-
-
-def _run(
-    calls: Sequence[Callable[[], None]],
-    near: Sequence[Sequence[AddressRange]],
-    lines: _Lines,
-    prepare: Callable[[], None],
-    every: int,
-    found: list[list[AddressRange]],
-) -> set[int]:
-    """Run the nodes, note the changes where their pointers lead, and return the stretches in which other memory changed."""
-    prepare()
-    # The first look hashes all lines as they are; only changes since then are changes of nodes.
-    lines.look_everywhere()
-    lines.forget()
-    hidden = set()
-    seen: _Found = []
-    for number, (call, regions) in enumerate(zip(calls, near, strict=True)):
-        call()
-        for region in regions:
-            seen += lines.look(region, 2 * number)
-        if (number + 1) % every == 0 or number + 1 == len(calls):
-            seen += lines.look_everywhere(2 * number + 1)
-    for look, region in seen + lines.found():
-        # Even numbers are looks behind one node, odd ones behind a stretch of `every` nodes.
-        if look % 2 == 0 or every == 1:
-            found[look // 2].append(region)
-        else:
-            hidden.add(look // 2 // every)
-    return hidden
-
-
-def _search(
-    calls: Sequence[Callable[[], None]],
-    lines: _Lines,
-    prepare: Callable[[], None],
-    every: int,
-    hidden: set[int],
-    found: list[list[AddressRange]],
-) -> None:
-    """Run the nodes again, and look everywhere after each of the stretches in which something hidden changed."""
-    prepare()
-    seen: _Found = []
-    for number, call in enumerate(calls):
-        if number % every == 0 and number // every in hidden:
-            seen += [*lines.found(), *lines.look_everywhere()]
-            lines.forget()
-        call()
-        if number // every in hidden:
-            seen += lines.look_everywhere(number)
-    for look, region in [*seen, *lines.found()]:
-        if look != _NOBODY:
-            found[look].append(region)
-
-
-_NOBODY = 2**32 - 1
-"""The number of a look that no node is behind."""
-
-
 class _Lines:
     """A hash of each line of some regions, on the device, and the changes found so far.
 
@@ -192,9 +126,6 @@ class _Lines:
         cupy = libraries().cupy
         starts = [at for start, end in regions for at in range(start, end, PIECE)]
         sizes = [min(PIECE, end - at) for start, end in regions for at in range(start, end, PIECE)]
-        counts = [-(-(end - start) // PIECE) for start, end in regions]
-        self._first = dict(zip(regions, np.cumsum([0, *counts]).tolist(), strict=False))
-        self._count = dict(zip(regions, counts, strict=True))
         self._starts, self._sizes = np.array(starts, np.uint64), np.array(sizes, np.uint32)
         self._memory = cupy.asarray(self._starts), cupy.asarray(self._sizes)
         self._hashes = cupy.zeros(len(starts) * _LINES, np.uint64)
@@ -202,22 +133,15 @@ class _Lines:
         self._found_count = cupy.zeros(1, np.uint32)
         self._pending = 0
 
-    def look(self, region: AddressRange, look: int) -> _Found:
-        """Note the changes of a region since the last look; return lines that were fetched to make room."""
-        return self._look(self._first[region], self._count[region], look)
-
-    def look_everywhere(self, look: int = _NOBODY) -> _Found:
-        """Note all changes since the last look; return lines that were fetched to make room."""
-        parts = range(0, len(self._starts), _MOST_FOUND)
-        return [each for first in parts for each in self._look(first, min(_MOST_FOUND, len(self._starts) - first), look)]
-
-    def _look(self, first: int, count: int, look: int) -> _Found:
-        if not count:
-            return []
-        fetched = self.found() if self._pending + count > _MOST_FOUND else []
-        self._pending += count
-        arguments = (np.uint32(first), np.uint32(look), self._hashes, self._found, self._found_count, np.uint32(_MOST_FOUND))
-        _kernel()((count,), (256,), (*self._memory, *arguments))
+    def look(self, look: int) -> _Found:
+        """Note all changes since the last look under its number; return lines that were fetched to make room."""
+        fetched: _Found = []
+        for first in range(0, len(self._starts), _MOST_FOUND):
+            count = min(_MOST_FOUND, len(self._starts) - first)
+            fetched += self.found() if self._pending + count > _MOST_FOUND else []
+            self._pending += count
+            arguments = (np.uint32(first), np.uint32(look), self._hashes, self._found, self._found_count, np.uint32(_MOST_FOUND))
+            _kernel()((count,), (256,), (*self._memory, *arguments))
         return fetched
 
     def found(self) -> _Found:
