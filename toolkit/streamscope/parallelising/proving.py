@@ -63,8 +63,6 @@ class Proof:
         Inputs that were tried, and runs of the new order, of which some were held back node by node, and all had neighbours.
     outputs : tuple of ProvedOutput
     seconds : float
-    differed_first : str
-        If something differed: the first node, in the order of the capture, whose memory was another one at the end; else empty.
     """
 
     name: str
@@ -73,7 +71,6 @@ class Proof:
     runs: int
     outputs: tuple[ProvedOutput, ...]
     seconds: float
-    differed_first: str = ""
 
     @property
     def holds(self) -> bool:
@@ -96,8 +93,7 @@ class Proof:
         tried = f"in {counted(self.runs, 'run')} on {counted(self.inputs, 'input')}, beside neighbours and with nodes held back"
         if not self.holds:
             wrong = listed([output.name for output in self.outputs if not output.holds])
-            first = f"; what differed first was left by {self.differed_first}" if self.differed_first else ""
-            return f"{self.engine} differs from the capture in {wrong}{first}"
+            return f"{self.engine} differs from the capture in {wrong}"
         if self.bit_equal:
             return f"{self.engine} was equal to the capture in each bit, {tried}"
         apart = listed([output.name for output in self.outputs if output.difference > 0])
@@ -141,18 +137,18 @@ def prove(
     start = time.monotonic()
     trial = _Trial(captured, prepared, sequential, sequential_us, seed)
     try:
-        outputs, tried, first = _tried(trial, inputs)
+        outputs, tried = _tried(trial, inputs)
     except HungError:
         raise  # To put anything back would wait for the GPU.
     except BaseException:
         captured.clear_outputs()
         raise
     captured.clear_outputs()
-    return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start, first)
+    return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start)
 
 
-def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, str]:
-    """Return how equal the outputs were, how many inputs were tried, and the node that differed first."""
+def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int]:
+    """Return how equal the outputs were, and how many inputs were tried."""
     found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(_SELF_RUNS)]
     for number in range(inputs):
         trial.draw(number)
@@ -164,9 +160,8 @@ def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, s
             if not any(differences):
                 continue
             allowed = values.allowed(expected)
-            own, left = [one.self_difference for one in found], []
+            own = [one.self_difference for one in found]
             if not all(map(_holds, differences, own, allowed)):
-                left = trial.memory_left()
                 # Looked at longer before it is called wrong: atomics may differ seldom, and not in the first runs.
                 own = [max(old, now) for old, (_, now) in zip(own, trial.self_differences(_SECOND_LOOKS), strict=True)]
             found = [
@@ -174,8 +169,8 @@ def _tried(trial: _Trial, inputs: int) -> tuple[tuple[ProvedOutput, ...], int, s
                 for one, itself, now, fits in zip(found, own, differences, allowed, strict=True)
             ]
             if not all(one.holds for one in found):
-                return tuple(found), number + 1, trial.first_of(left)
-    return tuple(found), inputs, ""
+                return tuple(found), number + 1
+    return tuple(found), inputs
 
 
 def _holds(difference: float, self_difference: float, fits: bool) -> bool:  # noqa: FBT001 — called by `map`
@@ -268,22 +263,6 @@ class _Trial:
         certificate = self.captured.certificate()
         return [certificate.named(number) for number in self._disturbed.under_way]
 
-    def memory_left(self) -> list[tuple[int, AddressRange, Array]]:
-        """Return each node's written memory after a run, by number; of opaque nodes, the known part."""
-        return [
-            (number, (access.start, access.end), _bytes_at((access.start, access.end)))
-            for number, memory in enumerate(self.captured.memories)
-            for access in memory.accesses
-            if access.writes
-        ]
-
-    def first_of(self, left: Sequence[tuple[int, AddressRange, Array]]) -> str:
-        """Return the name of the first node whose memory is another one than the capture leaves; it must be the last to write there."""
-        self.sequential()
-        last = {region: number for number, region, _ in left}
-        wrong = [last[region] for _, region, values in left if not np.array_equal(_bytes_at(region), values)]
-        return self.captured.certificate().named(min(wrong)) if wrong else ""
-
 
 def made_like(values: Array, random: np.random.Generator) -> Array:
     """Return other values for an input.
@@ -331,11 +310,3 @@ def _difference(one: Array, other: Array) -> float:
     if one.tobytes() == other.tobytes():
         return 0.0
     return max(float(np.max(absolute_errors(one, other))), float(np.finfo(np.float64).tiny))  # −0 is not 0
-
-
-def _bytes_at(region: AddressRange) -> Array:
-    start, end = region
-    values = np.empty(end - start, np.uint8)
-    runtime = libraries().runtime
-    runtime.memcpy(values.ctypes.data, start, end - start, runtime.memcpyDeviceToHost)
-    return values
