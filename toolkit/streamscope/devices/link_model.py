@@ -1,0 +1,285 @@
+"""The link model of a host: how long collectives and copies between GPUs take, as data with its provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from streamscope.devices.cost_model import Provenance
+from streamscope.devices.piecewise_linear import Points, checked_points, interpolate
+from streamscope.errors import DeviceError
+from streamscope.words import listed
+
+_BUILT_IN = Path(__file__).parent / "data"
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send")
+LINKS = ("nvlink", "pcie", "host")
+"""Ways between two GPUs: NVLink, PCIe from GPU to GPU, and through the host's memory."""
+NEIGHBOURS = ("matmul", "elementwise")
+"""Kernels that were measured beside a collective: one that computes on all multiprocessors, and one that memory limits."""
+_FROM = "measure it anew with `streamscope calibrate --gpus 2`"
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """The costs of the links between the GPUs of one host, and of the collectives over them.
+
+    Sizes of collectives are those of nccl-tests: of an all-gather its whole result, of a reduce-scatter its whole operand.
+
+    Attributes
+    ----------
+    collective_points : mapping of int to mapping of str to pairs (bytes, ns)
+        Durations of collectives by the number of GPUs that took part, and by kind. Piecewise linear, the last slope goes on.
+    channel_points : mapping of int to mapping of str to pairs (bytes, blocks)
+        Blocks of NCCL's kernel on each GPU, one a channel.
+    channel_threads : int
+        Threads of such a block.
+    hop_ns : float
+        What each further step of a ring adds, beside its bytes.
+    peer_points : mapping of str to pairs (bytes, ns)
+        Durations of copies from one GPU to another, by link.
+    both_share : mapping of str to float
+        Speed of a copy while another one goes in the other direction, as a share of its speed alone, by link.
+    call_points : pairs (GPUs, ns)
+        Host: a collective over so many GPUs, put on all their streams in one group.
+    peer_call_ns : float
+        Host: a copy between GPUs.
+    kernel_speed, collective_speed : mapping of str to pairs (bytes, share)
+        Speed of a kernel beside an all-reduce of so many bytes, and of the all-reduce beside the kernel, as shares of their speeds
+        alone. By kind of kernel: a matrix product or an element-wise one.
+    provenance : Provenance
+
+    Raises
+    ------
+    DeviceError
+        A number is missing, of the wrong type or impossible.
+
+    Examples
+    --------
+    >>> from streamscope.devices.link_model import LinkModel
+    >>> links = LinkModel.load("h100")
+    >>> links.is_measured(2), links.is_measured(8)
+    (True, False)
+    >>> links.collective_ns("all_reduce", 1 << 26, 2) < links.collective_ns("all_reduce", 1 << 26, 8)
+    True
+    """
+
+    collective_points: Mapping[int, Mapping[str, Points]]
+    channel_points: Mapping[int, Mapping[str, Points]]
+    channel_threads: int
+    hop_ns: float
+    peer_points: Mapping[str, Points]
+    both_share: Mapping[str, float]
+    call_points: Points
+    peer_call_ns: float
+    kernel_speed: Mapping[str, Points]
+    collective_speed: Mapping[str, Points]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        for name in ("collective_points", "channel_points"):
+            tables = {int(gpus): _checked_curves(name, table, COLLECTIVES) for gpus, table in getattr(self, name).items()}
+            if min(tables, default=0) < 2:
+                raise DeviceError(f"link model: {name} is of {listed([str(gpus) for gpus in tables]) or 'no'} GPUs, expected 2 or more")
+            object.__setattr__(self, name, tables)
+        for name, keys in (("peer_points", LINKS), ("kernel_speed", NEIGHBOURS), ("collective_speed", NEIGHBOURS)):
+            object.__setattr__(self, name, _checked_curves(name, getattr(self, name), keys))
+        object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
+        _check_keys("both_share", self.both_share, LINKS)
+        for name, value in (("hop_ns", self.hop_ns), ("peer_call_ns", self.peer_call_ns), ("channel_threads", self.channel_threads)):
+            _check_positive(name, value)
+        for link, share in self.both_share.items():
+            _check_positive(f"both_share of {link}", share)
+
+    @classmethod
+    def load(cls, source: str | Path = "h100") -> LinkModel:
+        """Read a link model: a built-in one by name, or any by the path of its JSON file.
+
+        Raises
+        ------
+        DeviceError
+            There is no such model, or its file is not a link model.
+        """
+        path = Path(source)
+        return _read(path) if path.suffix == ".json" else _built_in(str(source))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LinkModel:
+        """Make a link model from the values of `to_dict`.
+
+        Raises
+        ------
+        DeviceError
+            A key is missing or unknown, or a value impossible.
+        """
+        _check_keys("link model", values, [item.name for item in fields(cls)])
+        _check_keys("provenance", values["provenance"], [item.name for item in fields(Provenance)])
+        return cls(**{**values, "provenance": Provenance(**values["provenance"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)} | {"provenance": asdict(self.provenance)}
+
+    def is_measured(self, gpus: int) -> bool:
+        """Tell whether collectives over so many GPUs were measured. Others follow from the formula of a ring."""
+        return gpus in self.collective_points
+
+    def collective_ns(self, kind: str, nbytes: int, gpus: int) -> float:
+        """Return how long a collective takes, in ns, from when its last part begins.
+
+        Over as many GPUs as were measured, the table is interpolated. Over other numbers it is read at the size that sends as many bytes
+        over each link, and each further step of the ring adds `hop_ns`.
+
+        Raises
+        ------
+        DeviceError
+            The kind is unknown, or fewer than 2 GPUs take part.
+        """
+        measured = self._nearest(kind, gpus)
+        steps = _steps(kind, gpus) - _steps(kind, measured)
+        return interpolate(self.collective_points[measured][kind], _as_measured(kind, nbytes, gpus, measured)) + steps * self.hop_ns
+
+    def channels(self, kind: str, nbytes: int, gpus: int) -> int:
+        """Return how many blocks a collective's kernel has on each GPU, so how many multiprocessors it holds.
+
+        Raises
+        ------
+        DeviceError
+            The kind is unknown, or fewer than 2 GPUs take part.
+        """
+        measured = self._nearest(kind, gpus)
+        return max(1, round(interpolate(self.channel_points[measured][kind], _as_measured(kind, nbytes, gpus, measured))))
+
+    def bus_gb_s(self, kind: str, nbytes: int, gpus: int) -> float:
+        """Return a collective's bus bandwidth by NCCL's definition, in GB/s: the bytes over each link in its time."""
+        return nbytes * link_share(kind, gpus) / self.collective_ns(kind, nbytes, gpus)
+
+    def peer_copy_ns(self, nbytes: int, link: str = "nvlink") -> float:
+        """Return how long a copy from one GPU to another takes, in ns.
+
+        Raises
+        ------
+        DeviceError
+            The link is unknown.
+        """
+        _check_choice("link", link, LINKS)
+        return interpolate(self.peer_points[link], nbytes)
+
+    def call_ns(self, gpus: int) -> float:
+        """Return the host's time for a collective over so many GPUs, in ns."""
+        return interpolate(self.call_points, gpus)
+
+    def kernel_speed_beside(self, neighbour: str, nbytes: int) -> float:
+        """Return a kernel's speed beside an all-reduce of so many bytes, as a share of its speed alone.
+
+        Raises
+        ------
+        DeviceError
+            The neighbour is neither ``"matmul"`` nor ``"elementwise"``.
+        """
+        _check_choice("neighbour", neighbour, NEIGHBOURS)
+        return _within(self.kernel_speed[neighbour], nbytes)
+
+    def collective_speed_beside(self, neighbour: str, nbytes: int) -> float:
+        """Return the speed of an all-reduce of so many bytes beside a kernel, as a share of its speed alone.
+
+        Raises
+        ------
+        DeviceError
+            The neighbour is neither ``"matmul"`` nor ``"elementwise"``.
+        """
+        _check_choice("neighbour", neighbour, NEIGHBOURS)
+        return _within(self.collective_speed[neighbour], nbytes)
+
+    def with_link_speed(self, factor: float) -> LinkModel:
+        """Return the model with links that are so many times as fast; latencies stay."""
+        _check_positive("factor of the link speed", factor)
+
+        def faster(points: Points) -> Points:
+            least = points[0][1]
+            return tuple((size, least + (ns - least) / factor) for size, ns in points)
+
+        tables = {gpus: {kind: faster(points) for kind, points in table.items()} for gpus, table in self.collective_points.items()}
+        copies = {link: faster(points) for link, points in self.peer_points.items()}
+        return replace(self, collective_points=tables, peer_points=copies)
+
+    def _nearest(self, kind: str, gpus: int) -> int:
+        """Return the number of GPUs whose table serves: the largest measured one up to ``gpus``, else the smallest."""
+        _check_choice("collective", kind, COLLECTIVES)
+        if gpus < 2:
+            raise DeviceError(f"a collective over {gpus} GPUs", hint="it needs 2 or more")
+        return max((one for one in self.collective_points if one <= gpus), default=min(self.collective_points))
+
+
+def link_share(kind: str, gpus: int) -> float:
+    """Return the bytes that a collective sends over each link, as a share of its size: NCCL's factor of the bus bandwidth."""
+    if kind == "all_reduce":
+        return 2 * (gpus - 1) / gpus
+    return 1.0 if kind in ("broadcast", "send") else (gpus - 1) / gpus
+
+
+def _steps(kind: str, gpus: int) -> int:
+    """Return the steps of a ring, one after the other; an all-to-all and a send go straight to their peers."""
+    if kind in ("all_to_all", "send"):
+        return 1
+    return (2 if kind == "all_reduce" else 1) * (gpus - 1)
+
+
+def _as_measured(kind: str, nbytes: int, gpus: int, measured: int) -> float:
+    """Return the size that sends as many bytes over a link, over as many GPUs as were measured."""
+    return nbytes * link_share(kind, gpus) / link_share(kind, measured)
+
+
+def _within(points: Points, x: float) -> float:
+    """Return a share, which is level after the last size too."""
+    return interpolate(points, min(x, points[-1][0]))
+
+
+def _read(path: Path) -> LinkModel:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = listed(sorted(file.stem.removeprefix("links_") for file in _BUILT_IN.glob("links_*.json")))
+        raise DeviceError(f"no link model {str(path)!r}: {error.strerror}", hint=f"give a path, or one of: {known}") from error
+    except ValueError as error:
+        raise DeviceError(f"link model {str(path)!r} is not JSON: {error}", hint=_FROM) from error
+    return LinkModel.from_dict(values)
+
+
+@cache
+def _built_in(name: str) -> LinkModel:
+    """Return a built-in model, read once: every simulated host asks for it."""
+    return _read(_BUILT_IN / f"links_{name}.json")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [list(point) for point in value] if isinstance(value, tuple) else value
+
+
+def _checked_curves(name: str, curves: object, keys: tuple[str, ...]) -> dict[str, Points]:
+    _check_keys(name, curves, keys)
+    assert isinstance(curves, Mapping)
+    return {key: checked_points(f"link model: {name} of {key}", curve) for key, curve in curves.items()}
+
+
+def _check_keys(what: str, values: object, expected: list[str] | tuple[str, ...]) -> None:
+    if not isinstance(values, Mapping):
+        raise DeviceError(f"link model: {what} is {values!r}, expected a mapping", hint=_FROM)
+    for problem, keys in (("lacks", set(expected) - set(values)), ("has unknown", set(values) - set(expected))):
+        if keys:
+            raise DeviceError(f"link model: {what} {problem} {listed(sorted(keys))}", hint=_FROM)
+
+
+def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise DeviceError(f"no {what} {value!r}", hint=f"one of: {', '.join(choices)}")
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise DeviceError(f"link model: {name} is {value!r}, expected a number above 0")
