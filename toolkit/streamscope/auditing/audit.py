@@ -15,9 +15,8 @@ from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
-from streamscope.auditing.probes import random_values
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
-from streamscope.auditing.touches import touch_findings
+from streamscope.auditing.touches import random_values, touch_findings
 from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
@@ -46,8 +45,8 @@ SHOWN = 50
 """Findings in a text or a page; the rest is counted."""
 
 UNSEEN = (
-    "Not seen: state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out; arrays that a "
-    "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
+    "Not seen: what an operator does for other values; arrays that a function captured (a closure, a global) and reads or writes; and what "
+    "a CUDA kernel does that its reference does not."
 )
 """Limits of the audit on operators that it runs."""
 CAPTURED = "Not seen: what nodes of captured code touch besides what their evidence says; .certificate() lists it."
@@ -220,18 +219,15 @@ def audit(
     Of captured code it lists what orders its nodes without need, each with the edges that it keeps and what it costs at most. Such are
     nodes that are not understood, memory whose use is not known, and the capture itself, under engines that keep its order.
 
-    Nothing is launched, but for replays of live captured code, which are timed. References and host functions are called in NumPy, several
-    times: with the program's values, with random ones up to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn
-    that off with ``touches=False`` where a host function must not be called (it prints, or sends something).
+    Nothing is launched, but for replays of live captured code, which are timed. References and host functions are called in NumPy, with
+    the program's values; what they declare as read only is locked against writing. Turn that off with ``touches=False`` where a host
+    function must not be called (it prints, or sends something).
 
     The function itself is called, too, with copies of the inputs as NumPy arrays: the traced program must do what it does.
     ``touches=False`` turns that off as well.
 
-    A read is needless if none of these values changed the results, nor arrays of one value, nor the values of another argument. The audit
-    looks for such reads in your own operators and host functions. Streamscope's own are known to be needed.
-
-    The audit does not see state that a function sets once only, or for values that were not tried. It does not see memory that NumPy does
-    not hand out, nor writes to arrays that a function captured (a closure, a global). A CUDA kernel may do what its reference does not.
+    The audit does not see what operators do for other values, nor arrays that a function captured (a closure, a global).
+    A CUDA kernel may do what its reference does not.
 
     Parameters
     ----------
