@@ -164,7 +164,7 @@ def held(found: Trace | ss.Comparison) -> str:
     if isinstance(found, Trace):
         return repr(([getattr(found.spans, column).tolist() for column in COLUMN_DTYPES], found.spans.names, found.spans.lanes, found.info))
     runs = [(run.engine, run.makespans_ns.tolist(), run.max_abs_error, run.tolerance, held(run.trace)) for run in found.values()]
-    return repr((found.program, found.device, found.settings, found.choice and found.choice.to_dict(), found.checked_against, runs))
+    return repr((found.program, found.device, found.settings, found.checked_against, runs))
 
 
 def show(found: Trace | ss.Comparison, folder: Path) -> None:
@@ -172,14 +172,12 @@ def show(found: Trace | ss.Comparison, folder: Path) -> None:
     if isinstance(found, Trace):
         found.to_pandas()
         return
-    texts = [repr(found), found._repr_html_(), found.verdict, found.assessment, str(found.choice)]
+    texts = [repr(found), found._repr_html_(), found.verdict, found.assessment]
     assert all(map(str, texts))
     json.dumps(found.to_dict(), allow_nan=False)
     found.to_pandas()
     encode(found.groups())
     found.report(folder / "report.html")
-    if found.choice is not None:
-        found.choice._repr_html_()
 
 
 def outcomes(folder: Path, known: set[str]) -> list[str]:

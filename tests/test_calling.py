@@ -267,7 +267,7 @@ def test_a_parallelised_function_is_captured_code_to_every_verb():
     assert as_program(Parallelised()) is Parallelised.captured
 
 
-@pytest.mark.parametrize("verb", [ss.best, ss.compare, partial(ss.compare, engines="auto")])
+@pytest.mark.parametrize("verb", [ss.best])
 def test_memory_is_limited_of_a_capture_and_not_of_its_engines(verb):
     captured = ss.load_captured("notebooks/recorded/captured/mixture_of_experts.captured.json")
     told = r"'mixture_of_experts' holds the memory of its capture.*give the limit to ss\.capture or ss\.parallelise instead"

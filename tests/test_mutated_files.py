@@ -33,11 +33,11 @@ def small(x):
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory, repository):
-    """Save a comparison with a choice, damage it again and again, and return what came of it."""
+    """Save a comparison, damage it again and again, and return what came of it."""
     folder = tmp_path_factory.mktemp("saved")
     x = np.ones((8, 8), np.float32)
-    found = ss.compare(small, x, device="simulated", engines="auto", memory_limit="1 GiB", progress=False)
-    Comparison(found.program, found.device, [found["sync"], found["graph"]], choice=found.choice, settings={"size": 8}).save(folder)
+    found = ss.compare(small, x, device="simulated", progress=False)
+    Comparison(found.program, found.device, [found["sync"], found["graph"]], settings={"size": 8}).save(folder)
     command = [sys.executable, "-m", "tests.mutating", str(folder), json.dumps(KINDS), "0"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository, env=environment)

@@ -64,7 +64,7 @@ def prepared():
 
 @pytest.fixture(scope="module")
 def compared():
-    return compare(engines="auto")
+    return compare()
 
 
 def check(call, error, *words):
@@ -117,26 +117,8 @@ def test_one_engine_is_wanted(engine, traced):
         check(partial(ss.audit, relu, X, engine=engine), EngineError, "engine")
 
 
-@pytest.mark.parametrize("engines", ["auto", ["auto"], " auto ", ("auto",), "auto,"])
-def test_auto_is_auto_however_it_is_written(engines):
-    found = compare(engines=engines, memory_limit="1 GiB")
-    assert tuple(found) == engine_names()
-    assert found.choice is not None
-
-
-@pytest.mark.parametrize("engines", ["auto,sync", ["sync", "auto"]])
-def test_auto_beside_other_engines(engines):
-    check(partial(compare, engines=engines), EngineError, "cannot be combined with other engines", "engines='auto' alone")
-
-
-@pytest.mark.parametrize("engines", [None, "sync", ["graph"]])
-def test_a_limit_is_for_choosing(engines):
-    check(partial(compare, engines=engines, memory_limit="2 GiB"), EngineError, "memory_limit='2 GiB'", "engines='auto'")
-
-
 @pytest.mark.parametrize("limit", ["2 potatoes", "", "-1", math.nan, math.inf, 1.5, 0, -1, True, X, [1], "9" * 5000])
 def test_what_is_no_memory_limit(limit):
-    check(partial(compare, engines="auto", memory_limit=limit), EngineError, "memory limit", "512 MiB")
     check(partial(best, memory_limit=limit), EngineError, "memory limit", "512 MiB")
 
 

@@ -58,10 +58,3 @@ def test_memory_is_limited(device):
     limited = ss.best(function, *inputs, device=device, memory_limit=held["async"])
     report(limited)
     assert all(candidate.device_bytes <= held["async"] for candidate in limited.candidates if candidate.standing is not Standing.RULED_OUT)
-
-
-def test_compare_with_auto(device):
-    function, inputs = WORKLOADS["branches"].build()
-    compared = ss.compare(function, *inputs, device=device, engines="auto", repeats=10, progress=False)
-    assert f"Chosen: {compared.choice.engine}. Results are" in compared.verdict
-    assert compared.choice.engine in ("graph", "graph-dual")

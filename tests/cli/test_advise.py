@@ -1,4 +1,4 @@
-"""``streamscope advise``, and ``compare --engines auto``, through the command line."""
+"""``streamscope advise`` through the command line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import streamscope
 from streamscope.advising import advice as advising
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
+from streamscope.errors import EngineError
+from streamscope.measuring.case import Case
 
 CHAIN = ("elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
 ROOT = Path(streamscope.__file__).resolve().parents[2]
@@ -71,8 +73,6 @@ def test_advise_takes_captured_code(capsys):
         (("advise", "cnn", "--set", "depth=3"), "no setting 'depth'", "size, channels"),
         (("advise", "--set", "depth=3"), "a setting needs a workload", "advise --help"),
         (("advise", "--device", "tpu"), "'tpu' is not one of", "advise --help"),
-        (("compare", *CHAIN, "--memory-limit", "1GiB"), "limits the choice of an engine", "auto"),
-        (("compare", *CHAIN, "--engines", "auto", "--memory-limit", "lots"), "must be a size, not 'lots'", "512 MiB"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -91,22 +91,6 @@ def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, ca
     assert "it is a folder" in capsys.readouterr().err
 
 
-def test_compare_with_auto(tmp_path, capsys):
-    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "1GiB", "--out", str(tmp_path))) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "Chosen within 1,024 MiB: graph." in out
-    assert "Chosen: graph takes " in out
-    loaded = load_comparison(tmp_path)
-    assert loaded.choice.engine == "graph"
-    assert "Chosen within 1,024 MiB: graph." in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_no_engine_within_the_limit_fails(tmp_path, capsys):
-    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "10", "--out", str(tmp_path / "out"))) == 1
-    assert "error: no engine can be chosen" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_settings_are_named_with_their_defaults(tmp_path):
     assert (
         main(("compare", "elementwise-chain", "--set", "size=64", "--device", "simulated", "--engines", "graph", "--out", str(tmp_path)))
@@ -118,9 +102,14 @@ def test_settings_are_named_with_their_defaults(tmp_path):
     assert "length 200, size 64" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_an_older_comparison_stays_where_the_run_fails(tmp_path):
+def failing(*_, **__):
+    raise EngineError("it fails")
+
+
+def test_an_older_comparison_stays_where_the_run_fails(tmp_path, monkeypatch):
     assert main(("compare", *CHAIN, "--engines", "sync", "--out", str(tmp_path))) == 0
-    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "10", "--out", str(tmp_path))) == 1
+    monkeypatch.setattr(Case, "of", failing)
+    assert main(("compare", *CHAIN, "--out", str(tmp_path))) == 1
     assert list(load_comparison(tmp_path)) == ["sync"]
 
 

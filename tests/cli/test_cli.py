@@ -57,9 +57,6 @@ FAILURES = {
     "more repeats than are kept": ((*SMALL, "--repeats", "200001"), 2, "--repeats", "compare --help"),
     "repeats that are no number": ((*SMALL, "--repeats", "many"), 2, "--repeats", "compare --help"),
     "unknown device": (("compare", "cnn", "--device", "tpu"), 2, "'tpu' is not one of auto, cuda, simulated", "compare --help"),
-    "auto beside another engine": ((*SMALL, "--engines", "auto,sync"), 2, "'auto' cannot be combined", "--engines auto alone"),
-    "limit without auto": ((*SMALL, "--memory-limit", "2 GiB"), 2, "'2 GiB' only limits the choice", "give it with --engines auto"),
-    "limit that is no size": ((*SMALL, "--engines", "auto", "--memory-limit", "2 potatoes"), 2, "a size, not '2 potatoes'", "512 MiB"),
     "too many streams": ((*SMALL, "--streams", "129"), 2, "--streams", "compare --help"),
     "no folder to write to": ((*SMALL, "--out", ""), 2, "--out", "compare --help"),
     "no file for advice": (
@@ -127,7 +124,7 @@ def test_costs_without_a_gpu():
     ("hint", "said"),
     [
         ("check nvidia-smi, or use device='simulated'", "check nvidia-smi, or use --device simulated"),
-        ("memory_limit='2 GiB', streams=4 and engines='auto'", "--memory-limit '2 GiB', --streams 4 and --engines auto"),
+        ("name='one kernel', streams=4 and engines='sync'", "--name 'one kernel', --streams 4 and --engines sync"),
         ("ask the device='s owner", "ask the device='s owner"),
         (None, None),
     ],

@@ -14,12 +14,10 @@ import pytest
 from tests.combinations import THOROUGH
 
 import streamscope as ss
-from streamscope.analysis import MedianInterval
 from streamscope.comparing import comparison
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.comparison_folder import read_trace
 from streamscope.errors import OutputError, TraceError
-from streamscope.measuring.choice import Candidate, Choice, Standing
 from streamscope.trace.file_checks import with_digest
 
 X = np.ones((8, 8), np.float32)
@@ -33,9 +31,9 @@ def relu(x):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Save a comparison with a choice, of which one engine's run is kept, so that it loads quickly."""
+    """Save a comparison, of which one engine's run is kept, so that it loads quickly."""
     folder = tmp_path_factory.mktemp("saved")
-    ss.compare(relu, X, device="simulated", engines="auto", memory_limit="1 GiB", progress=False).save(folder)
+    ss.compare(relu, X, device="simulated", progress=False).save(folder)
     content = read(folder)
     del content["digest"]
     content["engines"] = {"sync": content["engines"]["sync"]}
@@ -114,7 +112,7 @@ def test_any_value_may_be_wrong(broken, value):
             told.append(error)
         except Exception as error:
             raise AssertionError(f"{place} = {value!r}") from error
-    assert len(told) > 10
+    assert len(told) > 5
     assert all(error.hint and "comparison.json" in error.message for error in told)
 
 
@@ -199,14 +197,9 @@ def test_only_ordinary_files_that_are_not_too_large_are_opened(broken, name):
 def test_json_never_holds_nan(saved):
     found = ss.load_comparison(saved)["sync"]
     unknown = Run("sync", found.makespans_ns, np.nan, np.inf, found.trace)
-    ratio = MedianInterval(np.inf, 0.0, np.nan, 3, "minimum and maximum")
-    candidate = Candidate("sync", Standing.SLOWER, "it is slower", ratio, ratio)
-    device = found.trace.info.device
-    choice = Choice("sync", "it is the only one", (candidate,), "relu", device)
-    content = Comparison("relu", device, [unknown], choice=choice).to_dict()
+    content = Comparison("relu", found.trace.info.device, [unknown]).to_dict()
     json.dumps(content, allow_nan=False)
     assert content["engines"]["sync"]["tolerance"] is None
-    assert content["choice"]["candidates"][0]["ratio"]["median"] is None
 
 
 def test_any_truncation_is_told(broken):

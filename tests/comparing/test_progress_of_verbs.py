@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from threading import Event
 
 import numpy as np
@@ -50,10 +49,10 @@ def ends(kind, at, counter):
     return progress
 
 
-VERBS = [ss.compare, ss.best, partial(ss.compare, engines="auto")]
+VERBS = [ss.compare, ss.best]
 
 
-@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "auto", "advise"])
+@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "advise"])
 def test_steps_only_grow_and_stay_within_their_number(verb):
     found = reports(verb)
     steps = [step for _, step, _ in found]
@@ -75,7 +74,7 @@ def test_a_comparison_tells_of_each_operation_of_each_run():
 
 
 @pytest.mark.parametrize("kind", [Cancelled, KeyboardInterrupt])
-@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "auto", "advise"])
+@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "advise"])
 def test_any_step_may_end_it_and_all_engines_work_afterwards(verb, kind):
     told = reports(verb)
     for at in range(0, len(told), max(1, len(told) // 12)):

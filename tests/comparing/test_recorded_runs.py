@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import streamscope as ss
-from streamscope.comparing.compare import compared_engines, comparison_of
+from streamscope.comparing.compare import comparison_of
 from streamscope.devices import open_device
 from streamscope.measuring.case import Case
 
@@ -34,8 +34,8 @@ def compared(device, watching):
         opened = open_device(device)
         opened.use()
         function, inputs = ss.workload("branches").build(branches=2, length=2, size=1000, copies=1)
-        case, engines = Case.of(function, inputs, "ss.compare"), compared_engines(ENGINES, None)
-        return comparison_of(case, opened, engines, 2, 3, progress=watching, recorded=watching.recorded)
+        case = Case.of(function, inputs, "ss.compare")
+        return comparison_of(case, opened, [*ENGINES], 2, 3, progress=watching, recorded=watching.recorded)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()

@@ -199,36 +199,6 @@ def test_wrong_arguments():
         ss.best(chain, X, streams=0)
 
 
-def test_a_choice_survives_as_json():
-    choice = ss.best(two_chains, X, device="simulated", memory_limit="1 GiB")
-    again = type(choice).from_dict(choice.to_dict(), choice.program, choice.device)
-    assert again == choice
-    assert again.prepared is None
-
-
-def test_compare_with_auto_marks_the_choice(tmp_path):
-    compared = ss.compare(two_chains, X, device="simulated", engines="auto", memory_limit="1 GiB", progress=False)
-    assert tuple(compared) == engine_names()
-    assert compared.choice.engine == ss.best(two_chains, X, device="simulated").engine
-    assert "Chosen within 1,024 MiB: graph-dual. Results are those of the traced program in NumPy (" in compared.verdict
-    loaded = ss.load_comparison(compared.save(tmp_path))
-    assert loaded.choice == compared.choice
-    assert loaded.verdict == compared.verdict
-
-
-def test_compare_takes_more_rounds_where_the_choice_needs_them(monkeypatch):
-    start = Selection.elimination
-    monkeypatch.setattr(Selection, "elimination", lambda selection: Elimination(start(selection).names, exact=False))
-    compared = ss.compare(two_chains, X, device="simulated", engines="auto", repeats=1, progress=False)
-    assert compared.choice.engine == "graph-dual"
-    assert compared["graph"].metrics.repeats == rounds_to_tell(len(engine_names()))
-
-
-def test_a_limit_without_auto_is_refused():
-    with pytest.raises(EngineError, match="limits the choice of an engine"):
-        ss.compare(chain, X, device="simulated", memory_limit=5)
-
-
 def test_a_column_of_intervals_stands_only_where_a_time_has_one():
     choice = ss.best(chain, X, device="simulated", engines="sync,async", progress=False)
     assert "low to high" not in str(choice) + choice._repr_html_()

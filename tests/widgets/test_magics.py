@@ -130,8 +130,6 @@ def test_a_cell_that_is_no_program(shell, cell, error):
         ("--repeats 0", "'0' is not a whole number from 1 to 200000"),
         ("--repeats many", "'many' is not a whole number"),
         ("--streams 129", "'129' is not a whole number from 1 to 128"),
-        ("--engines auto,sync", "--engines auto alone compares all engines"),
-        ("--memory-limit '2 GiB'", "--memory-limit '2 GiB' only limits the choice of an engine (give it with --engines auto)"),
         ("--device tpu", "invalid choice: 'tpu'"),
         ("-o 2x", "'2x' is not the name of a variable"),
         ("-o class", "'class' is not the name of a variable"),
@@ -140,7 +138,7 @@ def test_a_cell_that_is_no_program(shell, cell, error):
         ("more", "unknown option 'more'"),
         ("--set batch=2", "a setting needs a workload (--workload NAME)"),
         ("--workload cnn", "--workload brings its program: write %streamscope on one line"),
-        ("--memory-limit '2 GiB", "No closing quotation (close the quotes)"),
+        ("--name '2 GiB", "No closing quotation (close the quotes)"),
     ],
 )
 def test_wrong_options_are_usage_errors_and_nothing_runs(shell, line, message):
@@ -247,7 +245,7 @@ def test_a_workload_that_there_is_not(shell, options, message):
         ("%%streamscope --en", {"--engines"}),
         ("%%streamscope --engines as", {"async"}),
         ("%%streamscope --engines async,gr", {"graph", "graph-dual"}),
-        ("%%streamscope --engines=a", {"async", "auto"}),
+        ("%%streamscope --engines=a", {"async"}),
         ("%%streamscope --device ", {"auto", "cuda", "simulated"}),
         ("%%streamscope --recorder ", {"auto", "events", "stamps", "cupti"}),
         ("%streamscope --workload c", {"conv-backward", "cnn"}),
@@ -413,17 +411,3 @@ print(json.dumps(sorted(name for name in sys.modules if name.startswith(("stream
 def test_importing_the_library_does_not_import_ipython(repository):
     code = "import sys, streamscope; streamscope.compare; sys.exit('IPython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(repository / "toolkit")}).returncode == 0
-
-
-@pytest.mark.parametrize("limit", ["1GiB", "'1 GiB'", '"1 GiB"'])
-def test_auto_chooses_an_engine_within_the_limit(shell, limit):
-    options = f"{SIMULATED} --engines auto --memory-limit {limit} -o runs --no-timeline"
-    run(shell, f"%%streamscope {options}\nfor _ in range(4):\n    x = ss.ops.relu(x)\nx")[0].raise_error()
-    assert shell.user_ns["runs"].choice.engine == "graph"
-    assert "Chosen within 1,024 MiB: graph. Results are" in shell.user_ns["runs"].verdict
-
-
-@pytest.mark.parametrize("options", ["--memory-limit 1GiB", "--engines auto --memory-limit lots"])
-def test_a_limit_that_cannot_be_kept_is_wrong_usage(shell, options):
-    result = run(shell, f"%%streamscope {SIMULATED} {options}\nss.ops.relu(x)")[0]
-    assert isinstance(result.error_in_exec, UsageError)

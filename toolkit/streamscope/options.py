@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope import engine_entry
-from streamscope.arguments import shown
 from streamscope.device_entry import AUTO, DEVICES
 from streamscope.doors import Door
 from streamscope.recorder_entry import RECORDERS
@@ -52,12 +51,8 @@ class Option:
         """Name of the Python argument."""
         return self.flag.removeprefix("--").replace("-", "_")
 
-    def in_python(self, value: object) -> str:
-        """Return how a program says what the option should be: ``memory_limit='2 GiB'``."""
-        return f"{self.name}={shown(value)}"
-
     def on_a_line(self, value: object) -> str:
-        """Return how a command line, or the magic's, says it: ``--memory-limit '2 GiB'``."""
+        """Return how a command line, or the magic's, says it: ``--device simulated``."""
         return f"{self.flag} {shlex.quote(str(value))}"
 
 
@@ -67,7 +62,7 @@ DEVICE = Option(
 ENGINES = Option(
     "--engines",
     None,
-    "Engines to compare, separated by commas; all by default; auto compares all and chooses one.",
+    "Engines to compare, separated by commas; all by default.",
     "NAME,NAME…",
     door=engine_entry.ENGINES,
     several=True,
@@ -88,8 +83,6 @@ STREAMS = Option(
     least=1,
     most=128,
 )
-MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
-
 RECORDER = Option(
     "--recorder",
     "auto",
@@ -105,7 +98,7 @@ SET = Option("--set", None, "A setting of the workload; may be repeated.", "NAME
 SAVE = Option("--save", None, "Write comparison.json and a Parquet trace of each engine to this folder.", "DIR")
 REPORT = Option("--report", None, "Write the report to this file: .html, which works offline, .pdf or .md.", "FILE")
 
-COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LEDGER, NAME)
+COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""
 
 

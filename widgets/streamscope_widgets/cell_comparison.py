@@ -16,11 +16,12 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from streamscope.arguments import given_path
-from streamscope.comparing.compare import compare, compared_engines
+from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison
+from streamscope.engines import engine_names
 from streamscope.errors import EngineError, OutputError, ProgramError, StreamscopeError, WorkloadError
 from streamscope.files import writable_file
-from streamscope.options import SET, Option, hint_on_a_line, setting_values
+from streamscope.options import SET, hint_on_a_line, setting_values
 from streamscope.results.result import report_suffix
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
@@ -57,7 +58,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
     if chosen.help:
         print(parser().format_help())  # noqa: T201 — as every magic's help
         return None
-    _check_engines(chosen.engines, chosen.memory_limit)
+    _check_engines(chosen.engines)
     if chosen.report is not None:  # Before the work that it is to hold.
         report_suffix(writable_file(given_path(chosen.report, error=OutputError)))
     function, inputs, settings = _subject(shell, chosen, line, cell)
@@ -69,7 +70,6 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
             device=chosen.device,
             streams=chosen.streams,
             repeats=chosen.repeats,
-            memory_limit=chosen.memory_limit,
             recorder=chosen.recorder,
             ledger=chosen.ledger,
             name=chosen.name or chosen.workload,
@@ -145,8 +145,8 @@ def _cell_number(shell: InteractiveShell) -> int:
     return int(shell.execution_count)
 
 
-def _check_engines(names: str | None, memory_limit: str | None) -> None:
+def _check_engines(names: str | None) -> None:
     try:
-        compared_engines(names, memory_limit, Option.on_a_line)
+        engine_names(names)
     except EngineError as error:
         raise UsageError(str(error)) from None

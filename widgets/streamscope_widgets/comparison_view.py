@@ -211,11 +211,10 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: the bound and the fastest engine; then the effect of each change."""
     found = comparison.assessment
-    last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
     paragraphs = (
         ("warning", [found.warning]),
-        ("verdict", [found.bound, last]),
-        ("changes", [found.overlapped, found.changed, fastest, found.replayed, found.proviso, found.unchecked]),
+        ("verdict", [found.bound, found.fastest]),
+        ("changes", [found.overlapped, found.changed, found.replayed, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])

@@ -92,16 +92,15 @@ def completions(event: SimpleNamespace) -> list[str]:
         return [] if before in ("--name", "-o", "--gpu") else list(RECORD_FLAGS)
     flag, sign, _ = typed.partition("=")
     wanted = flag if sign else before
-    return _values(wanted, words, typed) if wanted in VALUED else [*FLAGS, *([] if words else [RECORD])]
+    return _values(wanted, words) if wanted in VALUED else [*FLAGS, *([] if words else [RECORD])]
 
 
-def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
+def _values(flag: str, words: Sequence[str]) -> list[str]:
     from streamscope import engine_entry
-    from streamscope.comparing.compare import AUTO  # only where somebody presses the tab key: it loads much
     from streamscope.workloads import WORKLOADS
 
     if flag == ENGINES.flag:
-        return [*engine_entry.ENGINES] if "," in typed else [*engine_entry.ENGINES, AUTO]
+        return [*engine_entry.ENGINES]
     if flag == SET.flag and WORKLOAD.flag in words[:-1]:
         chosen = WORKLOADS.get(words[words.index(WORKLOAD.flag) + 1])
         return [f"{name}=" for name in chosen.settings] if chosen is not None else []

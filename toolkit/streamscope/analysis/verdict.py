@@ -12,7 +12,7 @@ from streamscope.analysis.traits import base_of, reference_engine, what_differs
 from streamscope.engine_entry import GRAPH, traits_of
 from streamscope.errors import TraceError
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import capitalised, counted, format_mib, listed, percent, time_text
+from streamscope.words import capitalised, counted, listed, percent, time_text
 
 _Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -144,10 +144,6 @@ class Verdict:
     checked_against : str
     why_not_function : str
         Why the results were compared with the traced program, and not with the function itself.
-    chosen : str
-        The engine that was chosen, where that was asked for.
-    memory_limit : int, optional
-        Device memory that was allowed for the choice, in bytes.
     beside : tuple of Beside
         Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
     streams : dict of str to str
@@ -166,8 +162,6 @@ class Verdict:
     wrong: tuple[str, ...] = ()
     checked_against: str = ""
     why_not_function: str = ""
-    chosen: str = ""
-    memory_limit: int | None = None
     beside: tuple[Beside, ...] = ()
     streams: Mapping[str, str] = field(default_factory=dict)
 
@@ -186,7 +180,6 @@ class Verdict:
             self.overlapped,
             self.changed,
             self.fastest,
-            self.choice,
             self.replayed,
             self.unchecked,
         )
@@ -278,14 +271,6 @@ class Verdict:
         if len(self.best) > len(self.changes):
             return "No engine is the fastest: all are the same within 1 %." if simulated else "No engine is measurably the fastest."
         return f"Fastest: {listed(self.best)}, which {'are the same within 1 %' if simulated else 'cannot be told apart'}."
-
-    @property
-    def choice(self) -> str:
-        """Which engine was chosen; empty where none was."""
-        if not self.chosen:
-            return ""
-        limited = "" if self.memory_limit is None else f" within {format_mib(self.memory_limit)} MiB"
-        return f"Chosen{limited}: {self.chosen}."
 
     @property
     def unchecked(self) -> str:

@@ -46,7 +46,6 @@ def compare(
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
     streams: Annotated[int | None, shared(options.STREAMS)] = None,
     repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
-    memory_limit: Annotated[str | None, shared(options.MEMORY_LIMIT)] = None,
     recorder: Annotated[str, shared(options.RECORDER)] = str(options.RECORDER.default),
     name: Annotated[str | None, shared(options.NAME)] = None,
     folder: Annotated[Path | None, out("DIR", "Write comparison.json, report.html and a Parquet trace of each engine there.")] = None,
@@ -64,7 +63,7 @@ def compare(
     from streamscope.tracing import program as fused
 
     program, inputs, used = built(workload, setting_values(settings, WRONG_SETTING))
-    _check_engines(engines, memory_limit)
+    _check_engines(engines)
 
     def run() -> Comparison:
         shown = notes().is_terminal  # A progress bar is of no use in a file.
@@ -76,7 +75,6 @@ def compare(
             streams=streams,
             repeats=repeats,
             progress=shown,
-            memory_limit=memory_limit,
             recorder=recorder,
             ledger=ledger,
             name=name or (program.name if isinstance(program, ForeignProgram) else workload),
@@ -88,21 +86,18 @@ def compare(
         typer.echo(json.dumps(comparison.to_dict(), allow_nan=False))
     else:
         _print(output(), comparison)
-        if comparison.choice is not None:
-            print_sentences(output(), f"Chosen: {comparison.choice.reason}")
-            output().print()
     if folder is not None:
         (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
     return _judge(comparison)
 
 
-def _check_engines(engines: str | None, memory_limit: str | None) -> None:
-    """Check the names of engines and the limit before anything runs."""
-    from streamscope.comparing.compare import compared_engines
+def _check_engines(engines: str | None) -> None:
+    """Check the names of engines before anything runs."""
+    from streamscope.engines import engine_names
     from streamscope.errors import EngineError
 
     try:
-        compared_engines(engines, memory_limit, options.Option.on_a_line)
+        engine_names(engines)
     except EngineError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
 

@@ -23,7 +23,6 @@ from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_tra
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
-from streamscope.measuring.choice import Choice
 from streamscope.program.foreign import CaptureInfo
 from streamscope.renamed import unknown_attribute
 from streamscope.results import views
@@ -110,8 +109,6 @@ class Comparison(Mapping[str, Run], Result):
     ----------
     program : str
     device : DeviceInfo
-    choice : Choice, optional
-        The engine that was chosen, where that was asked for (``engines="auto"``).
     settings : mapping of str to int
         What the program was made with, where that is known: the settings of a workload.
     checked_against : str
@@ -146,7 +143,6 @@ class Comparison(Mapping[str, Run], Result):
         device: DeviceInfo,
         runs: Sequence[Run],
         *,
-        choice: Choice | None = None,
         settings: Mapping[str, int] | None = None,
         checked_against: str = NUMPY,
         why_not_function: str = "",
@@ -155,7 +151,6 @@ class Comparison(Mapping[str, Run], Result):
     ) -> None:
         self.program = program
         self.device = device
-        self.choice = choice
         self.settings = dict(settings or {})
         self.checked_against = checked_against
         self.why_not_function = why_not_function
@@ -200,17 +195,13 @@ class Comparison(Mapping[str, Run], Result):
         """The verdict as data, with its evidence."""
         checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
         streams = {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}
-        found = replace(
+        return replace(
             assess(self.metrics, self.device, streams, [run.engine for run in checked if not run.correct]),
             checked=bool(checked),
             not_checked=self.not_checked,
             checked_against=self.checked_against,
             why_not_function=self.why_not_function,
         )
-        if self.choice is None:
-            return found
-        evidence = (*found.evidence, f"Chosen: {self.choice.reason}")
-        return replace(found, chosen=self.choice.engine, memory_limit=self.choice.memory_limit, evidence=evidence)
 
     @property
     def verdict(self) -> str:
@@ -253,7 +244,7 @@ class Comparison(Mapping[str, Run], Result):
             content["not_checked"] = self.not_checked
         if self.capture is not None:
             content["capture"] = self.capture.to_dict()
-        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_dict()})
+        found: dict[str, Any] = plain(content)
         return found
 
     def groups(self) -> list[TimelineGroup]:
@@ -385,8 +376,6 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         measured = {engine: _measured(content, engine) for engine in engines}
         for engine in measured:
             trace_name(engine, traces[engine])  # Neither leads to another folder.
-        chosen = content.get("choice")
-        choice = None if chosen is None else Choice.from_dict(chosen, workload, device)
         capture = CaptureInfo.from_dict(content["capture"]) if content.get("capture") is not None else None
     except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -396,7 +385,6 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         workload,
         device,
         runs,
-        choice=choice,
         settings=settings,
         checked_against=against,
         why_not_function=why_not,

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import INTERVAL, device_words
-from streamscope.arguments import Kinds, check_kinds
-from streamscope.errors import TraceError
 from streamscope.measuring.elimination import MARGIN
 from streamscope.results.result import Result
-from streamscope.trace.file_checks import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import aligned, format_mib, format_us, time_text, wrapped
 
@@ -81,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True, repr=False)
 class Choice(Result):
-    """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
+    """The engine that `ss.best` chose.
 
     Shown in a notebook, it is the reason and the table of candidates.
 
@@ -99,7 +96,7 @@ class Choice(Result):
     memory_limit : int, optional
         Device memory that an engine was allowed, in bytes.
     prepared : Prepared, optional
-        The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file or
+        The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was
         pickled.
 
     Examples
@@ -157,19 +154,6 @@ class Choice(Result):
             "candidates": [asdict(one) | {"standing": one.standing.value} for one in self.candidates],
         }
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any], program: str, device: DeviceInfo) -> Choice:
-        """Make a choice from the values of `to_dict`.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError, TraceError
-            A value is missing or wrong.
-        """
-        engine, reason, limit = content["engine"], content["reason"], content["memory_limit"]
-        check_kinds("choice", _CHOICE, engine, reason, limit, error=TraceError)
-        return cls(engine, reason, tuple(map(_candidate, content["candidates"])), program, device, limit)
-
 
 def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> str:
     """Say why the first of some candidates, the chosen one, was chosen, which ran in so many rounds."""
@@ -213,19 +197,6 @@ def _listed(head: str, parts: Sequence[str]) -> str:
     return f"{head}{', '.join(parts)}." if parts else ""
 
 
-def _candidate(content: Mapping[str, Any]) -> Candidate:
-    check_kinds("candidate", _CANDIDATE, *(content[name] for name in _CANDIDATE), error=TraceError)
-    return Candidate(
-        content["engine"],
-        Standing(content["standing"]),
-        content["why"],
-        _interval(content["makespan_ns"]),
-        _interval(content["ratio"]),
-        content["device_bytes"],
-        content["against"],
-    )
-
-
 def _interval_text(low: str, high: str) -> str:
     """Return an interval; empty where its ends read alike, as those of simulated times do."""
     return f"{low} to {high}" if low != high else ""
@@ -234,16 +205,3 @@ def _interval_text(low: str, high: str) -> str:
 def _ratio_text(ratio: MedianInterval) -> str:
     interval = _interval_text(f"{ratio.low:.3f}", f"{ratio.high:.3f}")
     return f"{ratio.median:.3f} ({interval})" if interval else f"{ratio.median:.3f}"
-
-
-def _interval(content: Mapping[str, Any] | None) -> MedianInterval | None:
-    if content is None:
-        return None
-    found = MedianInterval(**content)
-    check_kinds("interval", _INTERVAL, *(getattr(found, name) for name in _INTERVAL), error=TraceError)
-    return found
-
-
-_CHOICE: Kinds = {"engine": TEXT, "reason": TEXT, "memory_limit": optional(COUNT)}
-_CANDIDATE: Kinds = {"engine": TEXT, "why": TEXT, "device_bytes": optional(COUNT), "against": TEXT}
-_INTERVAL: Kinds = {"median": AMOUNT, "low": AMOUNT, "high": AMOUNT, "count": COUNT, "basis": TEXT}

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from streamscope.comparing.compare import compared_engines, comparison_of
+from streamscope.comparing.compare import comparison_of
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
@@ -140,10 +140,10 @@ class BackgroundRun:
         asked = self._asked
         function, inputs = asked.subject.built(asked.values, asked.dtype)
         self("starting", 0, 1)
-        case, engines = Case.of(function, inputs, "ss.compare", asked.subject.attributes), compared_engines(asked.engines, None)
+        case = Case.of(function, inputs, "ss.compare", asked.subject.attributes)
         device = device_for(case.program, asked.device)
         device.use()
-        case.warn_if_short_of_memory(device, len(engines.names))
+        case.warn_if_short_of_memory(device, len(asked.engines))
         told = partial(comparison_of, progress=self, recorded=self.recorded, recording=Recorded(asked.recorder))
-        comparison = told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))
+        comparison = told(case, device, asked.engines, asked.streams, asked.repeats, settings=dict(asked.values))
         return comparison, runs_in_a_row(case.program)
