@@ -113,9 +113,10 @@ def test_cuda_without_a_gpu(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_costs_without_a_gpu():
+@pytest.mark.parametrize("arguments", [(), ("--gpus", "2")])
+def test_costs_without_a_gpu(arguments):
     """It has no --device."""
-    result = run("calibrate", CUDA_VISIBLE_DEVICES="")
+    result = run("calibrate", *arguments, CUDA_VISIBLE_DEVICES="")
     check_failure(result.returncode, result.stdout, result.stderr, ((), 1, "no CUDA device", "streamscope doctor"))
     assert "simulated" not in result.stderr
 

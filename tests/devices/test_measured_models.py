@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.measured_models import file_name, model_of, models_folder, save_model
+from streamscope.devices.link_model import LinkModel
+from streamscope.devices.measured_models import file_name, links_of, model_of, models_folder, save_model
 from streamscope.errors import DeviceError, OutputError
 
 H200 = CostModel.load("h200")
@@ -23,6 +24,14 @@ def test_a_kept_model_is_found_by_the_name_of_its_gpu():
     model = replace(H200, launch_ns=1234.0, provenance=replace(H200.provenance, device="NVIDIA RTX 5090 (laptop)"))
     assert save_model(model) == models_folder() / "nvidia-rtx-5090-laptop.json"
     assert model_of("NVIDIA RTX 5090 (laptop)") == model
+
+
+def test_links_are_found_by_the_number_and_name_of_their_gpus():
+    built_in = LinkModel.load("h100")
+    model = replace(built_in, hop_ns=1234.0, provenance=replace(built_in.provenance, device="4 x NVIDIA B200"))
+    assert save_model(model) == models_folder() / "4-x-nvidia-b200.json"
+    assert links_of(4, "NVIDIA B200") == model
+    assert links_of(2, "NVIDIA B200") == built_in
 
 
 def test_without_one_it_is_the_h200s():

@@ -96,19 +96,18 @@ class Collectives:
 def machine(gpus: int) -> Iterator[Reading]:
     """Ask for names, versions, and which GPUs reach each other."""
     lib = libraries()
+    from cupy.cuda import nccl
+
     names = [lib.runtime.getDeviceProperties(gpu)["name"].decode() for gpu in range(gpus)]
     pairs = [(one, other) for one in range(gpus) for other in range(gpus) if one != other]
     found: Reading = {
         "devices": names,
         "cuda": lib.runtime.driverGetVersion(),
+        "nccl": nccl.get_version(),
         "peer_access": {f"{one}-{other}": bool(lib.runtime.deviceCanAccessPeer(one, other)) for one, other in pairs},
         "versions": library_versions(),
         "environment": {key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
     }
-    with suppress(Exception):
-        from cupy.cuda import nccl
-
-        found["nccl"] = nccl.get_version()
     queries = {
         "driver": ["--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
         "topology": ["topo", "-m"],

@@ -1,4 +1,4 @@
-"""Cost models that ``streamscope calibrate`` made on this machine, kept for later runs."""
+"""Cost and link models that ``streamscope calibrate`` made on this machine, kept for later runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.link_model import LinkModel
 from streamscope.errors import OutputError
 from streamscope.files import user_cache, writable_folder, written_whole
 
@@ -26,16 +27,17 @@ def file_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") + ".json"
 
 
-def save_model(model: CostModel, path: Path | None = None) -> Path:
-    """Write a cost model as JSON, by default where `model_of` finds it; return its path."""
-    target = writable_folder(models_folder(), private=True) / file_name(model.provenance.device) if path is None else path
+def save_model(model: CostModel | LinkModel, path: Path | None = None) -> Path:
+    """Write a model as JSON, by default where `model_of` or `links_of` finds it; return its path."""
+    name = file_name(model.provenance.device)
+    target = writable_folder(models_folder(), private=True) / name if path is None else path
     with written_whole(target) as temporary:
         temporary.write_text(_model_text(model), encoding="utf-8")
     return target
 
 
-def _model_text(model: CostModel) -> str:
-    """Return a cost model as JSON, each curve on a line."""
+def _model_text(model: CostModel | LinkModel) -> str:
+    """Return a model as JSON, each curve on a line."""
     text = json.dumps(model.to_dict(), indent=1)
     for _ in range(2):  # The points of curves, then the curves.
         text = FLAT.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
@@ -44,8 +46,23 @@ def _model_text(model: CostModel) -> str:
 
 def model_of(device: str) -> CostModel:
     """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of the H200."""
+    return CostModel.load(_kept(device) or "h200")
+
+
+def links_of(gpus: int, device: str) -> LinkModel:
+    """Return the link model that was measured on this machine for so many GPUs of this name, else the built-in one of the H100."""
+    return LinkModel.load(_kept(host_name(gpus, device)) or "h100")
+
+
+def host_name(gpus: int, device: str) -> str:
+    """Return the name of a host in the provenance of a link model: ``"2 x NVIDIA H100"``."""
+    return f"{gpus} x {device}"
+
+
+def _kept(device: str) -> Path | None:
+    """Return the file of a model that was measured here; without a home folder, none can have been kept."""
     try:
         kept = models_folder() / file_name(device)
-    except OutputError:  # Without a home folder, nothing can have been kept.
-        return CostModel.load("h200")
-    return CostModel.load(kept if kept.is_file() else "h200")
+    except OutputError:
+        return None
+    return kept if kept.is_file() else None

@@ -1,0 +1,81 @@
+"""The costs of links that `streamscope calibrate --gpus` measures: steps that hang, and the model of made-up readings."""
+
+import sys
+
+import pytest
+
+from streamscope.calibrating.link_costs import link_readings, run_step
+from streamscope.calibrating.link_fit import fitted_links
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.link_model import COLLECTIVES
+from streamscope.errors import DeviceError
+
+GAP_NS = CostModel.load("h200").kernel_gap_ns
+SIZES = [1 << exponent for exponent in range(10, 31, 4)]
+
+
+def timed(nbytes, ns, **more):
+    return {"nbytes": nbytes, "stream_ns": [ns + GAP_NS - 100, ns + GAP_NS], "call_ns": 20_000.0, **more}
+
+
+def beside(neighbour, priority, share):
+    what = {"kind": "all_reduce", "nbytes": 1 << 24, "neighbour": neighbour, "priority": priority}
+    alone = {"communication": [70.0, 70.0], "compute": [80.0, 80.0]}
+    together = {"communication": [100.0, 100.0], "compute": [80 / share] * 2}
+    return what | {"alone_ns": alone, "beside_ns": together}
+
+
+def readings():
+    collectives = [timed(size, 9000 + size / 330, blocks=[24, 24], threads=[512, 544]) for size in SIZES]
+    ways = (("one", 400), ("both", 320))
+    copies = [timed(size, 2000 + size / rate, direction=way) for size in SIZES for way, rate in ways]
+    neighbours = [
+        beside(name, priority, share) | {"nbytes": size}
+        for name, share in (("matmul", 0.8), ("elementwise", 0.5))
+        for priority in ("equal", "communication")
+        for size in SIZES[-2:]
+    ]
+    machine = {"devices": ["NVIDIA X1", "NVIDIA X1"], "cuda": 13000, "nccl": 22803, "driver": "580.1", "versions": {}}
+    steps = dict.fromkeys(COLLECTIVES, collectives)
+    return {
+        "gpus": 2,
+        "date": "2026-11-26",
+        "errors": {},
+        "steps": steps | {"machine": [machine], "peer_copies": copies, "host_copies": copies, "neighbours": neighbours},
+    }
+
+
+def test_a_step_that_hangs_is_ended_and_keeps_its_readings():
+    hanging = "import sys, time; file = open(sys.argv[1], 'w'); file.write('4\\n5'); file.flush(); time.sleep(60)"
+    found, error = run_step([sys.executable, "-c", hanging], 1.0)
+    assert found == [4]
+    assert error == "not done after 1 s"
+
+
+def test_steps_for_which_no_time_is_left_are_named(tmp_path):
+    found = link_readings(2, tmp_path / "found.json", limit_s=0)
+    assert found["left out"][:2] == ["machine", "all_reduce"]
+    with pytest.raises(DeviceError, match=r"no readings of machine, all_reduce.*the time was up"):
+        fitted_links(found)
+
+
+def test_the_model_of_made_up_readings():
+    model = fitted_links(readings())
+    for size in (SIZES[0], SIZES[2], 3 << 25):
+        assert model.collective_ns("all_gather", size, 2) == pytest.approx(9000 + size / 330, rel=0.001)
+        assert model.peer_copy_ns(size) == pytest.approx(2000 + size / 400, rel=0.001)
+    assert model.channels("send", 1 << 20, 2) == 24
+    assert model.channel_threads == 544
+    assert (model.call_ns(2), model.call_ns(4), model.peer_call_ns) == (20_000, 40_000, 20_000)
+    assert model.both_share["nvlink"] == pytest.approx(0.8, abs=0.01)
+    assert model.kernel_speed_beside("matmul", 1 << 30) == pytest.approx(0.8)
+    assert model.kernel_speed_beside("elementwise", 1 << 24) == pytest.approx(0.5)
+    assert model.collective_speed_beside("matmul", 1 << 24) == pytest.approx(0.7)
+    assert model.provenance.device == "2 x NVIDIA X1"
+    assert model.provenance.versions["nccl"] == "2.28.3"
+
+
+def test_a_larger_collective_never_takes_less_time():
+    found = readings()
+    found["steps"]["send"] = [timed(SIZES[0], 5000, blocks=[1]), timed(SIZES[1], 4000, blocks=[1])]
+    assert fitted_links(found).collective_ns("send", SIZES[1], 2) == 5000

@@ -1,0 +1,151 @@
+"""A link model from what `link_costs` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Any
+
+from streamscope.devices.cost_model import CostModel, Provenance
+from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, LinkModel
+from streamscope.devices.measured_models import host_name, model_of
+from streamscope.errors import DeviceError
+
+_HOP_NS = 600.0
+_SHORT_BYTES, _LONG_BYTES = 1 << 16, 1 << 24
+"""Up to so many bytes, and from so many: where calls are timed, and where two directions are compared."""
+
+_Points = list[tuple[float, float]]
+_Reading = Mapping[str, Any]
+
+
+def fitted_links(found: Mapping[str, Any]) -> LinkModel:
+    """Make a link model of the readings of `link_costs.link_readings`.
+
+    Raises
+    ------
+    DeviceError
+        A step that it needs has no readings.
+    """
+    steps, gpus = found["steps"], found["gpus"]
+    needed = ("machine", *COLLECTIVES, "peer_copies", "host_copies", "neighbours")
+    missing = [step for step in needed if not steps.get(step)]
+    if missing:
+        raise DeviceError(f"no readings of {', '.join(missing)}", hint=str(found["errors"].get(missing[0], "the time was up; try again")))
+    machine = steps["machine"][0]
+    costs = model_of(machine["devices"][0])
+    values: dict[str, Any] = {
+        "collective_points": {gpus: {kind: _durations(steps[kind], costs) for kind in COLLECTIVES}},
+        "channel_points": {gpus: {kind: _channels(steps[kind]) for kind in COLLECTIVES}},
+        "channel_threads": max(max(each["threads"]) for each in steps["all_reduce"]),
+        "hop_ns": _HOP_NS,
+        "call_points": _calls(steps["all_reduce"], gpus),
+        "peer_call_ns": _whole(_short_call_ns(_one_way(steps["peer_copies"]))),
+        **_copies(steps, costs),
+        **_neighbours(steps["neighbours"]),
+    }
+    how = _how(gpus, costs)
+    return LinkModel(**values, provenance=_provenance(machine, found["date"], gpus, how))
+
+
+def _durations(readings: Iterable[_Reading], costs: CostModel) -> _Points:
+    """Return size and duration of operations on a stream, without the gap to the next; a larger one never takes less time."""
+    timed = [each for each in readings if "stream_ns" in each]
+    pairs = [(float(each["nbytes"]), max(1.0, max(each["stream_ns"]) - costs.kernel_gap_ns)) for each in timed]
+    longest = accumulate((ns for _, ns in pairs), max)
+    return [(nbytes, _whole(ns)) for (nbytes, _), ns in zip(pairs, longest, strict=True)]
+
+
+def _channels(readings: Iterable[_Reading]) -> _Points:
+    return [(float(each["nbytes"]), float(max(each["blocks"]))) for each in readings if each.get("blocks")]
+
+
+def _calls(readings: Iterable[_Reading], gpus: int) -> _Points:
+    """Return the host's time of a grouped call, taken as proportional to the GPUs."""
+    each_ns = _short_call_ns(readings) / gpus
+    return [(1.0, _whole(each_ns)), (float(gpus), _whole(gpus * each_ns))]
+
+
+def _short_call_ns(readings: Iterable[_Reading]) -> float:
+    return float(median(each["call_ns"] for each in readings if each["nbytes"] <= _SHORT_BYTES))
+
+
+def _one_way(readings: Iterable[_Reading]) -> list[_Reading]:
+    return [each for each in readings if each["direction"] == "one"]
+
+
+def _copies(steps: Mapping[str, list[_Reading]], costs: CostModel) -> dict[str, Any]:
+    """Return the copies of each link. Those over PCIe, which a host with NVLink does not make, are priced as the bus to the host."""
+    direct, through = (_durations(_one_way(steps[step]), costs) for step in ("peer_copies", "host_copies"))
+    start_ns = direct[0][1]
+    pcie = [(nbytes, _whole(start_ns + nbytes / costs.bus_out_gb_s)) for nbytes, _ in direct]
+    return {
+        "peer_points": {"nvlink": direct, "pcie": pcie, "host": through},
+        "both_share": {
+            "nvlink": _both_share(steps["peer_copies"]),
+            "pcie": costs.bus_both_share,
+            "host": _both_share(steps["host_copies"]),
+        },
+    }
+
+
+def _both_share(readings: Iterable[_Reading]) -> float:
+    """Return how fast copies are while others go the other way, as a share of their speed alone."""
+    times = {(each["direction"], each["nbytes"]): max(each["stream_ns"]) for each in readings}
+    shares = [times["one", size] / ns for (way, size), ns in times.items() if way == "both" and size >= _LONG_BYTES]
+    return float(round(median(shares), 3))
+
+
+def _neighbours(readings: Iterable[_Reading]) -> dict[str, Any]:
+    """Return the speeds of all-reduces and kernels beside each other, on streams of equal priority."""
+    chosen = [each for each in readings if each["kind"] == "all_reduce" and each["priority"] == "equal"]
+
+    def speeds(side: str) -> dict[str, _Points]:
+        return {
+            name: [
+                (float(each["nbytes"]), round(share, 3))
+                for each in chosen
+                if each["neighbour"] == name and (share := speed_beside(each, side)) is not None
+            ]
+            for name in NEIGHBOURS
+        }
+
+    return {"kernel_speed": speeds("compute"), "collective_speed": speeds("communication")}
+
+
+def speed_beside(reading: _Reading, side: str) -> float | None:
+    """Return the speed of one side beside the other as a share of its speed alone, mean of the GPUs; None where it was not measured."""
+    pairs = list(zip(reading["alone_ns"][side], reading["beside_ns"][side], strict=True))
+    return None if any(beside is None for _, beside in pairs) else fmean(alone / beside for alone, beside in pairs)
+
+
+def _provenance(machine: _Reading, date: str, gpus: int, how: dict[str, str]) -> Provenance:
+    cuda, nccl = machine["cuda"], machine["nccl"]
+    versions = machine["versions"] | {"nccl": f"{nccl // 10000}.{nccl % 10000 // 100}.{nccl % 100}"}
+    driver = f"{machine.get('driver', 'unknown')}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    return Provenance(host_name(gpus, machine["devices"][0]), driver, date, versions, how)
+
+
+def _how(gpus: int, costs: CostModel) -> dict[str, str]:
+    stream = (
+        "measured: 20 or 24 on a stream behind a kernel that hides the host, by events, median of 3 rounds, the slowest GPU; "
+        f"less the {costs.kernel_gap_ns:g} ns between kernels of {costs.provenance.device}"
+    )
+    beside = "measured: chains of both on two streams of equal priority, median of those that had a neighbour all the time"
+    return {
+        "collective_points": f"{stream}; float32, {gpus} GPUs, one process and one thread",
+        "channel_points": "measured: blocks of the kernel that a graph of one collective has",
+        "channel_threads": "measured: the largest block of such a kernel of an all-reduce",
+        "hop_ns": "source: NCCL's tuning table, latency of a step of a ring over NVLink, protocol LL; not measured",
+        "peer_points": f"{stream}; nvlink: with peer access; host: without it; pcie: not measured, the bus of {costs.provenance.device}",
+        "both_share": "measured: copies of 16 MiB and more in both directions at once, median; pcie: not measured",
+        "call_points": f"measured: groups of up to 64 KiB over {gpus} GPUs, median; assumed as proportional to the GPUs",
+        "peer_call_ns": "measured: copies of up to 64 KiB, median",
+        "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
+        "collective_speed": beside,
+    }
+
+
+def _whole(value: float) -> float:
+    return float(round(value))
