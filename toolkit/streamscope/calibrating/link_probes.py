@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -169,18 +170,25 @@ class Graph:
         first, *others = lanes
         self.lane, self.runtime = first, runtime
         runtime.streamBeginCapture(first.stream.ptr, runtime.streamCaptureModeRelaxed)
-        fork = first.mark(timing=False)
-        for lane in others:
-            lane.wait(fork)
-        for _ in range(length):
-            operation()
-        ends = [lane.mark(timing=False) for lane in others]
-        for end in ends:
-            first.wait(end)
+        try:
+            self._capture(others, operation, length)
+        except BaseException:
+            with suppress(runtime.CUDARuntimeError):  # It says again that the capture is broken.
+                runtime.streamEndCapture(first.stream.ptr)
+            raise
         self.captured = runtime.streamEndCapture(first.stream.ptr)
         self.executable = runtime.graphInstantiate(self.captured)
         self.launch()
         first.stream.synchronize()
+
+    def _capture(self, others: Sequence[Lane], operation: Operation, length: int) -> None:
+        fork = self.lane.mark(timing=False)
+        for lane in others:
+            lane.wait(fork)
+        for _ in range(length):
+            operation()
+        for lane in others:
+            self.lane.wait(lane.mark(timing=False))
 
     def launch(self) -> None:
         """Launch it on the first lane."""

@@ -43,6 +43,8 @@ NEIGHBOURS = ("matmul", "elementwise")
 PRIORITIES = {"equal": (0, 0), "communication": (-5, 0), "compute": (0, -5)}
 """Priorities of the streams of communication and compute, as CUDA counts: the lowest number goes first."""
 
+_BY_ADDRESS = 4
+"""cudaMemcpyDefault."""
 _CHAIN_NS = 12e6
 """How long a chain of neighbours is to last."""
 _MATRIX = 4096
@@ -128,39 +130,44 @@ def collective(kind: str, gpus: int) -> Iterator[Reading]:
         yield operation_readings(lanes, collectives.operation(kind, nbytes), nbytes)
 
 
-def _peer_copy(source: Lane, target: Lane, sent: Any, received: Any, nbytes: int, stream: Lane) -> Operation:
-    copy = libraries().runtime.memcpyPeerAsync
-    return partial(copy, received.data.ptr, target.gpu, sent.data.ptr, source.gpu, nbytes, stream.stream.ptr)
+def _copy(sent: Any, received: Any, nbytes: int, lane: Lane) -> Operation:
+    """Return a copy between GPUs by their addresses: `memcpyPeerAsync` cannot be captured."""
+    return partial(libraries().runtime.memcpyAsync, received.data.ptr, sent.data.ptr, nbytes, _BY_ADDRESS, lane.stream.ptr)
+
+
+def _let_access(lane: Lane, peer: Lane) -> None:
+    """Let a GPU reach another one's memory, if it may not do so already."""
+    runtime = libraries().runtime
+    with libraries().cupy.cuda.Device(lane.gpu), suppress(runtime.CUDARuntimeError):
+        runtime.deviceEnablePeerAccess(peer.gpu)
 
 
 def peer_copies(gpus: int, *, access: bool) -> Iterator[Reading]:
     """Time copies between the first two GPUs, in one direction and in both, with peer access or without it."""
-    runtime, cupy = libraries().runtime, libraries().cupy
     lanes = [Lane(gpu) for gpu in range(min(gpus, 2))]
     first, second = lanes
     sent, received = ([lane.array(COPY_SIZES[-1] // ITEM_BYTES) for lane in lanes] for _ in range(2))
     synchronize(lanes)
-    for lane, peer in (lanes, lanes[::-1]):
-        if access:
-            with cupy.cuda.Device(lane.gpu):
-                runtime.deviceEnablePeerAccess(peer.gpu)
+    if access:
+        _let_access(first, second)
+        _let_access(second, first)
+    peer = libraries().runtime.memcpyPeerAsync
     for nbytes in COPY_SIZES:
-        there = _peer_copy(first, second, sent[0], received[1], nbytes, first)
-        back = _peer_copy(second, first, sent[1], received[0], nbytes, second)
-        pulled = _peer_copy(first, second, sent[0], received[1], nbytes, second)
+        there, back = _copy(sent[0], received[1], nbytes, first), _copy(sent[1], received[0], nbytes, second)
+        pulled = _copy(sent[0], received[1], nbytes, second)
+        by_peer = partial(peer, received[1].data.ptr, second.gpu, sent[0].data.ptr, first.gpu, nbytes, first.stream.ptr)
 
         def both(there: Operation = there, back: Operation = back) -> None:
             there()
             back()
 
-        if not access and nbytes > 1 << 26:  # Through the host, a copy of 1 GiB takes a tenth of a second.
-            for direction, where, copy in (("one", [first], there), ("both", lanes, both)):
-                yield stream_reading(where, copy, SHORT, rounds=1) | {"nbytes": nbytes, "direction": direction}
-            continue
-        yield operation_readings([first], there, nbytes) | {"direction": "one"}
-        yield stream_reading(lanes, both, long_count(nbytes)) | {"nbytes": nbytes, "direction": "both"}
-        if access:
-            yield stream_reading([second], pulled, long_count(nbytes)) | {"nbytes": nbytes, "direction": "pulled"}
+        # Through the host, a copy of 1 GiB takes a tenth of a second.
+        slow = not access and nbytes > 1 << 26
+        count, rounds = (SHORT, 1) if slow else (long_count(nbytes), ROUNDS)
+        one = stream_reading([first], there, count, rounds) if slow else operation_readings([first], there, nbytes)
+        yield one | {"nbytes": nbytes, "direction": "one"}
+        for direction, where, operation in (("both", lanes, both), ("pulled", [second], pulled), ("memcpyPeerAsync", [first], by_peer)):
+            yield stream_reading(where, operation, count, rounds) | {"nbytes": nbytes, "direction": direction}
 
 
 def staged_copies(gpus: int) -> Iterator[Reading]:
@@ -302,13 +309,11 @@ def neighbours(gpus: int) -> Iterator[Reading]:
 
 def _copies_beside(pair: Neighbours, collectives: Collectives) -> Iterator[Reading]:
     """Time copies in both directions beside kernels. They come last: NCCL should not find the error that access was enabled twice."""
-    runtime, cupy = libraries().runtime, libraries().cupy
     lanes, nbytes = pair.communication[:2], 1 << 26
-    for lane, peer in (lanes, lanes[::-1]):
-        with cupy.cuda.Device(lane.gpu), suppress(runtime.CUDARuntimeError):
-            runtime.deviceEnablePeerAccess(peer.gpu)
+    _let_access(*lanes)
+    _let_access(*lanes[::-1])
     sent, received = collectives.sent, collectives.received
-    copies = [_peer_copy(lanes[one], lanes[1 - one], sent[one], received[1 - one], nbytes, lanes[one]) for one in range(2)]
+    copies = [_copy(sent[one], received[1 - one], nbytes, lanes[one]) for one in range(2)]
 
     def both() -> None:
         for copy in copies:
