@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamscope.capturing import stream_capture
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 
 
 class CaptureError(RuntimeError):

@@ -169,6 +169,18 @@ def test_a_cupti_that_is_newer_than_the_driver():
     assert too_new("13.2.0", (13, 0), (3, 13)).endswith("or install an older cupti-python")
 
 
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [
+        ({(0, 1): "nvlink", (0, 2): "nvlink", (1, 2): "nvlink"}, "NVLink"),
+        ({(0, 1): "nvlink", (0, 2): "host", (1, 2): "host"}, "NVLink: 0–1; host memory: 0–2, 1–2"),
+    ],
+)
+def test_links_between_gpus(monkeypatch, kinds, found):
+    monkeypatch.setattr("streamscope.devices.cuda.gpus.link_kind", lambda *pair: kinds[pair])
+    assert doctor._links(3) == found
+
+
 @pytest.mark.gpu
 def test_a_machine_with_a_gpu():
     checks = by_name(diagnose())

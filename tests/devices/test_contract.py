@@ -67,7 +67,7 @@ def test_auto_opens_the_first_that_there_is_and_unknown_names_are_told():
     assert caught.value.hint == "choose auto, cuda or simulated"
 
 
-@pytest.mark.parametrize(("opened", "said"), [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: None, "opens None, which is no device")])
+@pytest.mark.parametrize(("opened", "said"), [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda _: None, "opens None, which is no device")])
 def test_a_device_of_another_package_that_fails_keeps_auto_from_no_other(monkeypatch, opened, said):
     monkeypatch.setattr(DEVICES, "_guests", {"broken": DeviceEntry(name="broken", line="", open=opened, automatic=True)})
     monkeypatch.setitem(DEVICES._loaded, "cuda", DEVICES["simulated"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from streamscope.devices.cuda.graph import Captures
+from streamscope.devices.cuda.captures import Captures
 
 
 def in_a_thread(work):

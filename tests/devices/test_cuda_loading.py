@@ -23,8 +23,8 @@ def device(monkeypatch):
     """As much of a CUDA device as loading needs; what is loaded is a list of its own."""
     device = CudaDevice.__new__(CudaDevice)
     device._cache, device._cache_lock = {}, threading.RLock()
-    device._modules, device._cubins, device._loading = {}, {}, {}
-    monkeypatch.setattr(device, "_loaded", lambda cubin, _: [cubin], raising=False)
+    device._modules, device._cubins, device._loading, device._images, device.gpus = {}, {}, {}, {}, 1
+    monkeypatch.setattr(device, "_loaded", lambda cubin, *_: [cubin], raising=False)
     return device
 
 
@@ -37,7 +37,7 @@ def test_kernels_of_one_machine_code_are_loaded_once(device):
 def test_while_one_is_loaded_others_are_and_plans_are_made(device, monkeypatch):
     begun, free = threading.Event(), threading.Event()
 
-    def loaded(cubin, _):
+    def loaded(cubin, *_):
         if cubin is FIRST:
             begun.set()
             assert free.wait(30)
@@ -62,6 +62,16 @@ def test_what_failed_to_load_is_tried_again(device, monkeypatch):
             device.load({A: FIRST})
     device.load({A: FIRST})
     assert device.module(A) == [FIRST]
+
+
+def test_each_gpu_loads_machine_code_when_it_first_needs_it(device, monkeypatch):
+    loads = []
+    monkeypatch.setattr(device, "_loaded", lambda cubin, gpu, _: loads.append((cubin, gpu)) or [cubin, gpu])
+    device.gpus = 2
+    device.load({A: FIRST, B: FIRST})
+    assert loads == [(FIRST, 0)]
+    assert device.module(A, 1) is device.module(B, 1) is not device.module(A)
+    assert loads == [(FIRST, 0), (FIRST, 1)]
 
 
 def test_ctrl_c_waits_until_the_libraries_are_imported(tmp_path):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from streamscope.devices.cuda import graph as module
-from streamscope.devices.cuda.graph import Captures, CudaGraph
+from streamscope.devices.cuda.captures import Captures
+from streamscope.devices.cuda.graph import CudaGraph
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.devices.test_changed_edges import PROGRAMMATIC, ancestors, graphs
 
 from streamscope.devices.cuda import raw_graph
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.raw_graph import FULL, RawGraph
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.errors import DeviceError, HungError

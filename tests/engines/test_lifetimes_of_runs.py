@@ -93,7 +93,7 @@ class TestOnAGpu:
         assert all(handle.done for handle in handles)
 
     def test_letting_go_waits_also_while_the_thread_captures(self, device):
-        from streamscope.devices.cuda.graph import relaxed_captures
+        from streamscope.devices.cuda.captures import relaxed_captures
 
         x = np.ones((4096, 4096), np.float16)
         prepared = prepare_traced(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)

@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 yaml = pytest.importorskip("yaml")
 
 # conda-forge's names of what PyPI calls otherwise.
-CONDA_NAMES = {"cupy-cuda13x": "cupy", "nvidia-cuda-nvrtc": "cuda-nvrtc", "nvidia-cudnn-cu13": "cudnn"}
+CONDA_NAMES = {"cupy-cuda13x": "cupy", "nvidia-cuda-nvrtc": "cuda-nvrtc", "nvidia-cudnn-cu13": "cudnn", "nvidia-nccl-cu13": "nccl"}
 # Not on conda-forge, or under a name that another package shares: taken from PyPI.
 FROM_PYPI = {"cupti-python", "nvidia-cudnn-frontend", "perfetto", "playwright"}
 # What pip users get in another way: Python and pip are there first, and Node comes with the build.

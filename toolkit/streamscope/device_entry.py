@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
+from streamscope.arguments import shown
 from streamscope.doors import Door
+from streamscope.errors import DeviceError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +23,19 @@ class DeviceEntry:
     line : str
         Description in one line.
     open : callable
-        ``open() -> Device`` makes the device, see `streamscope.devices.protocol`. Where this machine has none, it raises `NoDeviceError`.
+        ``open(gpus) -> Device`` makes the device, see `streamscope.devices.protocol`. ``gpus`` is a tuple of numbers of this machine's
+        GPUs, or None for the current one. Where the machine has none, it raises `NoDeviceError`; where too few, `DeviceError`.
     automatic : bool
         Whether ``device="auto"`` tries it. The first that opens is taken; the simulated device is the last.
+    numbered : bool
+        Whether ``"name:1"`` is one of several.
     """
 
     name: str
     line: str
-    open: Callable[[], Any]
+    open: Callable[[tuple[int, ...] | None], Any]
     automatic: bool = False
+    numbered: bool = False
 
 
 AUTO = "auto"
@@ -40,3 +47,43 @@ DEVICES: Door[DeviceEntry] = Door(
     reserved=(AUTO,),
 )
 """All devices by name."""
+
+
+def split_choice(choice: str, gpus: object = None) -> tuple[str, tuple[int, ...] | None]:
+    """Return the name of a device and the numbers of its GPUs, from ``"cuda:1"`` or from what ``gpus=`` is; None for the current GPU.
+
+    Raises
+    ------
+    DeviceError
+        ``gpus`` is neither a number of GPUs nor a list of their numbers, or the choice names a GPU as well.
+
+    Examples
+    --------
+    >>> from streamscope.device_entry import split_choice
+    >>> split_choice("cuda:1"), split_choice("simulated", 2), split_choice("cuda", [0, 2])
+    (('cuda', (1,)), ('simulated', (0, 1)), ('cuda', (0, 2)))
+    """
+    name, colon, number = choice.partition(":")
+    numbers = numbers_of(gpus)
+    if not colon or name not in DEVICES or not DEVICES[name].numbered or not number.isdecimal():
+        return choice, numbers
+    if numbers is not None:
+        raise DeviceError(f"device={choice!r} is one GPU, and gpus={shown(gpus)} are others", hint=f"device={name!r}, gpus={shown(gpus)}")
+    return name, (int(number),)
+
+
+def numbers_of(gpus: object) -> tuple[int, ...] | None:
+    """Return the numbers of GPUs that ``gpus=`` means: the first n, or those in a list; None for the current GPU, which 1 means, too."""
+    if gpus is None:
+        return None
+    wrong = DeviceError(f"gpus={shown(gpus)} is neither a number of GPUs nor a list of their numbers", hint="gpus=2, or gpus=[0, 2]")
+    if isinstance(gpus, list | tuple | range):
+        if not gpus or any(isinstance(one, bool) or not hasattr(one, "__index__") or index(one) < 0 for one in gpus):
+            raise wrong
+        numbers = tuple(map(index, gpus))
+        if len(set(numbers)) < len(numbers):
+            raise DeviceError(f"gpus={shown(gpus)} has a GPU twice", hint="name each once")
+        return numbers
+    if isinstance(gpus, bool) or not hasattr(gpus, "__index__") or index(gpus) < 1:
+        raise wrong
+    return None if index(gpus) == 1 else tuple(range(index(gpus)))

@@ -18,7 +18,7 @@ from typing import Any
 from streamscope.capturing.incremental_graph import GrowingGraph
 from streamscope.capturing.memory import AddressRange
 from streamscope.capturing.operators import Operator
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library

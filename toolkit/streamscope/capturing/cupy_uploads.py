@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.capturing.allocations import PrivatePool
-from streamscope.devices.cuda.graph import relaxed_captures
+from streamscope.devices.cuda.captures import relaxed_captures
 from streamscope.kernels.library.libraries import libraries
 
 

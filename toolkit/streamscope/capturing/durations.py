@@ -36,7 +36,7 @@ def timed(
 ) -> list[LaunchableNode]:
     """Return nodes with how long each takes alone; ``with keeping(): ...`` undoes their changes in the block, ``put_back`` in a pass."""
     # Its methods take its own streams and events only, which the protocol cannot say.
-    device = cast("Device", CudaDevice(libraries().runtime.getDevice()))
+    device = cast("Device", CudaDevice([libraries().runtime.getDevice()]))
     with keeping():
         found_ns = _durations_ns(nodes, device, put_back)
     return [replace(node, alone_ns=alone_ns) for node, alone_ns in zip(nodes, found_ns, strict=True)]

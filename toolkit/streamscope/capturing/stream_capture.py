@@ -31,7 +31,7 @@ from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.workspaces import Workspaces
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import nothing_collected, when_gone
 from streamscope.kernels.library.libraries import libraries

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,6 +107,9 @@ def _gpu() -> Iterator[Check]:
     yield _tried(topic, "cuBLAS", lambda: _multiply(device), extra)
     yield _tried(topic, "cuDNN", lambda: _convolve(device), extra)
     yield _cupti(topic, device, 12 if driver.startswith("CUDA 12") else 13)
+    if len(gpus) > 1:
+        yield _tried(topic, "between GPUs", lambda: _links(len(gpus)), "nothing: copies go through the host's memory")
+        yield _tried(topic, "NCCL", _nccl, f"{extra}; until then, copies carry collectives out, which is slower")
 
 
 def _run_time_compilation() -> Iterator[Check]:
@@ -248,6 +252,23 @@ def _convolve(device: CudaDevice) -> str:
     _run(device, lambda x, w: convolution(x, w, padding=1), image, weights)
     cudnn = importlib.import_module("cudnn")
     return f"{cudnn.backend_version_string()}, {_versions(_GPU_PACKAGES['cuDNN'])}"
+
+
+def _links(gpus: int) -> str:
+    """Return how the GPUs reach each other's memory: ``NVLink``, or ``NVLink: 0–1; host memory: 0–2, 1–2``."""
+    from streamscope.devices.cuda.gpus import link_kind
+    from streamscope.devices.links import LINK_NAMES
+
+    pairs: dict[str, list[str]] = {}
+    for a, b in combinations(range(gpus), 2):
+        pairs.setdefault(LINK_NAMES[link_kind(a, b)], []).append(f"{a}–{b}")
+    return "; ".join(name if len(pairs) == 1 else f"{name}: {', '.join(these)}" for name, these in pairs.items())
+
+
+def _nccl() -> str:
+    from streamscope.devices.cuda.nccl import nccl_version
+
+    return nccl_version()
 
 
 def _cupti(topic: str, device: CudaDevice, cuda: int) -> Check:

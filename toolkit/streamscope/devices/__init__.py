@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamscope.arguments import shown
-from streamscope.device_entry import AUTO, DEVICES
+from streamscope.device_entry import AUTO, DEVICES, split_choice
 from streamscope.errors import DeviceError, NoDeviceError, described
 from streamscope.program.launch import LaunchKind
 from streamscope.trace.info import DeviceInfo
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -18,13 +20,16 @@ if TYPE_CHECKING:
 SIMULATED = "simulated"
 
 
-def open_device(choice: str | Device = "auto") -> Device:
-    """Open a device to run on.
+def open_device(choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
+    """Open a device to run on: one GPU, or several of one host.
 
     Parameters
     ----------
-    choice : {"auto", "cuda", "simulated"} or Device
-        ``"auto"`` is CUDA where there is a GPU, else simulated. Other packages may add names. A device is returned as it is.
+    choice : {"auto", "cuda", "cuda:1", "simulated"} or Device
+        ``"auto"`` is CUDA where there is a GPU, else simulated. ``"cuda"`` is the framework's current GPU: PyTorch's where that is in use,
+        else CuPy's; ``"cuda:1"`` is another one. Other packages may add names. A device is returned as it is.
+    gpus : int or list of int, optional
+        A host: how many GPUs, or which. `ss.gpu` counts places in that list. The simulated host has up to 8.
 
     Returns
     -------
@@ -36,7 +41,8 @@ def open_device(choice: str | Device = "auto") -> Device:
     NoDeviceError
         You asked for CUDA, and there is no usable GPU.
     DeviceError
-        The choice is unknown, or not a device, or a device of another package fails.
+        The choice is unknown, or not a device, or a device of another package fails; there are fewer GPUs; or ``gpus`` stands beside a
+        device that is open.
 
     Examples
     --------
@@ -46,58 +52,72 @@ def open_device(choice: str | Device = "auto") -> Device:
     >>> ss.open_device(device) is device
     True
     """
-    check_device(choice)
+    check_device(choice, gpus)
     if not isinstance(choice, str):
         return choice
-    if choice != AUTO:
-        return _opened(choice)
-    for name in [name for name, entry in DEVICES.items() if entry.automatic]:
+    name, numbers = split_choice(choice, gpus)
+    if name != AUTO:
+        return _opened(name, numbers)
+    for each in [name for name, entry in DEVICES.items() if entry.automatic]:
         try:
-            return _opened(name)
+            return _opened(each, numbers)
         except NoDeviceError:
             pass
         except Exception as error:
-            if name in DEVICES.own:
+            if each in DEVICES.own:
                 raise
-            DEVICES.warn(name, error.__cause__ or error)
-    return open_device(SIMULATED)
+            DEVICES.warn(each, error.__cause__ or error)
+    return _opened(SIMULATED, numbers)
 
 
-def _opened(name: str) -> Device:
+def _opened(name: str, gpus: tuple[int, ...] | None) -> Device:
     try:
-        device: Device = DEVICES[name].open()
-        if name in DEVICES.own or isinstance(getattr(device, "info", None), DeviceInfo):
+        device: Device = DEVICES[name].open(gpus)
+        if name in DEVICES.own:
             return device
     except Exception as error:
         if name in DEVICES.own or isinstance(error, NoDeviceError):
             raise
         raise DeviceError(f"the {DEVICES.named(name)} cannot be opened: {described(error)}") from error
-    raise DeviceError(f"the {DEVICES.named(name)} opens {shown(device)}, which is no device")
+    if not isinstance(getattr(device, "info", None), DeviceInfo):
+        raise DeviceError(f"the {DEVICES.named(name)} opens {shown(device)}, which is no device")
+    there, wanted = getattr(device, "gpus", 1), len(gpus or (0,))
+    if there != wanted:
+        raise DeviceError(f"the {DEVICES.named(name)} has {counted(there, 'GPU')}, not {wanted}", hint=f"device='simulated', gpus={wanted}")
+    return device
 
 
-def device_for(program: Program, choice: str | Device = "auto") -> Device:
+def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
     """Open a device that can run a program: of captured code that was read from a file there are no kernels, so it is simulated."""
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
-        return open_device(choice)
+        return open_device(choice, gpus=gpus)
     from streamscope.devices.simulated import SimulatedDevice
 
     if isinstance(choice, str) and choice in (AUTO, SIMULATED):
+        check_device(choice, gpus)
         return SimulatedDevice(measured_on=program.measured_on)
-    opened = open_device(choice)
+    opened = open_device(choice, gpus=gpus)
     if not opened.info.simulated:
         what = f"{program.name!r} was read from a file, without its kernels, so {opened.info.name} cannot run it"
         raise DeviceError(what, hint="device='simulated', or capture the function again")
     return opened
 
 
-def check_device(choice: object) -> None:
+def check_device(choice: object, gpus: object = None) -> None:
     """Check that `open_device` would know a user's choice, without opening it."""
     if isinstance(choice, str):
-        if choice != AUTO and choice not in DEVICES:
+        name, _ = split_choice(choice, gpus)
+        if name != AUTO and name not in DEVICES:
             raise DeviceError(f"unknown device {choice!r}", hint=f"choose {_names()}")
+        return
     # A class that is not called yet has a property of that name.
-    elif not isinstance(getattr(choice, "info", None), DeviceInfo):
+    if not isinstance(getattr(choice, "info", None), DeviceInfo):
         raise DeviceError(f"{shown(choice)} is not a device", hint=f"choose {_names()}, or pass what ss.open_device returned")
+    if gpus is not None:
+        raise DeviceError(
+            f"gpus={shown(gpus)} stands beside a device that is open, which has its GPUs already",
+            hint="give gpus= to ss.open_device, or name the device: device='cuda'",
+        )
 
 
 def _names() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamscope.capturing.arrays import is_tensor, repeats
 from streamscope.capturing.memory import united
-from streamscope.devices.cuda.graph import relaxed_captures
+from streamscope.devices.cuda.captures import relaxed_captures
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children

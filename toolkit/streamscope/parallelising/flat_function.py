@@ -10,7 +10,7 @@ from streamscope.capturing.capture_errors import CAPTURE_HINT, MEMORY_HINT, line
 from streamscope.capturing.function import CapturedFunction, capture
 from streamscope.capturing.memory import regions_of
 from streamscope.capturing.state import led_to
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
 from streamscope.parallelising.calls import Arguments, Calls

@@ -7,8 +7,8 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 
 
-def open_accelerator():
-    """Return the device; one that is not there raises `NoDeviceError`."""
+def open_accelerator(gpus):
+    """Return the device, of which there is one; one that is not there raises `NoDeviceError`."""
     model = CostModel.load()
     provenance = replace(model.provenance, device="accelerator")
     return SimulatedDevice(replace(model, launch_ns=2 * model.launch_ns, provenance=provenance))

@@ -6,4 +6,4 @@ from streamscope.devices.cuda.device import CudaDevice
 
 __all__ = ["CUDA", "CudaBench", "CudaDevice"]
 
-CUDA = DeviceEntry(name="cuda", line="an NVIDIA GPU, through CuPy and cuda-python", open=CudaDevice, automatic=True)
+CUDA = DeviceEntry(name="cuda", line="an NVIDIA GPU, through CuPy and cuda-python", open=CudaDevice, automatic=True, numbered=True)

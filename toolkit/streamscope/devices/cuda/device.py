@@ -14,12 +14,15 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.devices.cuda.bench import CudaBench
+from streamscope.devices.cuda.captures import CAPTURES, relaxed_captures
+from streamscope.devices.cuda.collectives import Collectives
 from streamscope.devices.cuda.gate import CudaGate, gate_word
-from streamscope.devices.cuda.graph import CAPTURES, CudaGraph, relaxed_captures
+from streamscope.devices.cuda.gpus import check_gpus, current_gpu, linked, with_current
+from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.stamps import StampMemory
-from streamscope.devices.cuda.streams import CudaEvent, CudaStream
+from streamscope.devices.cuda.streams import CudaEvent, CudaStream, EventOfHost, StreamOfHost
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
@@ -36,7 +39,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
-from streamscope.words import a_kind
+from streamscope.words import a_kind, listed
 
 _Call = Callable[[], None]
 
@@ -45,29 +48,42 @@ _CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream t
 
 
 class CudaDevice:
-    """One NVIDIA GPU.
+    """One NVIDIA GPU of this machine, or several.
 
-    ``index``: which of the machine's GPUs.
+    ``indices``: which of the machine's GPUs; GPU n of the device is the n-th of them. By default the framework's current one.
+
+    On a machine with one GPU nothing is ever switched. On others, memory is allocated and library calls are made with the right GPU
+    current. Our own kernels, copies, events and graphs name their stream, which is enough for CUDA.
     """
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, indices: Sequence[int] | None = None) -> None:
         lib = libraries()
-        with cuda_errors(f"opening CUDA device {index}"):
-            self._device = lib.cupy.cuda.Device(index)
-            self._device.use()
-            self.properties = lib.runtime.getDeviceProperties(index)
+        there = lib.runtime.getDeviceCount()
+        self.indices = tuple(indices) if indices is not None else (current_gpu(),)
+        check_gpus(self.indices, there)
+        self.gpus = len(self.indices)
+        self._switches = there > 1
+        with cuda_errors(f"opening {_named(self.indices)}"):
+            self._devices = tuple(map(lib.cupy.cuda.Device, self.indices))
+            self._devices[0].use()
+            self._properties: tuple[dict[str, Any], ...] = tuple(map(lib.runtime.getDeviceProperties, self.indices))
+            self.links = linked(self.indices)
+        self.properties = self._properties[0]
+        _check_alike(self.indices, self._properties)
         self.lock = threading.RLock()
         tell_children(self)
         self.captures = CAPTURES
+        self.collectives = Collectives(self.indices)
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
         self._cache_lock = threading.RLock()
         self._modules: dict[KernelSource, Any] = {}
+        self._images: dict[KernelSource, Cubin] = {}
         self._ready = Alive[int, Program]()
-        self._cubins: dict[str, Any] = {}
+        self._cubins: dict[tuple[str, int], Any] = {}
         # Machine code is unloaded with its last reference: each takes a megabyte of the device. That waits for all that runs there.
         when_gone(self, partial(self.captures.destroy, self._cubins.clear))
-        self._loading: dict[str, threading.Lock] = {}
+        self._loading: dict[tuple[str, int], threading.Lock] = {}
         self._gates = gate_word(self)
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
@@ -89,7 +105,16 @@ class CudaDevice:
             "memory_bytes": properties["totalGlobalMem"],
             "cost_model_of": self._model.provenance.device,
         }
-        return DeviceInfo("cuda", properties["name"].decode(), details)
+        name = properties["name"].decode()
+        if self.gpus == 1:
+            return DeviceInfo("cuda", name, details)
+        links = sorted(set(self.links.kinds.values()))
+        host = {"gpu_count": self.gpus, "links": links, "collectives": self.collectives.library}
+        return DeviceInfo("cuda", f"{self.gpus} × {name}", details | host)
+
+    def properties_of(self, gpu: int) -> Mapping[str, Any]:
+        """Return CUDA's properties of a GPU."""
+        return self._properties[gpu]
 
     @property
     def single_threaded(self) -> bool:
@@ -121,9 +146,13 @@ class CudaDevice:
         return self._model.estimate_ns(launch)
 
     def use(self) -> None:
-        """Make this device the calling thread's."""
+        """Make this device the calling thread's; of several GPUs the first."""
         with cuda_errors("choosing the device"):
-            self._device.use()
+            self._devices[0].use()
+
+    def on(self, gpu: int) -> AbstractContextManager[Any]:
+        """Make a GPU the calling thread's current one in a block: ``with device.on(1): ...``."""
+        return self._devices[gpu] if self._switches else _NOTHING
 
     def let_finish(self, streams: Sequence[CudaStream]) -> None:
         """Wait for streams whose memory goes, from whichever thread, even one that captures; failures are ignored."""
@@ -134,33 +163,34 @@ class CudaDevice:
                         if each is not None:
                             each.synchronize()
 
-    def stream(self, name: str, *, priority: int = 0) -> CudaStream:
+    def stream(self, name: str, *, priority: int = 0, gpu: int = 0) -> CudaStream:
         """Make a stream; CUDA's priorities run the other way, 0 down to the device's highest, which is negative."""
-        with cuda_errors(f"making stream {name!r}"):
-            return CudaStream(self, name, priority)
+        kind = CudaStream if self.gpus == 1 else StreamOfHost
+        with cuda_errors(f"making stream {name!r}"), self.on(gpu):
+            return kind(self, name, priority, gpu)
 
-    def event(self, *, timing: bool = False) -> CudaEvent:
-        """Make an event."""
-        with cuda_errors("making an event"):
-            return CudaEvent(timing=timing)
+    def event(self, *, timing: bool = False, gpu: int = 0) -> CudaEvent:
+        """Make an event, which is recorded on streams of its GPU, and waited for by any."""
+        with cuda_errors("making an event"), self.on(gpu):
+            return CudaEvent(timing=timing) if self.gpus == 1 else EventOfHost(self.collectives, timing=timing, gpu=gpu)
 
-    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> CudaBuffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, gpu: int = 0) -> CudaBuffer:
         """Allocate memory; its contents are undefined."""
-        return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
+        return self.buffer_on(self.allocate_block(spec.nbytes, place, gpu), spec)
 
-    def allocate_block(self, nbytes: int, place: MemoryPlace) -> CudaBlock:
-        """Allocate memory on this device, whichever is CuPy's current one, or page-locked memory on the host."""
-        with self._device:
-            return allocate_block(nbytes, place)
+    def allocate_block(self, nbytes: int, place: MemoryPlace, gpu: int = 0) -> CudaBlock:
+        """Allocate memory of a GPU, whichever is CuPy's current one, or page-locked memory on the host."""
+        with self.on(gpu):
+            return allocate_block(nbytes, place, gpu)
 
     def buffer_on(self, block: CudaBlock, spec: ArraySpec, stream: CudaStream | None = None) -> CudaBuffer:
         """Use a block for an array; its contents are those that the last user left, whatever the stream."""
-        with self._device:
+        with self.on(block.gpu):
             return buffer_on(block, spec)
 
-    def empty_bytes(self, nbytes: int) -> Any:
-        """Allocate scratch memory on the device as a CuPy array of bytes."""
-        with cuda_errors(f"allocating {nbytes:,} bytes of workspace"), self._device:
+    def empty_bytes(self, nbytes: int, gpu: int = 0) -> Any:
+        """Allocate scratch memory on a GPU as a CuPy array of bytes."""
+        with cuda_errors(f"allocating {nbytes:,} bytes of workspace"), self.on(gpu):
             return libraries().cupy.empty(nbytes, np.uint8)
 
     def let_go_after(self, buffer: CudaBuffer, first: Launch | HostCall, uses: int) -> None:
@@ -169,15 +199,17 @@ class CudaDevice:
     def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
         """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by purpose."""
         held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}
-        with self._device:  # CuPy's pools count for the current device.
-            return {
-                "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
-                "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
-            }
+        return {
+            "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
+            "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
+        }
 
     def free_share(self) -> float:
-        """Return the share of the device's memory that is free, idle blocks of CuPy's pool included."""
-        with cuda_errors("asking for free memory"), self._device:
+        """Return the share of memory that is free, idle blocks of CuPy's pool included; of several GPUs, where it is smallest."""
+        return min(map(self._free_share, range(self.gpus)))
+
+    def _free_share(self, gpu: int) -> float:
+        with cuda_errors("asking for free memory"), self.on(gpu):
             free, total = self._runtime.memGetInfo()
             return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
 
@@ -190,19 +222,28 @@ class CudaDevice:
         if not hasattr(memory, "__cuda_array_interface__"):
             raise DeviceError(f"{a_kind(memory)} is not in device memory", hint="pass a CuPy array, or fill the input with load")
         cupy = libraries().cupy
-        with cuda_errors("taking over an array"), self._device:
+        with cuda_errors("taking over an array"):
             array = cupy.asarray(memory)
-            cupy.cuda.get_current_stream().synchronize()
+            gpu = self._number_of(array)
+            with self.on(gpu):
+                cupy.cuda.get_current_stream().synchronize()
         if not array.flags.c_contiguous:
             raise DeviceError("an array that is not in one piece cannot be used in place", hint="pass cupy.ascontiguousarray(...)")
-        return CudaBuffer(ArraySpec(array.shape, array.dtype), place, array)
+        return CudaBuffer(ArraySpec(array.shape, array.dtype), place, array, gpu)
+
+    def _number_of(self, array: Any) -> int:
+        """Return on which of the device's GPUs an array lies."""
+        index = int(array.device.id)
+        if index not in self.indices:
+            raise DeviceError(f"an array lies on GPU {index}, and this device is {_named(self.indices)}", hint="copy it there first")
+        return self.indices.index(index)
 
     def write(self, buffer: CudaBuffer, values: Array) -> None:
         """Fill a buffer from the host, blocking."""
         if buffer.place is MemoryPlace.HOST:
             np.copyto(buffer.array, values)
         else:
-            with cuda_errors("copying to the device"), self._transfers() as stream:
+            with cuda_errors("copying to the device"), self.on(buffer.gpu), self._transfers(buffer.gpu) as stream:
                 buffer.array.set(np.asarray(values, order="C"))  # not ascontiguousarray, which makes 0 axes 1
                 # CUDA may return from a copy of pageable memory before the device has it.
                 stream.synchronize()
@@ -211,14 +252,18 @@ class CudaDevice:
         """Return a copy of a buffer's values, blocking."""
         if buffer.place is MemoryPlace.HOST:
             return np.array(buffer.array)
-        with cuda_errors("copying from the device"), self._transfers():
+        with cuda_errors("copying from the device"), self.on(buffer.gpu), self._transfers(buffer.gpu):
             return np.asarray(buffer.array.get())
 
-    def _transfers(self) -> Any:
+    def _transfers(self, gpu: int = 0) -> Any:
         """Return a stream of the calling thread's own: CUDA forbids calls that wait for the default stream while any thread captures."""
         if not hasattr(self._of_thread, "transfers"):
-            self._of_thread.transfers = libraries().cupy.cuda.Stream(non_blocking=True)
-        return self._of_thread.transfers
+            self._of_thread.transfers = [None] * self.gpus
+        streams = self._of_thread.transfers
+        if streams[gpu] is None:
+            with self.on(gpu):
+                streams[gpu] = libraries().cupy.cuda.Stream(non_blocking=True)
+        return streams[gpu]
 
     def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> _Call:
         """Prepare a launch on a stream, arguments packed once."""
@@ -228,11 +273,47 @@ class CudaDevice:
             return self._bind_copy(launch, seen[0], writes[0], stream)
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with device='simulated'")
-        with cuda_errors(f"preparing {launch.name}"):
+        with cuda_errors(f"preparing {launch.name}"), self.on(stream.gpu):
             bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})", (launch.operation, launch.part))
-            return launch.cuda(bench, [b.array for b in seen], [b.array for b in written])
+            call = launch.cuda(bench, [b.array for b in seen], [b.array for b in written])
+        return self._with_current(stream.gpu, call)
+
+    def _with_current(self, gpu: int, call: _Call) -> _Call:
+        """Let a bound call run with its GPU current, where it needs that: the driver launches a kernel on the GPU of its stream."""
+        if not self._switches or getattr(call, "func", None) is libraries().driver.launchKernel:
+            return call
+        return with_current(self.indices[gpu], call)
+
+    def bind_collective(
+        self,
+        launches: Sequence[Launch],
+        reads: Sequence[Sequence[CudaBuffer]],
+        writes: Sequence[Sequence[CudaBuffer]],
+        streams: Sequence[CudaStream],
+    ) -> _Call:
+        """Prepare a collective: each call of the result puts all parts on their streams, in one group."""
+        operands = [
+            [buffer.seen(view) for buffer, (_, view) in zip(buffers, launch.operands, strict=True)]
+            for launch, buffers in zip(launches, reads, strict=True)
+        ]
+        results = [
+            [buffer.seen(view) for buffer, (_, view) in zip(buffers, launch.results, strict=True)]
+            for launch, buffers in zip(launches, writes, strict=True)
+        ]
+        with cuda_errors(f"preparing {launches[0].name}"):
+            return self.collectives.bind(launches, operands, results, streams)
+
+    def abort_collectives(self) -> None:
+        """End all collectives that are under way, whose results are undefined; those that follow get new communicators.
+
+        Graphs that hold collectives cannot be launched any more.
+        """
+        self.collectives.abort()
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> _Call:
+        if source.place is target.place:
+            a, b = (self.indices[buffer.gpu] for buffer in (source, target))
+            return partial(self._runtime.memcpyPeerAsync, target.pointer, b, source.pointer, a, source.spec.nbytes, stream.pointer)
         kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST
         copy = self._runtime.memcpyAsync
         return partial(copy, target.pointer, source.pointer, source.spec.nbytes, kind, stream.pointer)
@@ -258,6 +339,7 @@ class CudaDevice:
 
     def begin_capture(self, stream: CudaStream) -> None:
         """Start to capture a stream, for this thread only."""
+        self.collectives.begin_capture()
         self.captures.begun(stream.pointer)  # Before it is: what another thread destroys in between would break it.
         try:
             with cuda_errors(f"capturing stream {stream.name!r}"):
@@ -278,9 +360,11 @@ class CudaDevice:
         """End the capture, and update a graph with it where CUDA accepts that, else instantiate it."""
         try:
             captured = self.end_capture_raw(stream)
-            return CudaGraph(captured, self.captures, self._transfers()) if update is None else self._updated(update, captured)
+            graph = CudaGraph(captured, self.captures, self._transfers()) if update is None else self._updated(update, captured)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
             raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=_CAPTURE_HINT) from error
+        self.collectives.end_capture(graph)
+        return graph
 
     def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
         """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""
@@ -323,20 +407,25 @@ class CudaDevice:
         return time.perf_counter_ns()
 
     def elapsed_ns(self, start: CudaEvent, end: CudaEvent) -> float:
-        """Return the time between two events, in ns."""
+        """Return the time between two events of one GPU, in ns."""
+        if start.gpu != end.gpu:
+            raise DeviceError(
+                f"there is no time between events of GPU {start.gpu} and GPU {end.gpu}", hint="tie each GPU's events to the host's clock"
+            )
         with cuda_errors("reading the time between two events"):
             return float(checked(libraries().cuda.cuEventElapsedTime(start.binding, end.binding))) * 1e6
 
     def synchronize(self) -> None:
         """Block the host until the device is idle."""
-        with cuda_errors("waiting for the device"):
-            self._runtime.deviceSynchronize()
+        for gpu in range(self.gpus):
+            with cuda_errors("waiting for the device"), self.on(gpu):
+                self._runtime.deviceSynchronize()
 
-    def module(self, source: KernelSource) -> Any:
+    def module(self, source: KernelSource, gpu: int = 0) -> Any:
         """Return the loaded module of a kernel, compiled at first use; kernels that were compiled together share one."""
         if source not in self._modules:
             self.load({source: compile_kernel(source, self.architecture)})
-        return self._modules[source]
+        return self._modules[source] if gpu == 0 else self._loaded_once(self._images[source], gpu, compilations())
 
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Compile the kernels of a program that are not loaded yet, together, and load them; ``progress`` is told how many are."""
@@ -373,19 +462,29 @@ class CudaDevice:
         return getattr(self._of_thread, "stamps", None)
 
     def load(self, cubins: Mapping[KernelSource, Cubin], log: CompilationLog | None = None) -> None:
-        """Load kernels that were compiled, those that were compiled together once; ``log`` notes it, by default `compilations`."""
-        for source, cubin in cubins.items():
-            # A lock for each: other threads load theirs, or make what `cached` keeps, in the meantime.
-            digest = cubin.digest
-            with self._loading.setdefault(digest, threading.Lock()):
-                if digest not in self._cubins:
-                    self._cubins[digest] = self._loaded(cubin, log if log is not None else compilations())
-                    self._loading.pop(digest, None)  # Who waits for it, or gets a new one, finds the cubin.
-            self._modules[source] = self._cubins[digest]
+        """Load kernels that were compiled on the first GPU, those that were compiled together once; on others, `module` does.
 
-    def _loaded(self, cubin: Cubin, log: CompilationLog) -> Any:
+        ``log`` notes it, by default `compilations`.
+        """
+        for source, cubin in cubins.items():
+            module = self._loaded_once(cubin, 0, log if log is not None else compilations())
+            if self.gpus > 1:
+                self._images[source] = cubin
+            self._modules[source] = module
+
+    def _loaded_once(self, cubin: Cubin, gpu: int, log: CompilationLog) -> Any:
+        key = cubin.digest, gpu
+        if key not in self._cubins:
+            # A lock for each: other threads load theirs, or make what `cached` keeps, in the meantime.
+            with self._loading.setdefault(key, threading.Lock()):
+                if key not in self._cubins:
+                    self._cubins[key] = self._loaded(cubin, gpu, log)
+                    self._loading.pop(key, None)  # Who waits for it, or gets a new one, finds the cubin.
+        return self._cubins[key]
+
+    def _loaded(self, cubin: Cubin, gpu: int, log: CompilationLog) -> Any:
         loading = log.stage(CompileStage.LOAD, f"{cubin.kernels} kernels" if cubin.kernels > 1 else "1 kernel", len(cubin.image))
-        with cuda_errors("loading kernels"), self._device, loading:
+        with cuda_errors("loading kernels"), self.on(gpu), loading:
             module = libraries().cupy.cuda.function.Module()
             module.load(cubin.image)
             return module
@@ -407,5 +506,20 @@ class CudaDevice:
 
     def scope_events(self, stream: CudaStream) -> tuple[CudaEvent, CudaEvent]:
         """Return the fork and the join event of a stream's auxiliary scope."""
-        fork, join = self.cached(("scope", stream.pointer), lambda: (self.event(), self.event()))
+        fork, join = self.cached(("scope", stream.pointer), lambda: (self.event(gpu=stream.gpu), self.event(gpu=stream.gpu)))
         return fork, join
+
+
+_NOTHING = nullcontext()
+
+
+def _named(indices: Sequence[int]) -> str:
+    """Name GPUs of the machine: ``GPU 1``, or ``GPUs 0 and 2``."""
+    return f"GPU{'s' if len(indices) > 1 else ''} {listed([str(index) for index in indices])}"
+
+
+def _check_alike(indices: Sequence[int], properties: Sequence[Mapping[str, Any]]) -> None:
+    """Check that kernels that are compiled once run on all GPUs of a host."""
+    if len({(each["major"], each["minor"]) for each in properties}) > 1:
+        names = [f"{index} ({each['name'].decode()})" for index, each in zip(indices, properties, strict=True)]
+        raise DeviceError(f"GPUs of different architectures are no host: {listed(names)}", hint="choose equal ones: gpus=[...]")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone

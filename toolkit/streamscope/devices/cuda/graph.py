@@ -1,97 +1,21 @@
-"""Instantiated CUDA graphs, and objects that may be destroyed only outside captures."""
+"""Instantiated CUDA graphs."""
 
 from __future__ import annotations
 
 import ctypes
-import sys
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from streamscope.devices.cuda.captures import Captures
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count, nodes_in_order
 from streamscope.devices.cuda.node_launches import Call, node_launch
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
-from streamscope.kernels.library.libraries import checked, cuda_errors, driver_call, libraries
+from streamscope.kernels.library.libraries import cuda_errors, driver_call, libraries
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
-
-
-class Captures:
-    """Captures under way, gates that hold streams, and objects that wait to be destroyed until there are none.
-
-    A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs, and any thread to wait for the
-    whole device. Libraries wait so when they destroy their handles, and the driver when it unloads machine code. Such a wait breaks the
-    capture, and behind a closed gate it has no end. Python's garbage collector does not know that.
-    """
-
-    def __init__(self) -> None:
-        self._thread = threading.local()
-        self._everywhere: set[object] = set()
-        self._waiting: deque[Callable[[], object]] = deque()
-
-    @property
-    def active(self) -> bool:
-        """Whether the calling thread captures."""
-        return bool(self._own())
-
-    def begun(self, stream: int) -> None:
-        """Note that the calling thread captures a stream."""
-        self._own().add(stream)
-        self.forbid(stream)
-
-    def ended(self, stream: int) -> None:
-        """Note that a capture is over, and destroy the objects that waited for that."""
-        self._own().discard(stream)
-        self.allow(stream)
-
-    def forbid(self, key: object) -> None:
-        """Let nothing be destroyed until the key is allowed: in no thread."""
-        self._everywhere.add(key)
-
-    def allow(self, key: object) -> None:
-        """Destroy the objects that waited for a key, if no other key is held."""
-        self._everywhere.discard(key)
-        self._destroy_waiting()
-
-    def destroy(self, destroy: Callable[[], object]) -> None:
-        """Call a function that destroys something: now, or after the captures that go on. At the end of the process, nothing is."""
-        if sys.is_finalizing():
-            return
-        self._waiting.append(destroy)
-        self._destroy_waiting()
-
-    def _destroy_waiting(self) -> None:
-        # Another thread may take from the queue at the same time, or the collector put something there.
-        with suppress(IndexError):
-            while not self._everywhere:
-                self._waiting.popleft()()
-
-    def _own(self) -> set[int]:
-        streams: set[int] | None = getattr(self._thread, "streams", None)
-        if streams is None:
-            streams = self._thread.streams = set()
-        return streams
-
-
-CAPTURES = Captures()
-"""Of the process: a capture belongs to a thread, whichever device object began it."""
-
-
-@contextmanager
-def relaxed_captures() -> Iterator[None]:
-    """Let the calling thread make calls that CUDA forbids during a capture, though they do not break it."""
-    cuda = libraries().cuda
-    before = checked(cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-    try:
-        yield
-    finally:
-        checked(cuda.cuThreadExchangeStreamCaptureMode(before))
 
 
 class CudaGraph:
@@ -150,6 +74,8 @@ class CudaGraph:
 
         Where CUDA refuses, return why; ``captured`` is then still the caller's.
         """
+        if isinstance(self._runtime, _Broken):
+            return "the graph was destroyed"
         try:
             refused = _update(self._executable, captured)
         except DeviceError:
@@ -165,9 +91,28 @@ class CudaGraph:
             self._upload()
         return ""
 
+    def break_off(self, why: str) -> None:
+        """Destroy the graph, also one that runs; from now on a launch is a `DeviceError` with this reason."""
+        runtime, self._runtime = self._runtime, _Broken(why)
+        owned = dict(self._owned)
+        self._owned.update(dict.fromkeys(owned, 0))  # The finaliser has the same mapping.
+        self._nodes = self._nodes or ()
+        _destroy(self._captures, runtime, owned)
+
     def _upload(self) -> None:
         self._runtime.graphUpload(self._executable, self._uploads.ptr)
         self._uploads.synchronize()
+
+
+class _Broken:
+    """Stands in for CUDA where a graph cannot be launched any more."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def graphLaunch(self, executable: int, stream: int) -> None:  # noqa: N802 — as CuPy calls it
+        """Raise DeviceError."""
+        raise DeviceError(self._why, hint="capture it again")
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:

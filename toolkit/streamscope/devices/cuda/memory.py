@@ -7,7 +7,9 @@ asked for. Where the user has set another allocator for CuPy, it is ours as well
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ class CudaBlock:
     nbytes: int
     place: MemoryPlace
     memory: Any
+    gpu: int = 0
+    """The GPU whose memory it is; 0 for the host's."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class CudaBuffer:
     spec: ArraySpec
     place: MemoryPlace
     array: Any
+    gpu: int = 0
+    """The GPU whose memory it is; 0 for the host's."""
 
     @property
     def pointer(self) -> int:
@@ -46,19 +52,20 @@ class CudaBuffer:
         if view is None:
             return self
         if self.place is MemoryPlace.HOST:
-            return CudaBuffer(view.spec, self.place, view.of(self.array))
+            return replace(self, spec=view.spec, array=view.of(self.array))
         itemsize = view.spec.dtype.itemsize
         strides = tuple(itemsize * stride for stride in view.strides)
         start = self.array.data + view.offset * itemsize
-        return CudaBuffer(view.spec, self.place, libraries().cupy.ndarray(view.spec.shape, view.spec.dtype, memptr=start, strides=strides))
+        array = libraries().cupy.ndarray(view.spec.shape, view.spec.dtype, memptr=start, strides=strides)
+        return replace(self, spec=view.spec, array=array)
 
 
-def allocate_block(nbytes: int, place: MemoryPlace) -> CudaBlock:
-    """Allocate memory on CuPy's current device, or page-locked memory on the host."""
+def allocate_block(nbytes: int, place: MemoryPlace, gpu: int = 0) -> CudaBlock:
+    """Allocate memory on CuPy's current device, which is GPU ``gpu`` of ours, or page-locked memory on the host."""
     cuda = libraries().cupy.cuda
     with cuda_errors(f"allocating {nbytes:,} bytes of {place.value} memory"):
         memory = cuda.alloc(max(1, nbytes)) if place is MemoryPlace.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))
-    return CudaBlock(nbytes, place, memory)
+    return CudaBlock(nbytes, place, memory, gpu if place is MemoryPlace.DEVICE else 0)
 
 
 def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
@@ -66,7 +73,7 @@ def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
     if block.nbytes < spec.nbytes:
         raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
     if block.place is MemoryPlace.DEVICE:
-        return CudaBuffer(spec, block.place, libraries().cupy.ndarray(spec.shape, spec.dtype, memptr=block.memory))
+        return CudaBuffer(spec, block.place, libraries().cupy.ndarray(spec.shape, spec.dtype, memptr=block.memory), block.gpu)
     return CudaBuffer(spec, block.place, np.frombuffer(block.memory, spec.dtype, spec.size).reshape(spec.shape))
 
 
@@ -78,17 +85,20 @@ class TemporaryMemory:
     after the graph; and it is kept as long as the stream is, or an array in it.
 
     The pool takes its memory from CuPy's, see above.
+
+    ``on``: makes the stream's GPU the current one in a block, the only one whose memory CuPy's pools count and give back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on: AbstractContextManager[Any]) -> None:
         cupy = libraries().cupy
-        self._cuda = cupy.cuda
-        self._pool = _Pool(cupy.cuda.MemoryPool(cupy.get_default_memory_pool().malloc))
+        self._cuda, self._on = cupy.cuda, on
+        self._pool = _Pool(cupy.cuda.MemoryPool(cupy.get_default_memory_pool().malloc), on)
 
     @property
     def nbytes(self) -> int:
         """Bytes that the pool holds: the most that was needed at a time, but for fragments."""
-        return int(self._pool.blocks.total_bytes())
+        with self._on:
+            return int(self._pool.blocks.total_bytes())
 
     def malloc(self, nbytes: int) -> Any:
         """Allocate as CuPy's allocators do; the memory keeps the pool, which would else take it along when it goes."""
@@ -100,9 +110,15 @@ class TemporaryMemory:
 class _Pool:
     """A pool of CuPy's that gives its memory back when nobody needs it any more; CuPy's own does not where it draws from another pool."""
 
-    def __init__(self, blocks: Any) -> None:
+    def __init__(self, blocks: Any, on: AbstractContextManager[Any]) -> None:
         self.blocks = blocks
-        when_gone(self, blocks.free_all_blocks)
+        when_gone(self, partial(_free, blocks, on))
+
+
+def _free(blocks: Any, on: AbstractContextManager[Any]) -> None:
+    """Give the memory of a pool back to the pool that it came from."""
+    with on:
+        blocks.free_all_blocks()
 
 
 class _Owner:

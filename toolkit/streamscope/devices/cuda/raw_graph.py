@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.captures import CAPTURES
+from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.graph_nodes import make_room_for
 from streamscope.devices.cuda.node_marks import NodeMarks, under_way
 from streamscope.devices.cuda.streams import CudaEvent, event_done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from streamscope.devices.cuda.memory import TemporaryMemory
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
-from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
+from streamscope.kernels.library.libraries import NOT_READY, SUCCESS, checked, cuda_errors, libraries
 
 if TYPE_CHECKING:
+    from streamscope.devices.cuda.collectives import Collectives
     from streamscope.devices.cuda.device import CudaDevice
 
-_SUCCESS, _NOT_READY = 0, 600  # cudaError
 _EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: inside a capture, make an event-record node."""
 
@@ -32,10 +32,11 @@ class ForeignStream:
 
 
 class CudaEvent:
-    """A CUDA event; without timing it is cheaper, and cannot be timed."""
+    """A CUDA event of the current GPU, which is GPU ``gpu`` of ours; without timing it is cheaper, and cannot be timed."""
 
-    def __init__(self, *, timing: bool) -> None:
+    def __init__(self, *, timing: bool, gpu: int = 0) -> None:
         self.timing = timing
+        self.gpu = gpu
         self.handle = libraries().cupy.cuda.Event(disable_timing=not timing)
         self.pointer: int = self.handle.ptr
 
@@ -62,23 +63,41 @@ class CudaEvent:
         return event_done(self.pointer)
 
 
+class EventOfHost(CudaEvent):
+    """An event of a device with several GPUs, where a collective may never end: waiting for it can be interrupted."""
+
+    def __init__(self, collectives: Collectives, *, timing: bool, gpu: int) -> None:
+        super().__init__(timing=timing, gpu=gpu)
+        self._collectives = collectives
+
+    def synchronize(self) -> None:
+        """Block the host until the latest record is done; Ctrl-C aborts the collectives."""
+        with cuda_errors("waiting for an event"):
+            if not self._collectives.wait(partial(libraries().runtime.eventQuery, self.pointer)):
+                libraries().runtime.eventSynchronize(self.pointer)
+
+
 def event_done(pointer: int) -> bool:
     """Tell whether the latest record of an event is done."""
     runtime = libraries().runtime
     status = runtime.eventQuery(pointer)
-    if status in (_SUCCESS, _NOT_READY):
-        return bool(status == _SUCCESS)
+    if status in (SUCCESS, NOT_READY):
+        return bool(status == SUCCESS)
     with cuda_errors("waiting for an event"):
         raise runtime.CUDARuntimeError(status)
 
 
 class CudaStream:
-    """A CUDA stream that does not synchronise with the default stream, with its own workspace and library handles."""
+    """A CUDA stream that does not synchronise with the default stream, with its own workspace and library handles.
 
-    def __init__(self, device: CudaDevice, name: str, priority: int = 0) -> None:
+    It is the current GPU's, which is GPU ``gpu`` of the device.
+    """
+
+    def __init__(self, device: CudaDevice, name: str, priority: int = 0, gpu: int = 0) -> None:
         lib = libraries()
         self.name = name
         self.device = device
+        self.gpu = gpu
         self.handle = lib.cupy.cuda.Stream(non_blocking=True, priority=-priority)
         self.pointer: int = self.handle.ptr
         self.binding = lib.cuda.CUstream(self.pointer)
@@ -117,7 +136,7 @@ class CudaStream:
         if found is None:
             if self.device.capturing:
                 raise DeviceError(f"stream {self.name!r} cannot allocate a workspace while a graph is captured")
-            found = self.device.empty_bytes(max(1, nbytes))
+            found = self.device.empty_bytes(max(1, nbytes), self.gpu)
             # Smaller ones stay: packed arguments and graphs hold their addresses.
             self._workspaces.append(found)
         return found
@@ -133,11 +152,11 @@ class CudaStream:
     @cached_property
     def temporaries(self) -> TemporaryMemory:
         """Memory for allocations of users' operators while they run on this stream."""
-        return TemporaryMemory()
+        return TemporaryMemory(self.device.on(self.gpu))
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Let CuPy launch on this stream, and allocate from `temporaries`, on the calling thread."""
+        """Let CuPy launch on this stream, and allocate from `temporaries`, on the calling thread, whose current GPU is the stream's."""
         with self.handle, libraries().cupy.cuda.using_allocator(self.temporaries.malloc):
             yield
 
@@ -151,7 +170,8 @@ class CudaStream:
         """A cuDNN handle on this stream."""
         from streamscope.kernels.library.cudnn import destroy_handle, make_handle
 
-        handle = make_handle(self.pointer)
+        with self.device.on(self.gpu):
+            handle = make_handle(self.pointer)
         self._destroy_with_it(partial(destroy_handle, handle))
         return handle
 
@@ -160,15 +180,27 @@ class CudaStream:
         """A cuBLAS handle on this stream, with a workspace of its own."""
         from streamscope.kernels.library.cublas import CublasHandle
 
-        handle = CublasHandle(self)
+        with self.device.on(self.gpu):
+            handle = CublasHandle(self)
         self._destroy_with_it(handle.destroy)
         return handle
 
     def _destroy_with_it(self, destroy: Callable[[], None]) -> None:
         """Call a function when the stream object goes, outside captures; not at the end of the process, when CUDA may have gone."""
-        when_gone(self, partial(self.device.captures.destroy, partial(_call_with, destroy, self.handle)))
+        when_gone(self, partial(self.device.captures.destroy, partial(_call_with, destroy, self.handle, self.device.on(self.gpu))))
 
 
-def _call_with(destroy: Callable[[], None], stream: object) -> None:
+class StreamOfHost(CudaStream):
+    """A stream of a device with several GPUs, where a collective may never end: waiting for it can be interrupted."""
+
+    def synchronize(self) -> None:
+        """Block the host until the stream is empty; Ctrl-C aborts the collectives."""
+        with cuda_errors(f"waiting for stream {self.name!r}"):
+            if not self.device.collectives.wait(partial(self._runtime.streamQuery, self.pointer)):
+                self._runtime.streamSynchronize(self.pointer)
+
+
+def _call_with(destroy: Callable[[], None], stream: object, on: AbstractContextManager[object]) -> None:
     """Destroy the library handles of a CuPy stream, which has been kept until now."""
-    destroy()
+    with on:
+        destroy()

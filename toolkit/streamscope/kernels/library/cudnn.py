@@ -83,8 +83,8 @@ def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionS
     if first.dtype.name == "float64":
         # cuDNN 9.19 builds a plan for channels-last double, reports success, and computes something else (seen on an H200).
         raise DeviceError("cuDNN's convolutions of float64, channels last, give wrong results", hint="use float32 or float16")
-    key = (direction, shape, first.dtype.name)
-    graph, tensors = bench.device.cached(("convolution", *key), lambda: _build(direction, shape, first.dtype.name))
+    key = ("convolution", bench.stream.gpu, direction, shape, first.dtype.name)
+    graph, tensors = bench.device.cached(key, lambda: _build(direction, shape, first.dtype.name))
     pointers = dict(zip(tensors, (first.data.ptr, second.data.ptr, out.data.ptr), strict=True))
     workspace = bench.stream.workspace(graph.get_workspace_size())
     call = partial(graph.execute, pointers, int(workspace.data.ptr), handle=bench.stream.cudnn)

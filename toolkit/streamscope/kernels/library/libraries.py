@@ -13,6 +13,8 @@ from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
 from streamscope.interrupts import deferred
 
 INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use device='simulated'"
+SUCCESS, NOT_READY = 0, 600
+"""cudaError: nothing is wrong; work is pending."""
 _NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
 _OUT_OF_MEMORY = 2
 """cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY."""

@@ -1,0 +1,130 @@
+"""Opening a device: which GPUs are meant, and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.device_entry import DEVICES, DeviceEntry, split_choice
+from streamscope.devices.cuda import gpus as module
+from streamscope.devices.cuda.gpus import check_gpus, current_gpu, with_current
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.errors import DeviceError
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What the CUDA device is opened with."""
+    seen = []
+    entry = DeviceEntry(name="cuda", line="", open=lambda gpus: seen.append(gpus) or SimulatedDevice(), automatic=True, numbered=True)
+    monkeypatch.setitem(DEVICES._loaded, "cuda", entry)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "numbers"),
+    [
+        ("cuda", None, None),
+        ("cuda", 1, None),
+        ("cuda:0", None, (0,)),
+        ("cuda:12", None, (12,)),
+        ("cuda", np.int64(3), (0, 1, 2)),
+        ("auto", 2, (0, 1)),
+        ("cuda", [2, 0], (2, 0)),
+        ("cuda", (3,), (3,)),
+        ("cuda", range(1, 3), (1, 2)),
+    ],
+)
+def test_the_gpus_that_are_meant(opened, choice, gpus, numbers):
+    ss.open_device(choice, gpus=gpus)
+    assert opened == [numbers]
+
+
+@pytest.mark.parametrize("gpus", [0, -1, True, 2.0, "2", [], [-1], [0.0], [True, 0], {0, 1}])
+def test_what_names_no_gpus(opened, gpus):
+    with pytest.raises(DeviceError, match="is neither a number of GPUs nor a list of their numbers") as caught:
+        ss.open_device("cuda", gpus=gpus)
+    assert caught.value.hint == "gpus=2, or gpus=[0, 2]"
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "said", "hint"),
+    [
+        ("cuda", [1, 1], r"gpus=\[1, 1\] has a GPU twice", "name each once"),
+        ("cuda:1", 2, "device='cuda:1' is one GPU, and gpus=2 are others", "device='cuda', gpus=2"),
+        ("cuda:", None, "unknown device 'cuda:'", "choose auto, cuda or simulated"),
+        ("cuda:x", None, "unknown device 'cuda:x'", "choose auto, cuda or simulated"),
+        ("simulated:1", None, "unknown device 'simulated:1'", "choose auto, cuda or simulated"),
+        ("auto:1", None, "unknown device 'auto:1'", "choose auto, cuda or simulated"),
+        ("simulated", 9, "a simulated host of 9 GPUs", "it has at most 8"),
+    ],
+)
+def test_what_is_refused(opened, choice, gpus, said, hint):
+    with pytest.raises(DeviceError, match=said) as caught:
+        ss.open_device(choice, gpus=gpus)
+    assert caught.value.hint == hint
+    assert opened == []
+
+
+def test_an_open_device_has_its_gpus_already():
+    device = ss.open_device("simulated")
+    with pytest.raises(DeviceError, match="gpus=2 stands beside a device that is open"):
+        ss.open_device(device, gpus=2)
+
+
+def test_a_device_of_another_package_with_fewer_gpus(monkeypatch):
+    entry = DeviceEntry(name="single", line="", open=lambda gpus: SimulatedDevice())
+    monkeypatch.setattr(DEVICES, "_guests", {"single": entry})
+    with pytest.raises(DeviceError, match="has 1 GPU, not 2") as caught:
+        ss.open_device("single", gpus=2)
+    assert caught.value.hint == "device='simulated', gpus=2"
+
+
+def test_more_gpus_than_there_are():
+    check_gpus((0, 1), 2)
+    with pytest.raises(DeviceError, match="there is no GPU 1: this machine has 1 GPU") as caught:
+        check_gpus((0, 1), 1)
+    assert caught.value.hint == "ask for fewer, or simulate a host: device='simulated', gpus=2"
+    with pytest.raises(DeviceError, match="there is no GPU 2 and 5: this machine has 2 GPUs"):
+        check_gpus((1, 2, 5), 2)
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """CUDA's current GPU, and the calls that changed it."""
+    state = SimpleNamespace(now=2, chosen=[])
+
+    def choose(index):
+        state.now = index
+        state.chosen.append(index)
+
+    runtime = SimpleNamespace(getDevice=lambda: state.now, setDevice=choose)
+    monkeypatch.setattr(module, "libraries", lambda: SimpleNamespace(runtime=runtime))
+    return state
+
+
+@pytest.mark.parametrize(("initialised", "expected"), [(True, 1), (False, 2)])
+def test_pytorchs_current_gpu_counts_where_pytorch_uses_cuda(runtime, monkeypatch, initialised, expected):
+    cuda = SimpleNamespace(is_initialized=lambda: initialised, current_device=lambda: 1)
+    monkeypatch.setitem(module.sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert current_gpu() == expected
+    monkeypatch.delitem(module.sys.modules, "torch")
+    assert current_gpu() == 2
+
+
+def test_a_call_runs_with_its_gpu_current_and_leaves_the_threads_own(runtime):
+    seen = []
+    with_current(2, lambda: seen.append(runtime.now))()
+    assert (seen, runtime.chosen) == ([2], [])
+    with_current(0, lambda: seen.append(runtime.now))()
+    assert (seen, runtime.chosen, runtime.now) == ([2, 0], [0, 2], 2)
+    with pytest.raises(ZeroDivisionError):
+        with_current(1, lambda: 1 / 0)()
+    assert runtime.now == 2
+
+
+def test_a_choice_is_split_only_for_devices_that_are_numbered():
+    assert split_choice("simulated:1") == ("simulated:1", None)

@@ -1,0 +1,248 @@
+"""Collectives on the GPUs of one host: by NCCL, all parts in one group, or by copies where NCCL is missing.
+
+A collective whose parts do not all begin never ends, and neither does a wait for it. So waiting can be interrupted here, and whatever goes
+wrong aborts the communicators. New ones are made for the next collective.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from streamscope.devices.cuda.captures import CAPTURES
+from streamscope.devices.cuda.collective_copies import bind_copies
+from streamscope.devices.cuda.nccl import BYTES, DTYPES, REDUCTIONS, Communicators, Holder, has_nccl, nccl, nccl_errors, nccl_version
+from streamscope.errors import DeviceError
+from streamscope.interrupts import deferred, when_gone
+from streamscope.kernels.library.libraries import NOT_READY, SUCCESS, libraries
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda.memory import CudaBuffer
+    from streamscope.program.launch import Launch
+
+Call = Callable[[], None]
+PartCall = tuple[int, str, tuple[int, ...]]
+"""A call of NCCL: the part whose communicator makes it, the method, and its arguments."""
+_Key = tuple[tuple[int, ...], int]
+"""GPUs and priority of a communicator. Collectives of different priorities overtake each other, which one communicator does not allow."""
+
+_SPIN_S = 0.001
+_NAP_S = 0.0001
+"""How long a wait looks again at once, and how long it sleeps between two looks from then on."""
+_END_S = 5.0
+"""How long streams are waited for after an abort."""
+
+_idle: dict[_Key, list[Communicators]] = {}
+"""Communicators of device objects that have gone, by the machine's numbers of the GPUs: making others takes a second."""
+
+
+class Collectives:
+    """The collectives of one device object: its communicators, made when they are first used.
+
+    ``indices``: the machine's numbers of the device's GPUs.
+    """
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self._indices = tuple(indices)
+        self._made: dict[_Key, Communicators] = {}
+        self._wanted: set[_Key] = set()
+        self._lock = threading.RLock()
+        self._aborts = 0
+        self._of_thread = threading.local()
+        when_gone(self, partial(_leave, self._indices, self._made))
+
+    @property
+    def library(self) -> str:
+        """Name and version of what carries collectives out."""
+        return f"NCCL {nccl_version()}" if has_nccl() else "copies between GPUs: NCCL is not installed"
+
+    def bind(
+        self,
+        launches: Sequence[Launch],
+        reads: Sequence[Sequence[CudaBuffer]],
+        writes: Sequence[Sequence[CudaBuffer]],
+        streams: Sequence[Any],
+    ) -> Call:
+        """Prepare a collective, one launch, one list of buffers and one stream a part; each call of the result issues all parts.
+
+        Raises
+        ------
+        DeviceError
+            An operand is not in one piece, or NCCL does not have the dtype.
+        """
+        collective = cast("Any", launches[0]).collective
+        operands = [buffers[0] if collective.reads(part) else None for part, buffers in enumerate(reads)]
+        results = [buffers[0] if collective.writes(part) else None for part, buffers in enumerate(writes)]
+        for buffer in (*operands, *results):
+            if buffer is not None and not buffer.array.flags.c_contiguous:
+                raise DeviceError(f"{launches[0]} has an operand that is not in one piece", hint="copy it first: .copy()")
+        if not has_nccl():
+            return bind_copies(collective, operands, results, streams)
+        calls = part_calls(collective, operands, results, [stream.pointer for stream in streams])
+        return self._grouped((collective.gpus, collective.priority), calls, str(launches[0]), (operands, results, streams))
+
+    def communicators(self, key: _Key) -> Communicators:
+        """Return the communicators of some GPUs and a priority, made where there are none (any more)."""
+        with self._lock:
+            made = self._made.get(key)
+            if made is None:
+                if CAPTURES.active:
+                    raise DeviceError("communicators cannot be made while a graph is captured", hint="run it once uncaptured")
+                gpus, priority = key
+                indices = tuple(self._indices[gpu] for gpu in gpus)
+                idle = _idle.get((indices, priority))
+                made = self._made[key] = idle.pop() if idle else Communicators(indices)
+                self._wanted.add(key)
+            return made
+
+    def begin_capture(self) -> None:
+        """Make the communicators anew that were aborted, and note from now on which the calling thread's capture uses."""
+        if len(self._made) < len(self._wanted):
+            for key in tuple(self._wanted):
+                self.communicators(key)
+        self._of_thread.captured = set()
+
+    def end_capture(self, graph: Holder) -> None:
+        """Note which communicators a graph uses that the calling thread has captured."""
+        for used in getattr(self._of_thread, "captured", ()):
+            used.keep_track(graph)
+
+    def abort(self) -> None:
+        """End all collectives that are under way. Whoever waits for one gets a `DeviceError`, and graphs that hold collectives are lost."""
+        with deferred():
+            with self._lock:
+                groups = list(self._made.values())
+                self._made.clear()
+                self._aborts += 1
+            errors = []
+            for group in groups:
+                try:
+                    group.abort()
+                except DeviceError as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+    def wait(self, query: Callable[[], int]) -> bool:
+        """Block the host until ``query`` no longer says that work is pending; false where there are no communicators: nothing can hang.
+
+        Ctrl-C and errors abort the collectives.
+        """
+        if not self._made:
+            return False
+        aborts = self._aborts
+        try:
+            status = self._looking(query)
+        except BaseException:
+            self.abort()
+            limit_s = time.monotonic() + _END_S
+            while query() == NOT_READY and time.monotonic() < limit_s:
+                time.sleep(_NAP_S)
+            raise
+        if status != SUCCESS:
+            raise libraries().runtime.CUDARuntimeError(status)
+        if self._aborts != aborts:
+            raise DeviceError("the collectives were aborted while they were waited for", hint="run it again")
+        return True
+
+    def _looking(self, query: Callable[[], int]) -> int:
+        spin_until_s = time.monotonic() + _SPIN_S
+        while (status := query()) == NOT_READY:
+            if time.monotonic() < spin_until_s:
+                continue
+            time.sleep(_NAP_S)
+            if deferred().due:  # Ctrl-C came, and waits for the end of a block that may wait here for ever.
+                self.abort()
+            for group in tuple(self._made.values()):
+                group.check()
+        return status
+
+    def _grouped(self, key: _Key, calls: Sequence[PartCall], what: str, kept: object) -> Call:
+        """Return a call that makes some calls of NCCL in one group, with the communicators that there are then."""
+        library = nccl()
+        begin, end = library.groupStart, library.groupEnd
+        used = self.communicators(key)
+        bound = _bound(used, calls)
+
+        def call(kept: object = kept) -> None:
+            nonlocal used, bound
+            made = self._made.get(key)
+            if made is not used or made is None:
+                used = self.communicators(key)
+                bound = _bound(used, calls)
+            if CAPTURES.active:
+                self._of_thread.captured.add(used)
+            with deferred():  # A group without one of its parts would never end.
+                try:
+                    begin()
+                    for each in bound:
+                        each()
+                    end()
+                except Exception:
+                    with suppress(library.NcclError):
+                        end()
+                    self.abort()
+                    with nccl_errors(f"{what} failed"):
+                        raise
+
+        return call
+
+
+def _bound(communicators: Communicators, calls: Sequence[PartCall]) -> list[Call]:
+    return [partial(getattr(communicators.parts[part], method), *arguments) for part, method, arguments in calls]
+
+
+def _leave(indices: Sequence[int], made: dict[_Key, Communicators]) -> None:
+    """Leave communicators to the next device object with the same GPUs."""
+    for (gpus, priority), communicators in made.items():
+        _idle.setdefault((tuple(indices[gpu] for gpu in gpus), priority), []).append(communicators)
+
+
+def part_calls(
+    collective: Any, operands: Sequence[CudaBuffer | None], results: Sequence[CudaBuffer | None], streams: Sequence[int]
+) -> list[PartCall]:
+    """Return the calls of NCCL that make up a collective, by part; none where the arrays are empty.
+
+    ``operands``, ``results``: of each part, None where it has none. What is only moved goes as bytes.
+    """
+    some = next(buffer for buffer in operands if buffer is not None)
+    if not some.spec.nbytes:
+        return []
+    sources = [0 if buffer is None else buffer.pointer for buffer in operands]
+    targets = [0 if buffer is None else buffer.pointer for buffer in results]
+    parts = range(len(streams))
+    nbytes, root = some.spec.nbytes, collective.root
+    match collective.kind:
+        case "all_reduce" | "reduce_scatter" as kind:
+            method, count = ("allReduce", some.spec.size) if kind == "all_reduce" else ("reduceScatter", some.spec.size // len(parts))
+            how = _number(some.spec.dtype.name), REDUCTIONS[collective.op]
+            return [(part, method, (sources[part], targets[part], count, *how, streams[part])) for part in parts]
+        case "all_gather":
+            return [(part, "allGather", (sources[part], targets[part], nbytes, BYTES, streams[part])) for part in parts]
+        case "broadcast":
+            return [
+                (part, "broadcast", (sources[part] or targets[part], targets[part], nbytes, BYTES, root, streams[part])) for part in parts
+            ]
+        case "all_to_all":
+            piece = nbytes // len(parts)
+            calls: list[PartCall] = []
+            for part in parts:
+                for peer in parts:
+                    calls.append((part, "send", (sources[part] + peer * piece, piece, BYTES, peer, streams[part])))
+                    calls.append((part, "recv", (targets[part] + peer * piece, piece, BYTES, peer, streams[part])))
+            return calls
+        case _:  # "send"
+            peers = [part for part in parts if part != root]
+            sends: list[PartCall] = [(root, "send", (sources[root], nbytes, BYTES, peer, streams[root])) for peer in peers]
+            return sends + [(peer, "recv", (targets[peer], nbytes, BYTES, root, streams[peer])) for peer in peers]
+
+
+def _number(dtype: str) -> int:
+    """Return NCCL's number of a dtype."""
+    if dtype not in DTYPES:
+        raise DeviceError(f"NCCL cannot reduce {dtype}", hint=f"convert it to one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
