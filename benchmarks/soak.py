@@ -48,7 +48,7 @@ class Counted:
         self.events = 0
         make = device.event
 
-        def event(*, timing: bool = False) -> Event:
+        def event(*, timing: bool = False, gpu: int = 0) -> Event:
             self.events += 1
             return make(timing=timing)
 

@@ -89,7 +89,8 @@ for _name in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "
 
 def test_every_operator_is_tried():
     public = set(ss.ops.__all__)
-    operators = public - {"host_function", "operator", "elementwise"}
+    over_several_gpus = {"all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter", "send", "to_gpu"}
+    operators = public - {"host_function", "operator", "elementwise"} - over_several_gpus
     assert {name for name in APPLICATIONS if "." not in name} == operators
 
 

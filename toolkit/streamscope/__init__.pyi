@@ -36,6 +36,7 @@ from streamscope.predicting.verify import verify as verify
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracer import empty as empty
+from streamscope.program.tracer import gpu as gpu
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
 from streamscope.recording.record import record as record

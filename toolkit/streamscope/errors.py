@@ -109,6 +109,10 @@ class RaceError(StreamscopeError):
     """A schedule of captured code lets nodes that share memory run side by side, or in another order; nothing was launched."""
 
 
+class DeadlockError(StreamscopeError):
+    """Collectives of a plan could wait for each other for ever; nothing was launched."""
+
+
 class CompilationError(StreamscopeError):
     """A kernel did not compile; the message holds the compiler's log with the numbered source, or the mistake in the user's line."""
 

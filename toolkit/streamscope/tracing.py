@@ -136,7 +136,7 @@ class ProgramFunction:
                 raise
             tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
-        variables = tuple(Variable(s.id, s.name, s.spec, s.place or MemoryPlace.DEVICE) for s in tracer.symbols)
+        variables = tuple(Variable(s.id, s.name, s.spec, s.place or MemoryPlace.DEVICE, s.gpu) for s in tracer.symbols)
         traced = Program(
             self.name,
             variables,

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from streamscope.arrays import Array
 from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.log import DeviceLog
+from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, MemoryPlace
@@ -158,8 +159,22 @@ class Device(Protocol):
     def let_finish(self, streams: Sequence[Stream]) -> None:
         """Wait for streams whose memory goes, from whichever thread and whatever that is doing; failures are ignored."""
 
-    def stream(self, name: str, *, priority: int = 0) -> Stream:
-        """Make a stream. Of two kernels that are ready, the one on the stream with the higher ``priority`` gets the multiprocessors first.
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs, 1 for most devices. Where a device has no such attribute, it has one."""
+
+    @property
+    def room(self) -> int:
+        """Multiprocessors that collectives have on each GPU."""
+
+    def link(self, source: int, target: int) -> str:
+        """Return how copies go from one GPU to another: ``"nvlink"``, ``"pcie"``, or ``"host"`` where there is no way between them."""
+
+    def channels(self, collective: Collective) -> int:
+        """Return how many multiprocessors of each GPU a collective holds while it runs, at most."""
+
+    def stream(self, name: str, *, priority: int = 0, gpu: int = 0) -> Stream:
+        """Make a stream of a GPU. Of two kernels that are ready, the one with the higher ``priority`` gets multiprocessors first.
 
         0 is the ordinary priority; more than the device has levels counts as its highest.
         """
@@ -173,13 +188,16 @@ class Device(Protocol):
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Let scopes that a user's operator opens on ``stream`` use ``auxiliary``."""
 
-    def event(self, *, timing: bool = False) -> Event:
-        """Make an event."""
+    def event(self, *, timing: bool = False, gpu: int = 0) -> Event:
+        """Make an event, for streams of a GPU to record; streams of any GPU may wait for it."""
 
-    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> Buffer:
-        """Allocate memory, or raise an `OutOfMemoryError`; its contents are undefined (the simulated device fills it with poison)."""
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, *, gpu: int = 0) -> Buffer:
+        """Allocate memory of the host or of a GPU, or raise an `OutOfMemoryError`.
 
-    def allocate_block(self, nbytes: int, place: MemoryPlace) -> MemoryBlock:
+        Its contents are undefined; the simulated device fills it with poison.
+        """
+
+    def allocate_block(self, nbytes: int, place: MemoryPlace, *, gpu: int = 0) -> MemoryBlock:
         """Allocate memory that can hold one array after the other, or raise an `OutOfMemoryError`."""
 
     def buffer_on(self, block: MemoryBlock, spec: ArraySpec, stream: Stream | None = None) -> Buffer:
@@ -222,6 +240,14 @@ class Device(Protocol):
         One that cannot run on this device is a `DeviceError`: a user's operator without a reference on the simulated one.
         """
 
+    def bind_collective(
+        self, parts: Sequence[Launch], reads: Sequence[Sequence[Buffer]], writes: Sequence[Sequence[Buffer]], streams: Sequence[Stream]
+    ) -> Call:
+        """Prepare a collective; each call of the result puts all its parts on their streams, as one.
+
+        ``reads``, ``writes``: the buffers of each part. One that cannot run on this device is a `DeviceError`.
+        """
+
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function; each call of the result runs it on the calling thread, on the values in memory by then."""
 
@@ -258,7 +284,7 @@ class Device(Protocol):
         """Return the host clock: monotonic, in ns; virtual on the simulated device."""
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
-        """Return the time from one timed event's latest record to another's, in ns. Both must be done."""
+        """Return the time from one timed event's latest record to another's, in ns. Both must be done, and of one GPU."""
 
     def synchronize(self) -> None:
         """MemoryBlock the host until all streams are empty."""

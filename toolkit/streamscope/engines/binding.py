@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
-from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import AUXILIARY, MAIN, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
 from streamscope.interrupts import deferred
 from streamscope.program.launch import HostCall, Launch
-from streamscope.program.operation import Variable
+from streamscope.program.operation import Program, Variable
 
 NO_STEP = -1
 """The step of an empty node of captured code."""
@@ -51,6 +51,10 @@ class Binder:
         self.buffers: dict[int, Buffer] = {}
         """The memory of each variable."""
         self._events: dict[int, Event] = {}
+        self._recorded_on = {step.event: plan.gpu(step.lane) for step in plan.flat() if isinstance(step, RecordEvent)}
+        """The GPU of each event."""
+        self._parts: list[tuple[Launch, Stream]] = []
+        """The parts of a collective that are bound so far."""
 
     def allocate(self) -> None:
         """Allocate the memory of all variables."""
@@ -76,11 +80,14 @@ class Binder:
                 yield variable, works
 
     def pair_scopes(self) -> None:
-        """Make the main stream; let scopes that a user's operator opens on it use an auxiliary one, where the plan says so."""
-        main = self.stream(0)
+        """Make the main streams; let scopes that a user's operator opens on one use an auxiliary one, where the plan says so."""
+        self.stream(0)
         if self.plan.scopes:
-            lane = self.plan.auxiliary
-            self.device.pair(main, self.device.stream(AUXILIARY) if lane is None else self.stream(lane))
+            for gpu in sorted({0, *self.plan.gpus}):
+                main, lane = self.plan.first_lane(MAIN, gpu), self.plan.first_lane(AUXILIARY, gpu)
+                assert main is not None
+                auxiliary = self._made(AUXILIARY, gpu) if lane is None else self.stream(lane)
+                self.device.pair(self.stream(main), auxiliary)
 
     @contextmanager
     def replacing(self, buffers: Mapping[int, Buffer]) -> Iterator[None]:
@@ -94,7 +101,9 @@ class Binder:
 
     def _allocate(self, variable: Variable) -> Buffer:
         try:
-            return self.device.allocate(variable.spec, variable.place)
+            # Said only where there are several: devices of other packages may have one.
+            where = {"gpu": variable.gpu} if variable.gpu else {}
+            return self.device.allocate(variable.spec, variable.place, **where)
         except OutOfMemoryError as error:
             makers = (str(operation) for operation in self.plan.program.operations if variable.id in operation.writes)
             maker = f"input {variable.name!r}" if variable.id in self.plan.program.inputs else next(makers, variable.name)
@@ -113,16 +122,32 @@ class Binder:
             operation = self.plan.program.operations[launch.operation]
             raise OutOfMemoryError(f"{operation} cannot be prepared: {error.message}", hint=error.hint) from error
 
+    def _bind_part(self, launch: Launch, stream: Stream) -> Call:
+        """Bind a part of a collective: the call of the last part puts all of them on their streams, those of the others do nothing."""
+        self._parts.append((launch, stream))
+        assert launch.collective is not None
+        if len(self._parts) < len(launch.collective.gpus):
+            return do_nothing
+        parts, self._parts = self._parts, []
+        reads, writes = (
+            [[self.buffers[variable] for variable in getattr(part, role)] for part, _ in parts] for role in ("reads", "writes")
+        )
+        return self.device.bind_collective([part for part, _ in parts], reads, writes, [stream for _, stream in parts])
+
     def stream(self, lane: int) -> Stream:
         """Return the stream of a lane."""
         if lane not in self.streams:
-            self.streams[lane] = self.device.stream(self.plan.lanes[lane])
+            self.streams[lane] = self._made(self.plan.lanes[lane], self.plan.gpu(lane))
         return self.streams[lane]
+
+    def _made(self, name: str, gpu: int) -> Stream:
+        return self.device.stream(name, gpu=gpu) if gpu else self.device.stream(name)
 
     def _event(self, number: int) -> Event:
         # One event each for as long as the plan lives: none is ever recorded for something else while somebody may still wait for it.
         if number not in self._events:
-            self._events[number] = self.device.event()
+            gpu = self._recorded_on.get(number, 0)
+            self._events[number] = self.device.event(gpu=gpu) if gpu else self.device.event()
         return self._events[number]
 
     def bind(self, step: Step) -> BoundStep:
@@ -131,7 +156,8 @@ class Binder:
         match step:
             case Issue(launch, lane):
                 stream = self.stream(lane)
-                return BoundStep(step, self._bind_launch(launch, stream), stream)
+                bind = self._bind_launch if launch.collective is None else self._bind_part
+                return BoundStep(step, bind(launch, stream), stream)
             case RecordEvent(event, lane):
                 return BoundStep(step, partial(self.stream(lane).record, self._event(event)), self.stream(lane))
             case WaitEvent(event, lane):
@@ -158,10 +184,16 @@ def run_all(steps: Sequence[BoundStep]) -> None:
             raise
 
 
-def variables_of(step: Step) -> frozenset[int]:
+def do_nothing() -> None:
+    """Do nothing: another call does it."""
+
+
+def variables_of(step: Step, program: Program) -> frozenset[int]:
     """Return the variables whose memory a step uses, itself: none for a `Replay`, whose steps are bound one by one."""
     match step:
         case Issue(launch):
+            if launch.collective is not None:  # The parts are bound together.
+                return program.operations[launch.operation].touched
             return frozenset(launch.reads + launch.writes)
         case CallHost(call):
             return frozenset(call.reads + call.writes)
@@ -237,7 +269,7 @@ def captured(
                 try:
                     bound.call()
                     # Counted after each step, since a step may be several nodes; this also meets a break that the step kept to itself.
-                    owners += [index] * (device.captured_nodes(stream) - len(owners))
+                    owners += _makers(steps, index, device.captured_nodes(stream) - len(owners))
                 except Exception as error:
                     raise _blamed(bound, describe, error) from error
     except _StepFailedError:
@@ -246,6 +278,13 @@ def captured(
         # Some faults show only at the end, for example a stream that was not joined.
         raise _culprit(device, steps, describe) or error from error
     return graphs[0], tuple(owners)
+
+
+def _makers(steps: Sequence[BoundStep], index: int, nodes: int) -> list[int]:
+    """Return the step that made each of the nodes that a step's call added: of a collective, each part one."""
+    step = steps[index].step
+    parts = step.launch.collective.gpus if isinstance(step, Issue) and step.launch.collective is not None else ()
+    return [index - nodes + 1 + number for number in range(nodes)] if nodes == len(parts) else [index] * nodes
 
 
 def _blamed(bound: BoundStep, describe: _Describe, error: Exception) -> _StepFailedError:

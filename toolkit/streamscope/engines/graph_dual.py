@@ -39,7 +39,7 @@ def plan(program: Program, estimate: Estimate, streams: int | None = None) -> Pl
 
     def make(operations: Sequence[Operation], stream_of: StreamOf, edges: Edges | None = None) -> Plan:
         scopes = streams != 1 and may_open_scopes(program)
-        return captured_plan(GRAPH_DUAL.name, program, operations, stream_of, scopes=scopes, edges=edges)
+        return captured_plan(GRAPH_DUAL.name, program, operations, stream_of, scopes=scopes, edges=edges, communication=True)
 
     if program.certificate is None and program.raw is None:
         return best_plan(program, estimate, streams, in_a_graph, make)

@@ -105,6 +105,7 @@ def captured_plan(
     *,
     scopes: bool = False,
     edges: Edges | None = None,
+    communication: bool = False,
 ) -> Plan:
     """Make a plan whose capturable segments are graphs, launched on the main stream; the rest runs between them as usual.
 
@@ -112,9 +113,11 @@ def captured_plan(
     graphs and single launches alike, so only host functions wait, each for the last thing on the stream that touched its variables, and
     nothing waits for them (the host issues in order).
 
+    ``communication``: collectives are on a stream of their own on each GPU.
+
     Captured code, which is one segment, gets the order that ``edges`` ask for on top; by default, its graph has the edges of its steps.
     """
-    lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
+    lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of, communication=communication)
     position = {operation.id: index for index, operation in enumerate(order)}
     tokens = _tokens(program, edges)
     work: list[_Work] = []
@@ -132,7 +135,7 @@ def captured_plan(
         replay = Replay(tuple(inner), (edges or edges_of(inner, len(program.operations))) if program.captured else None)
         work.append(_Work(replay, 0, reads, {variable for launch in launches for variable in launch.writes}))
     steps, used = _repeating(work, 1, events)
-    return Plan(engine, program, lanes.names, tuple(steps), events + used, scopes)
+    return Plan(engine, program, lanes.names, tuple(steps), events + used, scopes, gpus=lanes.gpus)
 
 
 def _tokens(program: Program, edges: Edges | None) -> dict[int, frozenset[int]]:
@@ -188,11 +191,25 @@ def _with_events(issued: Sequence[_Issued], key: Callable[[Stamp], tuple[int, in
         for wait in item.waits:
             events.setdefault(key(wait), first_event + len(events))
     steps: list[Step] = []
+    held: list[Step] = []  # Behind the parts of a collective, which stay together: steps that are due once all of them are issued.
     for step, lane, waits, stamp in issued:
         numbers = [events[key(wait)] for wait in waits]
-        steps += [HostWait(event) if lane == HOST else WaitEvent(event, lane) for event in numbers]
+        due: list[Step] = [HostWait(event) if lane == HOST else WaitEvent(event, lane) for event in numbers]
+        recorded: list[Step] = []
+        if stamp is not None and events and (event := events.get(key(stamp))) is not None:
+            recorded.append(RecordEvent(event, stamp.lane))
+        if isinstance(step, Issue) and step.launch.collective is not None:
+            # Waits go before the first part. No part waits for another one, so their events are recorded before.
+            parts = step.launch.part
+            steps[len(steps) - parts : len(steps) - parts] = due
+            steps.append(step)
+            held += recorded
+            if parts == len(step.launch.collective.gpus) - 1:
+                steps += held
+                held = []
+            continue
+        steps += due
         if step is not None:
             steps.append(step)
-        if stamp is not None and events and (event := events.get(key(stamp))) is not None:
-            steps.append(RecordEvent(event, stamp.lane))
+        steps += recorded
     return steps, len(events)

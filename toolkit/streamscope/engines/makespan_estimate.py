@@ -8,9 +8,10 @@ See ``docs/decisions/two-walks-one-cost-model.md``.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import inf
 
 from streamscope.devices.cost_model import CostModel
@@ -146,7 +147,10 @@ class _Walk:
     model: CostModel
     host_ns: float = 0.0
     lanes: _Lanes = field(default_factory=_Lanes)
-    chip: Chip = field(default_factory=Chip)
+    chips: defaultdict[int, Chip] = field(default_factory=partial(defaultdict, Chip))
+    """The chip of each GPU."""
+    parts: list[tuple[int, float]] = field(default_factory=list)
+    """Of a collective that is being issued: lanes, or nodes, of its parts so far, and when each begins."""
 
     def take(self, step: Step) -> None:
         """Carry out a step as the host does."""
@@ -154,7 +158,11 @@ class _Walk:
         match step:
             case Issue(launch, lane):
                 self.host_ns += model.call_ns(launch)
-                lanes.done_ns[lane] = self._end_ns(launch, self._start_ns(lane, model.launch_latency_ns))
+                start_ns = self._start_ns(lane, model.launch_latency_ns)
+                if launch.collective is None:
+                    lanes.done_ns[lane] = self._end_ns(launch, start_ns)
+                else:
+                    lanes.done_ns.update(self._with_parts(launch, lane, start_ns))
             case RecordEvent(event, lane):
                 self.host_ns += model.event_record_ns
                 # What is behind the record waits for it, and so for what is before it to drain.
@@ -192,16 +200,35 @@ class _Walk:
         for node, launch in enumerate(nodes.launches):
             ready_ns = max((ends_ns[one] for one in before[node]), default=0.0) + model.graph_node_gap_ns
             ready_ns += launch.cost.gap_ns + (model.graph_crossing_ns if branching.crossing[node] else 0.0)
-            ends_ns.append(self._end_ns(launch, _apart(starts_ns, root_ns.get(node, ready_ns), model.graph_dispatch_ns)))
+            begin_ns = _apart(starts_ns, root_ns.get(node, ready_ns), model.graph_dispatch_ns)
+            if launch.collective is None:
+                ends_ns.append(self._end_ns(launch, begin_ns))
+            else:
+                ends_ns.append(begin_ns)
+                for part, end_ns in self._with_parts(launch, node, begin_ns).items():
+                    ends_ns[part] = end_ns
         self.lanes.done_ns[0] = max(ends_ns, default=start_ns)
 
     def _start_ns(self, lane: int, latency_ns: float) -> float:
         """Return when work starts that the host has just put on a lane."""
         return max(self.host_ns + latency_ns, self.lanes.done(lane) + self.model.kernel_gap_ns)
 
+    def _with_parts(self, launch: Launch, place: int, start_ns: float) -> dict[int, float]:
+        """Return the end of each part of a collective, by its place, once the last is issued: none ends before all have begun."""
+        self.parts.append((place, start_ns))
+        assert launch.collective is not None
+        if len(self.parts) < len(launch.collective.gpus):
+            return {}
+        end_ns = max(begin_ns for _, begin_ns in self.parts) + self.estimate(launch)
+        found = dict.fromkeys((each for each, _ in self.parts), end_ns)
+        self.parts = []
+        return found
+
     def _end_ns(self, launch: Launch, start_ns: float) -> float:
         alone_ns = self.estimate(launch)
         if launch.kind is not LaunchKind.KERNEL:
             return start_ns + alone_ns
         held = self.model.residency(launch.cost)
-        return self.chip.run(start_ns, alone_ns, held.multiprocessors / self.model.multiprocessors * self.model.throughput(held.load))
+        return self.chips[launch.gpu].run(
+            start_ns, alone_ns, held.multiprocessors / self.model.multiprocessors * self.model.throughput(held.load)
+        )

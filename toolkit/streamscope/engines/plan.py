@@ -6,6 +6,7 @@ to a device. Because a plan is data, a test can take a step out and show that th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,9 @@ MAIN = "main"
 AUXILIARY = "aux"
 COPY_IN = "copy in"
 COPY_OUT = "copy out"
-_COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
+COMMUNICATION = "comm"
+"""The stream of collectives, where an engine has one beside the main stream of each GPU."""
+_COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT, LaunchKind.COPY_PEER: "peer copy"}
 MOST_STREAMS = 128
 USUAL_STREAMS, _CAPTURED_STREAMS = 2, 12
 """Compute streams where nobody says how many: of programs of our own, and at most of captured code; see `most_streams`."""
@@ -37,7 +40,7 @@ StreamOf = Callable[[Launch], int]
 
 @dataclass(frozen=True)
 class Issue:
-    """Put a launch on a lane."""
+    """Put a launch on a lane. The parts of a collective stand one behind the other, and are put there together."""
 
     launch: Launch
     lane: int
@@ -152,6 +155,12 @@ class Plan:
     """Plans of other orders, of which a device that can measure them takes the fastest."""
     chosen: str = ""
     """Why it was taken of several: its time, those of the next fastest, and that of the capture's own order."""
+    gpus: tuple[int, ...] = ()
+    """The GPU of each lane; empty: all are GPU 0's."""
+
+    def gpu(self, lane: int) -> int:
+        """Return the GPU of a lane."""
+        return self.gpus[lane] if self.gpus else 0
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""
@@ -163,13 +172,12 @@ class Plan:
     @property
     def streams(self) -> int:
         """Number of streams with kernels on them; those that carry nothing but copies come on top."""
-        lanes = {self.lanes[step.lane] for step in self.flat() if isinstance(step, Issue)}
-        return len(lanes - {COPY_IN, COPY_OUT})
+        return len({step.lane for step in self.flat() if isinstance(step, Issue) and not self.lanes[step.lane].endswith(_COPIES)})
 
-    @property
-    def auxiliary(self) -> int | None:
-        """The first auxiliary lane, if there is one."""
-        return next((lane for lane, name in enumerate(self.lanes) if name.startswith(AUXILIARY)), None)
+    def first_lane(self, role: str, gpu: int = 0) -> int | None:
+        """Return the first lane of a GPU with a role, such as ``"aux"``, if there is one."""
+        start = _prefix(gpu, several=bool(self.gpus)) + role
+        return next((lane for lane, name in enumerate(self.lanes) if name.startswith(start)), None)
 
     @property
     def waits(self) -> int:
@@ -206,22 +214,69 @@ class Lanes:
     """The main stream's first, then those of auxiliary streams, then those of copy streams."""
     numbers: Mapping[tuple[int, int], int]
     """The lane of each launch."""
+    gpus: tuple[int, ...] = ()
+    """The GPU of each; empty where all are GPU 0's."""
 
     def of(self, launch: Launch) -> int:
         """Return the lane of a launch."""
         return self.numbers[launch.operation, launch.part]
 
 
-def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf) -> Lanes:
-    """Give a lane to each compute stream that carries something, and to each direction of copies; the main stream has one always."""
+def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf, *, communication: bool = False) -> Lanes:
+    """Give a lane to each compute stream that carries something, and to each direction of copies; main streams have one always.
+
+    ``communication``: collectives are on a stream of their own on each GPU, not on its main stream.
+    """
     launches = [launch for operation in operations for launch in operation.launches]
-    streams = sorted({0} | {stream_of(launch) for launch in launches if launch.kind is LaunchKind.KERNEL})
-    copies = {launch.kind for launch in launches} - {LaunchKind.KERNEL}
-    keys: list[int | LaunchKind] = [*streams, *(kind for kind in _COPY_LANES if kind in copies)]
+    several = any(launch.gpu for launch in launches)
+    keyed = [(launch.gpu, *_role(launch, stream_of, communication=communication)) for launch in launches]
+    # Before all others those of GPU 0, whose main stream is lane 0.
+    mains = {(gpu, _COMPUTE, 0) for gpu in ({0, *(launch.gpu for launch in launches)} if several else (0,))}
+    keys = sorted(mains.union(keyed))
     number = {key: lane for lane, key in enumerate(keys)}
-    names = (MAIN, *_auxiliary_names(len(streams) - 1), *(name for kind, name in _COPY_LANES.items() if kind in copies))
-    keyed = ((launch, stream_of(launch) if launch.kind is LaunchKind.KERNEL else launch.kind) for launch in launches)
-    return Lanes(names, {(launch.operation, launch.part): number[key] for launch, key in keyed})
+    further = Counter(gpu for gpu, role, stream in keys if role == _COMPUTE and stream)
+    names, counts = list[str](), Counter[int]()
+    for gpu, role, stream in keys:
+        counts[gpu] += bool(role == _COMPUTE and stream)
+        name = _ROLES[role] if role != _COMPUTE else _compute_name(counts[gpu] if stream else 0, further[gpu])
+        names.append(_prefix(gpu, several=several) + name)
+    numbers = {(launch.operation, launch.part): number[key] for launch, key in zip(launches, keyed, strict=True)}
+    return Lanes(tuple(names), numbers, tuple(gpu for gpu, *_ in keys) if several else ())
+
+
+def main_lanes(program: Program) -> Lanes:
+    """Give a lane to the main stream of each GPU, and all launches of a GPU to it."""
+    count = program.gpus
+    names = tuple(_prefix(gpu, several=count > 1) + MAIN for gpu in range(count))
+    numbers = {(launch.operation, launch.part): launch.gpu for launch in program.launches()}
+    return Lanes(names, numbers, tuple(range(count)) if count > 1 else ())
+
+
+_COMPUTE = 0
+_ROLES = ("", COMMUNICATION, *_COPY_LANES.values())
+"""Names of lanes by their role, after the compute streams."""
+_COPIES = tuple(_COPY_LANES.values())
+_ROLE_OF = {kind: _ROLES.index(name) for kind, name in _COPY_LANES.items()}
+
+
+def _role(launch: Launch, stream_of: StreamOf, *, communication: bool) -> tuple[int, int]:
+    """Return the role of a launch's lane, and which of the compute streams it is."""
+    if launch.kind is LaunchKind.KERNEL:
+        return _COMPUTE, stream_of(launch)
+    if launch.kind is LaunchKind.COLLECTIVE:
+        return (_ROLES.index(COMMUNICATION), 0) if communication else (_COMPUTE, 0)
+    return _ROLE_OF[launch.kind], 0
+
+
+def _compute_name(number: int, further: int) -> str:
+    if not number:
+        return MAIN
+    return AUXILIARY if further == 1 else f"{AUXILIARY} {number}"
+
+
+def _prefix(gpu: int, *, several: bool) -> str:
+    """Return what stands before the name of a lane: the GPU, where a program has several."""
+    return f"GPU {gpu} " if several else ""
 
 
 def main_stream(launch: Launch) -> int:
@@ -309,7 +364,3 @@ def most_streams(program: Program, streams: int | None) -> int:
     """Return how many compute streams a plan may use: as many as were asked for, else 2, and up to 12 of captured code."""
     asked = checked_streams(streams)
     return asked or (_CAPTURED_STREAMS if program.captured else USUAL_STREAMS)
-
-
-def _auxiliary_names(count: int) -> list[str]:
-    return [AUXILIARY] if count == 1 else [f"{AUXILIARY} {number}" for number in range(1, count + 1)]

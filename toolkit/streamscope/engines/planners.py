@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from streamscope.engine_entry import GRAPH, STREAM, WAITING, EngineEntry
 from streamscope.engines.issuing import captured_plan, repeating_steps
 from streamscope.engines.plan import (
-    MAIN,
     CallHost,
     Estimate,
     Issue,
@@ -16,6 +15,7 @@ from streamscope.engines.plan import (
     StreamOf,
     Synchronize,
     lanes_in_use,
+    main_lanes,
     main_stream,
     own_branches,
 )
@@ -26,13 +26,16 @@ from streamscope.program.operation import Operation, Program
 
 def synchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
     """Issue every launch on one stream and synchronise it before the next. No events: nothing is ever pending, and nothing overlaps."""
+    mains = main_lanes(program)
     steps: list[Step] = []
     for operation in program.operations:
         if isinstance(operation.work, HostCall):
             steps.append(CallHost(operation.work))
-        for launch in operation.launches:
-            steps += [Issue(launch, 0), Synchronize(0)]
-    return Plan(SYNC.name, program, (MAIN,), tuple(steps), 0)
+        together = [operation.launches] if operation.collective is not None else [(launch,) for launch in operation.launches]
+        for launches in together:
+            steps += [Issue(launch, mains.of(launch)) for launch in launches]
+            steps += [Synchronize(mains.of(launch)) for launch in launches]
+    return Plan(SYNC.name, program, mains.names, tuple(steps), 0, gpus=mains.gpus)
 
 
 def _asynchronous(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan:
@@ -40,17 +43,17 @@ def _asynchronous(program: Program, estimate: Estimate, streams: int | None = 1)
 
     Streams wait for each other by events, and the host only before its own functions.
     """
-    return _issued(ASYNC.name, program, program.operations, main_stream)
+    return _issued(ASYNC.name, program, program.operations, main_stream, communication=False)
 
 
 def dual(program: Program, estimate: Estimate, streams: int | None = None) -> Plan:
     """Spread launches over at most so many compute streams, ordered by events; with one, this is the asynchronous engine.
 
-    The further streams are for operators that ask for one and for independent operations.
+    The further streams are for operators that ask for one and for independent operations. Collectives have a stream on each GPU.
     """
 
     def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
-        return _issued(DUAL.name, program, operations, stream_of, scopes=streams != 1 and may_open_scopes(program))
+        return _issued(DUAL.name, program, operations, stream_of, communication=True, scopes=streams != 1 and may_open_scopes(program))
 
     return best_plan(program, estimate, streams, on_streams, make)
 
@@ -63,10 +66,12 @@ def graph(program: Program, estimate: Estimate, streams: int | None = 1) -> Plan
     return captured_plan(GRAPH_ENGINE.name, program, program.operations, branches, edges=program.captured)
 
 
-def _issued(engine: str, program: Program, operations: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
-    lanes = lanes_in_use(operations, stream_of)
+def _issued(
+    engine: str, program: Program, operations: Sequence[Operation], stream_of: StreamOf, *, communication: bool, scopes: bool = False
+) -> Plan:
+    lanes = lanes_in_use(operations, stream_of, communication=communication)
     steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))
-    return Plan(engine, program, lanes.names, tuple(steps), events, scopes=scopes)
+    return Plan(engine, program, lanes.names, tuple(steps), events, scopes=scopes, gpus=lanes.gpus)
 
 
 SYNC = EngineEntry(name="sync", line="wait after every operation; nothing overlaps", plan=synchronous, traits=frozenset({WAITING}), rank=0)

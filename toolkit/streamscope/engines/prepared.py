@@ -17,7 +17,19 @@ from streamscope.arrays import Array
 from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engines import engine_names
-from streamscope.engines.binding import NO_STEP, Binder, BoundStep, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.binding import (
+    NO_STEP,
+    Binder,
+    BoundStep,
+    captured,
+    capturing,
+    do_nothing,
+    name_launch,
+    run_all,
+    settle,
+    variables_of,
+)
+from streamscope.engines.collective_order import check_collectives, check_gpus
 from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams, plan_for
@@ -78,6 +90,8 @@ class Prepared:
     def __post_init__(self, progress: Progress | None) -> None:
         # First: a plan that misses an order gets no memory and never runs.
         check_orders(self.plan)
+        check_gpus(self.program, self.device)
+        check_collectives(self.plan, self.device)
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
@@ -160,7 +174,7 @@ class Prepared:
         with self.lock:
             buffers = dict(self._adopted(name, memory) for name, memory in inputs.items())
             self.wait()
-            touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(variables_of(bound.step))]
+            touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(variables_of(bound.step, self.program))]
             with self._binder.replacing(buffers):
                 # All are bound before any takes effect, so an error leaves calls and memory as they were.
                 calls = [self._binder.bind(bound.step).call for bound in touched]
@@ -329,7 +343,7 @@ class Prepared:
             self.notes.append(f"a segment of {counted(len(bound.inner), 'step')} runs uncaptured: {error}")
             return
         # Operators of the user's may have launched nothing; then there is nothing to replay.
-        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0]) if graph.node_count else _nothing
+        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0]) if graph.node_count else do_nothing
         refused = "" if graph is former else graph.refused
         self.graph_counts = self.graph_counts.after(updated=graph is former, refused=refused)
         if refused:
@@ -411,10 +425,6 @@ def planned(program: Program, engine: str, device: Device, streams: int | None) 
 def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:
     """Wait for streams whose work uses memory, which is kept until then."""
     device.let_finish(streams)
-
-
-def _nothing() -> None:
-    """Replay a graph without nodes."""
 
 
 def _check_program(program: object) -> None:

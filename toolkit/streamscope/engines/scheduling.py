@@ -163,11 +163,15 @@ def _counts(most: int) -> list[int]:
 def _duration_ns(operation: Operation, launch_ns: Estimate) -> float:
     if isinstance(operation.work, HostCall):
         return operation.work.duration_ns
+    if operation.collective is not None:
+        return max(map(launch_ns, operation.launches))
     return sum(launch_ns(launch) for launch in operation.launches)
 
 
-_COPY = -1
-"""The stream of work on no compute stream."""
+_Place = tuple[int, int]
+"""A GPU and one of its streams."""
+_COPY, _COMMUNICATION = -1, -2
+"""The stream of work on no compute stream, and that of collectives."""
 
 
 @dataclass
@@ -177,12 +181,19 @@ class _Placing:
     graph: DependencyGraph
     launch_ns: Estimate
     costs: OrderingCosts
-    taken_ns: list[float]
+    begin_ns: list[float]
+    """When each stream of a GPU can begin."""
     host_ns: float = 0.0
-    used: int = 1
+    taken_ns: dict[_Place, float] = field(default_factory=dict)
+    used: dict[int, int] = field(default_factory=dict)
+    """How many streams of each GPU carry something."""
     done_ns: dict[int, float] = field(default_factory=dict)
-    made_on: dict[int, int] = field(default_factory=dict)
+    made_on: dict[int, _Place] = field(default_factory=dict)
     streams: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def taken(self, gpu: int, stream: int) -> float:
+        """Return until when a stream is taken."""
+        return self.taken_ns.get((gpu, stream), self.begin_ns[stream] if stream >= 0 else 0.0)
 
     def schedule(self, order: tuple[int, ...]) -> Schedule:
         """Place all operations, in a topological order."""
@@ -196,8 +207,10 @@ class _Placing:
         if position in self.done_ns:
             return
         if isinstance(operation.work, HostCall):
-            self.host_ns = max(self.host_ns, self._ready_ns(position, _COPY)) + operation.work.duration_ns
+            self.host_ns = max(self.host_ns, self._ready_ns(position, (0, _COPY))) + operation.work.duration_ns
             self.done_ns[position] = self.host_ns
+        elif operation.collective is not None:
+            self._put_collective(position, operation.launches)
         elif _is_plain(operation):
             self._put_chain(self.graph.chain(position, _is_plain))
         else:
@@ -205,45 +218,57 @@ class _Placing:
 
     def _put_chain(self, chain: Sequence[int]) -> None:
         """Put a chain where it is done first; where that is the same, on the stream of its predecessor, else on the first."""
-        home = self._home(chain[0])
-        # Streams that nothing is on yet are all alike, so one of them is enough to try.
-        choices = range(min(self.used + 1, len(self.taken_ns)))
-        end_ns, _, stream = min((self._end_ns(chain, stream), stream != home, stream) for stream in choices)
         launches = [launch for position in chain for launch in self.graph.operations[position].launches]
+        gpu, home = launches[0].gpu, self._home(chain[0])
+        # Streams that nothing is on yet are all alike, so one of them is enough to try.
+        used = self.used.get(gpu, 1)
+        choices = range(min(used + 1, len(self.begin_ns)))
+        end_ns, _, stream = min((self._end_ns(chain, (gpu, stream)), (gpu, stream) != home, stream) for stream in choices)
         self.streams.update({(launch.operation, launch.part): stream for launch in launches})
-        self.taken_ns[stream] = end_ns
-        self.used = max(self.used, stream + 1)
+        self.taken_ns[gpu, stream] = end_ns
+        self.used[gpu] = max(used, stream + 1)
         self.done_ns.update(dict.fromkeys(chain, end_ns))
-        self.made_on.update(dict.fromkeys(chain, stream))
+        self.made_on.update(dict.fromkeys(chain, (gpu, stream)))
 
-    def _end_ns(self, chain: Sequence[int], stream: int) -> float:
+    def _put_collective(self, position: int, parts: Sequence[Launch]) -> None:
+        """Place a collective: it begins when the communication streams of all its GPUs are free."""
+        free_ns = max(self.taken(part.gpu, _COMMUNICATION) for part in parts)
+        place = parts[0].gpu, _COMMUNICATION
+        end_ns = max(self._ready_ns(position, place), free_ns, self.host_ns) + max(map(self.launch_ns, parts))
+        self.streams.update({(part.operation, part.part): 0 for part in parts})
+        self.taken_ns.update({(part.gpu, _COMMUNICATION): end_ns for part in parts})
+        self.done_ns[position], self.made_on[position] = end_ns, place
+
+    def _end_ns(self, chain: Sequence[int], place: _Place) -> float:
         """Return when a chain would be done on a stream: when the device is through with it, but not before the host has issued it."""
         durations = [self.graph.duration_ns[position] for position in chain]
-        on_device_ns = max(self._ready_ns(chain[0], stream), self.taken_ns[stream]) + sum(durations)
+        on_device_ns = max(self._ready_ns(chain[0], place), self.taken(*place)) + sum(durations)
         return max(on_device_ns, self.host_ns + durations[-1])
 
-    def _ready_ns(self, position: int, stream: int) -> float:
+    def _ready_ns(self, position: int, place: _Place) -> float:
         """Return when all is done that an operation follows on."""
         earlier = self.graph.before[position]
         crossing_ns = self.costs.crossing_ns
-        return max((self.done_ns[one] + (0.0 if self.made_on.get(one, stream) == stream else crossing_ns) for one in earlier), default=0.0)
+        return max((self.done_ns[one] + (0.0 if self.made_on.get(one, place) == place else crossing_ns) for one in earlier), default=0.0)
 
-    def _home(self, position: int) -> int:
+    def _home(self, position: int) -> _Place:
         """Return the stream of the latest operation that this one follows on."""
         latest = max(self.graph.before[position], key=self.done_ns.__getitem__, default=None)
-        return 0 if latest is None else self.made_on.get(latest, 0)
+        return (0, 0) if latest is None else self.made_on.get(latest, (0, 0))
 
     def _put_fixed(self, position: int) -> None:
         """Place an operation that has no choice: copies, and kernels on the main stream with a scope beside them."""
-        beside = min(range(1, len(self.taken_ns)), key=self.taken_ns.__getitem__)
-        ready_ns = self._ready_ns(position, 0)
-        self.done_ns[position], self.made_on[position] = ready_ns, _COPY
-        for launch in self.graph.operations[position].launches:
+        launches = self.graph.operations[position].launches
+        gpu = launches[0].gpu if launches else 0
+        beside = min(range(1, len(self.begin_ns)), key=lambda stream: self.taken(gpu, stream))
+        ready_ns = self._ready_ns(position, (gpu, 0))
+        self.done_ns[position], self.made_on[position] = ready_ns, (gpu, _COPY)
+        for launch in launches:
             stream = beside if launch.auxiliary else 0
             self.streams[launch.operation, launch.part] = stream
             end_ns = max(ready_ns, self.host_ns) + self.launch_ns(launch)
             if launch.kind is LaunchKind.KERNEL:
-                end_ns = max(end_ns, self.taken_ns[stream] + self.launch_ns(launch))
-                self.made_on[position] = 0
-                self.taken_ns[stream], self.used = end_ns, max(self.used, stream + 1)
+                end_ns = max(end_ns, self.taken(gpu, stream) + self.launch_ns(launch))
+                self.made_on[position] = gpu, 0
+                self.taken_ns[gpu, stream], self.used[gpu] = end_ns, max(self.used.get(gpu, 1), stream + 1)
             self.done_ns[position] = max(self.done_ns[position], end_ns)

@@ -50,6 +50,13 @@ from streamscope.ops.binary import not_equal as not_equal
 from streamscope.ops.binary import power as power
 from streamscope.ops.binary import right_shift as right_shift
 from streamscope.ops.binary import subtract as subtract
+from streamscope.ops.communication import all_gather as all_gather
+from streamscope.ops.communication import all_reduce as all_reduce
+from streamscope.ops.communication import all_to_all as all_to_all
+from streamscope.ops.communication import broadcast as broadcast
+from streamscope.ops.communication import reduce_scatter as reduce_scatter
+from streamscope.ops.communication import send as send
+from streamscope.ops.communication import to_gpu as to_gpu
 from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.cumulative import cumsum as cumsum

@@ -22,7 +22,7 @@ from streamscope.kernels.elementwise.specialization import ElementwiseCall, spec
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind, Reference, labelled
-from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.operation import Operation, Program
 from streamscope.program.view import View, whole
 
 _MOST_NAMED = 3
@@ -136,6 +136,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
         ElementwiseCall(signature, numbers),
         where=labelled(operations[0].where, _label(operations)),
         views=views if any(views) else (),
+        gpu=last.gpu,
         unknown=next((launch.unknown for launch in launches if launch.reference is None), ""),
     )
 
@@ -165,7 +166,7 @@ def _renumbered(program: Program, operations: Sequence[Operation]) -> Program:
     new = {variable.id: index for index, variable in enumerate(left)}
     return replace(
         program,
-        variables=tuple(Variable(new[variable.id], variable.name, variable.spec, variable.place) for variable in left),
+        variables=tuple(replace(variable, id=new[variable.id]) for variable in left),
         operations=tuple(_moved(operation, index, new) for index, operation in enumerate(operations)),
         inputs=tuple(new[variable] for variable in program.inputs),
         outputs=tuple(new[variable] for variable in program.outputs),

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.errors import ProgramError, described
+from streamscope.program.collective import Collective
 from streamscope.program.view import View
 
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
@@ -46,11 +47,20 @@ RESULTS_HINT = "a result is like the first argument unless ss.operator is given 
 
 
 class LaunchKind(Enum):
-    """Which part of a device does the work: the multiprocessors, or one of the two copy engines."""
+    """Which part of a device does the work: the multiprocessors, or one of the copy engines; of a collective, the links, too."""
 
     KERNEL = "kernel"
     COPY_IN = "copy in"
     COPY_OUT = "copy out"
+    COPY_PEER = "peer copy"
+    """From one GPU to another."""
+    COLLECTIVE = "collective"
+    """One GPU's part of a collective."""
+
+    @property
+    def on_multiprocessors(self) -> bool:
+        """Whether kernels do it."""
+        return self in (LaunchKind.KERNEL, LaunchKind.COLLECTIVE)
 
 
 class _LeftOut:
@@ -176,6 +186,12 @@ class Launch(_WithFunctions):
     written: tuple[View | None, ...] = ()
     """For each of ``writes``, which part of it is written; None, or no entry at all: all of it. A variable of which a part stays as it is
     is the last of ``reads``, too; a kernel does not read it."""
+    gpu: int = 0
+    """The GPU that it runs on; of a copy between GPUs, the one that it copies from."""
+    to_gpu: int = 0
+    """Of a copy between GPUs, the one that it copies to."""
+    collective: Collective | None = None
+    """The collective that it is a part of; all parts have the same."""
 
     def __post_init__(self) -> None:
         if not self.views:
@@ -232,6 +248,17 @@ class HostCall(_WithFunctions):
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)
+
+
+def call_collective(parts: Sequence[Launch], operands: Sequence[Array]) -> list[Array]:
+    """Return the results of the parts of a collective that have one, from the whole variables that parts with an operand read, in NumPy.
+
+    A result is as the part writes it: like the part of a variable that `Launch.written` names.
+    """
+    collective = parts[0].collective
+    assert collective is not None
+    views = [part.views[0] if part.views else None for number, part in enumerate(parts) if collective.reads(number)]
+    return collective.results([array if view is None else view.of(array) for array, view in zip(operands, views, strict=True)])
 
 
 def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:

@@ -5,7 +5,7 @@ An operator's work is made before that is known, and names operands behind a vie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from streamscope.program.launch import Launch
@@ -13,13 +13,19 @@ from streamscope.program.symbol import Symbol
 from streamscope.program.view import Placing, View, Viewing
 
 
-def operands(sources: Sequence[Symbol], targets: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
+def kept_in_part(targets: Sequence[Symbol]) -> frozenset[int]:
+    """Return the targets of which a part is written, and the rest stays; before it is noted that they are written."""
+    return frozenset(target.id for target in targets if target.seen is not None and target.size < target.base.size and target.written)
+
+
+def operands(
+    sources: Sequence[Symbol], targets: Sequence[Symbol], kept: Iterable[int]
+) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
     """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise.
 
-    A variable of which a part is written, and the rest stays, is read, too.
+    A variable of which a part is written, and the rest stays, is read, too: those in ``kept``.
     """
     seen = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
-    kept = [target.id for target in targets if target.seen is not None and target.size < target.base.size]
     viewed = any(view is not None for _, view in seen) or any(target.seen is not None for target in targets)
     return tuple(dict.fromkeys([*(variable for variable, _ in seen), *kept])), seen if viewed else ()
 
@@ -41,13 +47,13 @@ def seeing_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
     return replace(launch, reads=reads, views=views, cost=cost, reference=reference)
 
 
-def placing(launch: Launch, targets: Sequence[Symbol]) -> Launch:
+def placing(launch: Launch, targets: Sequence[Symbol], kept: Collection[int]) -> Launch:
     """Return a launch that writes a part of a variable, of one that writes all of a variable like the part."""
-    (target,) = targets
-    view = target.seen
-    if view is None:
+    target = next((target for target in targets if target.id in launch.writes), None)
+    view = None if target is None else target.seen
+    if target is None or view is None:
         return launch
     cost = replace(launch.cost, bytes=launch.cost.bytes + view.moved_bytes - view.spec.nbytes)
-    kept = (target.id,) if target.size < target.base.size else ()
+    stays = (target.id,) if target.id in kept else ()
     reference = None if launch.reference is None else Placing(launch.reference, view, target.base.spec)
-    return replace(launch, reads=(*launch.reads, *kept), reference=reference, cost=cost, written=(view,))
+    return replace(launch, reads=(*launch.reads, *stays), reference=reference, cost=cost, written=(view,))

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.program.captured_graph import CapturedGraph, Certificate, Edges
+from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.program.view import View
@@ -35,12 +36,15 @@ class Variable:
         Shape and dtype.
     place : MemoryPlace
         Host or device memory.
+    gpu : int
+        The GPU whose memory it is; 0 for host memory.
     """
 
     id: int
     name: str
     spec: ArraySpec
     place: MemoryPlace
+    gpu: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,17 @@ class Operation:
     def touched(self) -> frozenset[int]:
         """The variables that it reads or writes, and those that its launches or its host call do."""
         return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in self.works))
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs that it runs on, each once; empty for a host function."""
+        return tuple(dict.fromkeys(launch.gpu for launch in self.launches))
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective that its launches are the parts of, if they are."""
+        launches = self.launches
+        return launches[0].collective if launches else None
 
     @property
     def capturable(self) -> bool:
@@ -191,6 +206,11 @@ class Program:
         return [self.variables[variable].spec if view is None else view.spec for variable, view in work.operands]
 
     @cached_property
+    def gpus(self) -> int:
+        """Number of GPUs that it needs: one more than the highest that a variable lies on."""
+        return 1 + max((variable.gpu for variable in self.variables), default=0)
+
+    @cached_property
     def written_inputs(self) -> frozenset[int]:
         """The inputs that an operation writes to."""
         return frozenset(variable for operation in self.operations for variable in operation.writes).intersection(self.inputs)
@@ -217,7 +237,8 @@ class Program:
         return f"{self.name}: {counted(count, 'operation')}, {counted(len(self.variables), 'variable')}"
 
     def _label(self, variable: int, view: View | None = None) -> str:
-        return f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"
+        name = f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"
+        return f"{name} on GPU {self.variables[variable].gpu}" if self.gpus > 1 else name
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,16 @@ import numpy as np
 
 from streamscope.arrays import Array
 from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError, described
-from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function, call_reference, writes_refused
+from streamscope.program.collective import Collective
+from streamscope.program.launch import (
+    RESULTS_HINT,
+    HostCall,
+    Reference,
+    call_collective,
+    call_host_function,
+    call_reference,
+    writes_refused,
+)
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import HINT, ArraySpec, host_array
 from streamscope.words import counted
@@ -27,7 +36,7 @@ def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Op
         try:
             # Like a GPU, it goes on after an overflow without a word.
             with np.errstate(all="ignore"):
-                for writes, results in _results(operation, memory):
+                for writes, results in _results(operation, memory, program):
                     specs = [program.variables[variable].spec for variable in writes]
                     memory.update(zip(writes, _fitting(operation, specs, results), strict=True))
         except MemoryError as error:
@@ -74,7 +83,7 @@ def _let_go(program: Program) -> list[list[int]]:
 
 
 def _is_known(operation: Operation) -> bool:
-    return all(launch.reference is not None and not launch.stateful for launch in operation.launches)
+    return all((launch.reference is not None or launch.collective is not None) and not launch.stateful for launch in operation.launches)
 
 
 def _filled(program: Program, inputs: Sequence[Array]) -> dict[int, Array]:
@@ -113,13 +122,16 @@ def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence
     return [array.astype(spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
 
-def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[Sequence[int], Sequence[Array]]]:
+def _results(operation: Operation, memory: dict[int, Array], program: Program) -> Iterator[tuple[Sequence[int], Sequence[Array]]]:
     """Yield the variables that an operation writes with their new values, one launch after the other."""
     if isinstance(operation.work, HostCall):
         call = operation.work
         with writes_refused(_what(operation)):
             results = call_host_function(call, [memory[variable] for variable in call.reads])
         yield call.writes, results
+        return
+    if operation.collective is not None:
+        yield operation.writes, _of_collective(operation, operation.collective, memory, program)
         return
     for launch in operation.work:
         if launch.reference is None:
@@ -128,6 +140,21 @@ def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[S
                 hint=f"give {'ss.elementwise' if launch.unknown else 'ss.operator'} a reference=",
             )
         yield launch.writes, _referred(operation, launch.reference, [memory[variable] for variable in launch.reads])
+
+
+def _of_collective(operation: Operation, collective: Collective, memory: dict[int, Array], program: Program) -> list[Array]:
+    """Return the variables that a collective writes, whole also where it writes a part of each."""
+    parts = operation.launches
+    operands = [memory[part.reads[0]] for number, part in enumerate(parts) if collective.reads(number)]
+    results = zip((part for part in parts if part.writes), call_collective(parts, operands), strict=True)
+    found = {}
+    for part, result in results:
+        ((variable, view),) = part.results
+        spec = program.variables[variable].spec
+        found[variable] = result if view is None else np.array(memory.get(variable, np.empty(spec.shape, spec.dtype)), order="C")
+        if view is not None:
+            view.put(found[variable], result)
+    return [found[variable] for variable in operation.writes]
 
 
 def _referred(operation: Operation, reference: Reference, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -90,6 +90,8 @@ class Symbol:
         Its base in NumPy, where it is a copy here: ``x[i]`` for a number i of the program.
     outdated : bool
         Whether that was written since.
+    gpu : int
+        The GPU whose memory it lies in, once it has a place; 0 for host memory.
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Symbol:
     sharing: Aliasing = Aliasing.ARRAY
     taken_from: Symbol | None = None
     outdated: bool = False
+    gpu: int = 0
 
     @property
     def base(self) -> Symbol:
@@ -402,6 +405,15 @@ class SymbolView(Symbol):
     @place.setter
     def place(self, place: MemoryPlace | None) -> None:
         self.base.place = place
+
+    @property
+    def gpu(self) -> int:
+        """The GPU whose memory the variable lies in."""
+        return self.base.gpu
+
+    @gpu.setter
+    def gpu(self, gpu: int) -> None:
+        self.base.gpu = gpu
 
     @property
     def written(self) -> bool:

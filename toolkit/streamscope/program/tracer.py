@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from streamscope.docstrings import with_shared_parts
 from streamscope.errors import ProgramError, printable
 from streamscope.program.aliasing import Aliasing, check_update, too_wide
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
-from streamscope.program.operand_views import operands, placing, seeing_launch, seen_reads
+from streamscope.program.operand_views import kept_in_part, operands, placing, seeing_launch, seen_reads
 from streamscope.program.operation import Operation
 from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLine, UserLines, user_function, user_line
@@ -59,6 +59,9 @@ class Application:
     attributes: Attributes
     views: Sequence[View | None] = ()
     """How each argument is seen."""
+    read_gpus: Sequence[int] = ()
+    write_gpus: Sequence[int] = ()
+    """The GPUs of all arguments and of all results."""
 
     @property
     def nbytes(self) -> int:
@@ -86,6 +89,9 @@ class Operator:
     """Where its arguments and its results lie."""
     in_place: bool = False
     """``out=`` may name one of its arguments: nothing is read after it may have been written."""
+    writes_gpus: Callable[[Sequence[int], Attributes], Sequence[int]] | None = None
+    """Of an operator over several GPUs, ``writes_gpus(GPUs of the arguments, attributes) -> GPUs of the results``. Its launches say where
+    they run. Others run on the GPU that their arguments lie on."""
     reads_view: Callable[[View], bool] = like_new
     """``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads views like memory
     of its own."""
@@ -104,6 +110,10 @@ class Tracer:
     operations: list[Operation] = field(default_factory=list)
     label: str = ""
     """Current text of `label`; empty outside it."""
+    gpu: int = 0
+    """The GPU of `gpu`, 0 outside it: inputs that nothing has used yet, and results without arguments, come to lie there."""
+    several: bool = False
+    """Whether anything may lie on another GPU than 0."""
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
@@ -115,10 +125,17 @@ class Tracer:
     """There was a reshape that is a view, or a copy, by how an array lies in memory."""
 
     def symbol(
-        self, spec: ArraySpec, name: str, place: MemoryPlace | None, *, written: bool = True, sharing: Aliasing = Aliasing.ARRAY
+        self,
+        spec: ArraySpec,
+        name: str,
+        place: MemoryPlace | None,
+        *,
+        written: bool = True,
+        sharing: Aliasing = Aliasing.ARRAY,
+        gpu: int = 0,
     ) -> Symbol:
         """Make a new variable."""
-        symbol = Symbol(self, len(self.symbols), spec, name, place, written, sharing)
+        symbol = Symbol(self, len(self.symbols), spec, name, place, written, sharing, gpu=gpu)
         self.symbols.append(symbol)
         return symbol
 
@@ -134,6 +151,13 @@ class Tracer:
                 self._before_write(target)
             self._check_out(operator, sources, out, where)
         return self._apply(operator, sources, specs, attributes, out, line)
+
+    def apply_to_parts(self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], targets: Sequence[Symbol]) -> None:
+        """Apply an operator and write its results to parts of variables, which no operand shares."""
+        line = self.lines.here()
+        where = labelled(line.where, self.label)
+        sources, specs = self._inferred(operator, reads, attributes, where)
+        self._apply(operator, sources, specs, attributes, list(targets), line)
 
     def update(self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], target: Symbol) -> Symbol:
         """Apply an element-wise operator and write the result to a variable, or to a part of one, which keeps its shape and dtype."""
@@ -155,7 +179,10 @@ class Tracer:
         self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], where: str
     ) -> tuple[list[Symbol], Sequence[ArraySpec]]:
         """Return the operands, checked, and the specs of the results."""
+        new = [one for one in reads if isinstance(one, Symbol) and one.place is None] if self.several else ()
         sources = [self._source(operator, argument, where) for argument in reads]
+        if self.several:
+            self._settle_gpus(operator, sources, new, where)
         try:
             return sources, operator.infer([source.spec for source in sources], attributes)
         except ProgramError as error:
@@ -176,8 +203,12 @@ class Tracer:
         viewing = any(source.seen is not None for source in sources)
         if viewing:
             sources = [self._readable(operator, source, where) for source in sources]
-        targets = self._targets(operator, sources, specs, attributes, out, where)
+        read_gpus = [source.gpu for source in sources]
+        at = (read_gpus[0] if read_gpus and operator.reads_from is MemoryPlace.DEVICE else self.gpu) if self.several else 0
+        write_gpus = [at] * len(specs) if operator.writes_gpus is None else operator.writes_gpus(read_gpus, attributes)
+        targets = self._targets(operator, sources, specs, attributes, out, where, write_gpus)
         self._check_aliases(operator, sources, targets, where)
+        kept = kept_in_part(targets)
         for target in targets:
             target.written = True
             self._writes[target.id] += 1
@@ -187,11 +218,14 @@ class Tracer:
         arguments = tuple(-1 - first.index((one.id, one.seen)) if one.seen is not None else one.id for one in sources)
         writes = tuple(target.id for target in targets)
         read, seen = [source.spec for source in sources], [source.seen for source in sources]
-        work = operator.build(Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen))
+        work = operator.build(
+            Application(number, arguments, writes, read, [target.spec for target in targets], attributes, seen, read_gpus, write_gpus)
+        )
         written = tuple(target.seen for target in targets)
         if any(written) and not isinstance(work, HostCall):
-            work = tuple(placing(launch, targets) for launch in work)
-        reads, views, placed = *operands(sources, targets), self._placed(work, sources, where)
+            work = tuple(placing(launch, targets, kept) for launch in work)
+        gpu = at if operator.writes_gpus is None else None
+        reads, views, placed = *operands(sources, targets, kept), self._placed(work, sources, where, gpu)
         parts = written if any(written) else ()
         self.operations.append(
             Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views, parts)
@@ -229,17 +263,22 @@ class Tracer:
         )
         return next(filter(None, origins), "")
 
-    def _placed(self, work: tuple[Launch, ...] | HostCall, sources: Sequence[Symbol], where: str) -> tuple[Launch, ...] | HostCall:
-        """Return the work of an operation with the user's line and label in it, and with the views through which it reads.
+    def _placed(
+        self, work: tuple[Launch, ...] | HostCall, sources: Sequence[Symbol], where: str, gpu: int | None
+    ) -> tuple[Launch, ...] | HostCall:
+        """Return the work of an operation with the user's line and label in it, its GPU, and the views through which it reads.
 
-        Launches that write no elements are left out: they would do nothing.
+        Launches that write no elements are left out: they would do nothing. ``gpu`` is None where launches say where they run.
         """
         if isinstance(work, HostCall):
             reads, views = seen_reads(work.reads, sources)
             function = Viewing(work.function, views, listed=False) if views else work.function
             return replace(work, reads=reads, function=function, where=where)
+        there = {"where": where} if not gpu else {"where": where, "gpu": gpu}
         return tuple(
-            seeing_launch(replace(each, where=where), sources) for each in work if any(self.symbols[v].spec.size for v in each.writes)
+            seeing_launch(replace(each, **there), sources)
+            for each in work
+            if any(self.symbols[v].spec.size for v in each.writes) or (each.collective is not None and each.collective.nbytes)
         )
 
     def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
@@ -286,15 +325,16 @@ class Tracer:
         attributes: Mapping[str, Any],
         out: object,
         where: str,
+        gpus: Sequence[int],
     ) -> list[Symbol]:
         if out is None:
-            return [self._result(operator, spec) for spec in specs]
+            return [self._result(operator, spec, gpu) for spec, gpu in zip(specs, gpus, strict=True)]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
         if len(targets) != len(specs):
             raise ProgramError(f"{operator.name} at {where} writes {counted(len(specs), 'variable')}, but out= names {len(targets)}")
         for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
             if target is None:
-                targets[index] = self._result(operator, spec)
+                targets[index] = self._result(operator, spec, gpus[index])
                 continue
             if not isinstance(target, Symbol) or target.tracer is not self:
                 raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
@@ -307,13 +347,41 @@ class Tracer:
                     mend = f"convert {listed(wide)} to {target.dtype.name}" if wide else f"give {spec.dtype.name} as out=, or leave it out"
                     hint = f"the operands are {listed(operands)}: {mend}"
                 raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}", hint=hint)
+            unused = target.place is None
             self._settle(target, operator.writes_to, operator, where)
+            if unused:
+                target.gpu = gpus[index]
+            elif target.gpu != gpus[index]:
+                message = f"out= of {operator.name} at {where} lies on GPU {target.gpu}, but the result on GPU {gpus[index]}"
+                raise ProgramError(message, hint="write to a variable there, and copy it with ss.ops.to_gpu")
         return targets
 
-    def _result(self, operator: Operator, spec: ArraySpec) -> Symbol:
+    def _settle_gpus(self, operator: Operator, sources: Sequence[Symbol], new: Collection[Symbol], where: str) -> None:
+        """Let inputs that nothing has used before lie on the GPU of the other arguments, else on that of `gpu`; refuse a mixture."""
+        if operator.reads_from is MemoryPlace.HOST:
+            return
+        placed = {source.gpu: source for source in sources if all(source.base is not one.base for one in new)}
+        at = next(iter(placed), self.gpu) if operator.writes_gpus is None else self.gpu
+        for source in new:
+            source.gpu = at
+        if operator.writes_gpus is None and len(placed) > 1:
+            first, second = list(placed)[:2]
+            raise ProgramError(
+                f"{operator.name} at {where} takes {placed[first].name!r}, which lies on GPU {first}, "
+                f"and {placed[second].name!r} on GPU {second}",
+                hint=f"copy one of them first: ss.ops.to_gpu({placed[second].name}, {first})",
+            )
+
+    def _result(self, operator: Operator, spec: ArraySpec, gpu: int) -> Symbol:
         """Make a variable for a result: without axes it is a number, as NumPy's scalars are."""
         sharing = Aliasing.ARRAY if spec.shape else Aliasing.NUMBER
-        return self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to, sharing=sharing)
+        return self.symbol(
+            spec,
+            f"{operator.name}_{len(self.operations)}",
+            operator.writes_to,
+            sharing=sharing,
+            gpu=0 if operator.writes_to is MemoryPlace.HOST else gpu,
+        )
 
     @staticmethod
     def _check_out(operator: Operator, sources: Sequence[Symbol], out: object, where: str) -> None:
@@ -429,8 +497,60 @@ def _labelling(name: str) -> Iterator[None]:
         tracer.label = before
 
 
+MOST_GPUS = 8
+"""GPUs of a host."""
+
+
+def gpu(number: int) -> _GeneratorContextManager[None]:
+    """Put variables on a GPU: ``with ss.gpu(1):`` inside a program; GPU 0 where there is no such block.
+
+    Inputs that nothing has used yet, `empty` and copies from the host come to lie there. An operation runs on the GPU on which its
+    arguments lie; `ops.to_gpu` copies from one to another. The number is the place in the device's list of GPUs.
+
+    Parameters
+    ----------
+    number : int
+        From 0 to 7.
+
+    Raises
+    ------
+    ProgramError
+        Used outside a program, or there is no such GPU.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def both(x, y):
+    ...     with ss.gpu(1):
+    ...         y = ss.ops.relu(y)
+    ...     return ss.ops.relu(x), y
+    >>> [operation.gpus for operation in both.trace(*np.ones((2, 4), "float32")).operations]
+    [(1,), (0,)]
+    """
+    given = checked_gpu("ss.gpu", number)
+    return _on_gpu(given)
+
+
+def checked_gpu(what: str, number: object) -> int:
+    """Return the number of a GPU that a user gave to ``what``."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < MOST_GPUS:
+        raise ProgramError(f"{what} at {user_line()}: {shown(number)} is no GPU", hint=f"give a number from 0 to {MOST_GPUS - 1}")
+    return number
+
+
+@contextmanager
+def _on_gpu(number: int) -> Iterator[None]:
+    tracer = current_tracer("ss.gpu")
+    before, tracer.gpu = tracer.gpu, number
+    tracer.several = tracer.several or number > 0
+    try:
+        yield
+    finally:
+        tracer.gpu = before
+
+
 def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
-    """Make a variable in device memory that an operation must write (``out=``) before another reads it.
+    """Make a variable in device memory, of the GPU of `gpu`, that an operation must write (``out=``) before another reads it.
 
     Parameters
     ----------
@@ -458,6 +578,6 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "em
     tracer = current_tracer("ss.empty")
     extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     try:
-        return tracer.symbol(ArraySpec(extents, dtype), name, MemoryPlace.DEVICE, written=False)
+        return tracer.symbol(ArraySpec(extents, dtype), name, MemoryPlace.DEVICE, written=False, gpu=tracer.gpu)
     except ProgramError as error:
         raise ProgramError(f"ss.empty at {user_line()}: {error.message}", hint=error.hint) from None

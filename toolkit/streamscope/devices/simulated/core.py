@@ -163,7 +163,8 @@ class Core:
         self._raise_stop()
         if held:
             raise DeviceError(
-                f"deadlock: {what} would block the host for ever, because a gate that is still closed holds the work back",
+                f"deadlock: {what} would block the host for ever: a gate that is still closed holds the work back, or a collective waits "
+                "for a part that does not begin",
                 hint=f"open the gate first, and put at most {self.model.queue_depth} items on a held stream",
             )
 

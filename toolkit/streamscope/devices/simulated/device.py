@@ -9,24 +9,33 @@ from weakref import WeakSet
 
 import numpy as np
 
+from streamscope.arguments import whole_number
 from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.launch_costs import Prices
+from streamscope.devices.launch_costs import Prices, Residency
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Buffer, Call, Event, Graph, MemoryBlock, Stream
 from streamscope.devices.simulated.core import Core, Delays
 from streamscope.devices.simulated.execution import BoundLaunch, Execution
 from streamscope.devices.simulated.graphs import UPDATE_SHARE, Capture, SimulatedGraph
+from streamscope.devices.simulated.host import BoundCollective, PeerLinks
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
+from streamscope.interrupts import deferred
+from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, MemoryPlace
 from streamscope.progress import Progress
 from streamscope.trace.info import DeviceInfo
 from streamscope.words import a_kind, counted
+
+MOST_GPUS = 8
+_CHANNEL_THREADS = 544.0
+"""Threads of a channel's block."""
 
 
 class SimulatedDevice:
@@ -39,23 +48,35 @@ class SimulatedDevice:
     ``model``: what everything costs; the built-in ``h200`` by default.
     ``prices``: what each launch costs; by the model, by default.
     ``delays``: ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
+    ``gpus``: number of GPUs of the host, which are all alike.
+    ``links``: what copies between them and collectives cost; as measured on hosts with H100, by default.
     """
 
     single_threaded = True
     """Calls of all threads move one virtual clock."""
 
     def __init__(
-        self, model: CostModel | None = None, *, prices: Prices | None = None, delays: Delays | None = None, measured_on: str = ""
+        self,
+        model: CostModel | None = None,
+        *,
+        prices: Prices | None = None,
+        delays: Delays | None = None,
+        measured_on: str = "",
+        gpus: int = 1,
+        links: LinkModel | None = None,
     ) -> None:
         self.model = model or CostModel.load()
+        self.gpus = whole_number("gpus", gpus, 1, MOST_GPUS)
+        self.links = links or LinkModel.load()
         self._prices = prices or self.model
         self._measured_on = measured_on
         """The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's."""
         self._core = Core(self.model, delays)
-        self._execution = Execution(self._core)
+        log, peers = DeviceLog(), PeerLinks(self._core)
+        self._executions = [Execution(self._core, log, peers) for _ in range(self.gpus)]
         self.lock = self._core.lock
         tell_children(self)
-        self._memory = Memory(self.model)
+        self._memories = [Memory(self.model) for _ in range(self.gpus)]
         self._streams: WeakSet[SimulatedStream] = WeakSet()  # One with work on it stays: what is due next there holds it.
 
     def _leave_behind(self) -> None:
@@ -83,7 +104,7 @@ class SimulatedDevice:
     def log(self) -> DeviceLog:
         """Launches that have run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
-        return self._execution.log
+        return self._executions[0].log
 
     @property
     def working_kernel_ns(self) -> float:
@@ -92,14 +113,38 @@ class SimulatedDevice:
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns: the sum of its pieces' prices, each in whole ns."""
-        return sum(_whole(piece.alone_ns) for piece in self._prices.pieces(launch))
+        return sum(_whole(alone_ns) for alone_ns, _ in self._pieces(launch))
+
+    def _pieces(self, launch: Launch) -> tuple[tuple[float, Residency], ...]:
+        """Return for each kernel of a launch, or its copy, how long it takes alone, and its share of the chip."""
+        if launch.collective is not None:
+            collective = launch.collective
+            channels = self.channels(collective)
+            held = Residency(float(channels), channels * _CHANNEL_THREADS, whole=False)
+            return ((self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus)), held),)
+        if launch.kind is LaunchKind.COPY_PEER:
+            return ((self.links.peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu)), Residency(0.0, 0.0)),)
+        return tuple((piece.alone_ns, piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+
+    @property
+    def room(self) -> int:
+        """All multiprocessors of a GPU."""
+        return self.model.multiprocessors
+
+    def link(self, source: int, target: int) -> str:
+        """Return ``"nvlink"``: the simulated GPUs are all connected to each other."""
+        return "nvlink"
+
+    def channels(self, collective: Collective) -> int:
+        """Return how many multiprocessors a collective holds on each of its GPUs."""
+        return self.links.channels(collective.kind, collective.nbytes, len(collective.gpus))
 
     def use(self) -> None:
         """Do nothing: a simulated device belongs to no thread."""
 
-    def stream(self, name: str, *, priority: int = 0) -> SimulatedStream:
+    def stream(self, name: str, *, priority: int = 0, gpu: int = 0) -> SimulatedStream:
         """Make a stream. Priorities change nothing: the model shares the multiprocessors evenly."""
-        stream = SimulatedStream(self._core, name)
+        stream = SimulatedStream(self._core, name, self._checked_gpu(gpu))
         with self.lock:
             self._streams.add(stream)
         return stream
@@ -117,8 +162,9 @@ class SimulatedDevice:
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Do nothing: functions of the user's own, which open scopes, do not run here."""
 
-    def event(self, *, timing: bool = False) -> SimulatedEvent:
+    def event(self, *, timing: bool = False, gpu: int = 0) -> SimulatedEvent:
         """Make an event."""
+        self._checked_gpu(gpu)
         self._core.spend(self.model.event_create_ns)
         return SimulatedEvent(self._core, timing=timing)
 
@@ -126,14 +172,21 @@ class SimulatedDevice:
         """Make a closed gate."""
         return SimulatedGate(self._core)
 
-    def allocate(self, spec: ArraySpec, place: MemoryPlace) -> SimulatedBuffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, *, gpu: int = 0) -> SimulatedBuffer:
         """Allocate memory full of poison."""
-        return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
+        return self.buffer_on(self.allocate_block(spec.nbytes, place, gpu=gpu), spec)
 
-    def allocate_block(self, nbytes: int, place: MemoryPlace) -> SimulatedBlock:
+    def allocate_block(self, nbytes: int, place: MemoryPlace, *, gpu: int = 0) -> SimulatedBlock:
         """Allocate memory that can hold one array after the other."""
         self._core.forbid_in_capture("allocating memory")
-        return self._memory.allocate(nbytes, place)
+        return self._memories[self._checked_gpu(gpu)].allocate(nbytes, place)
+
+    def _checked_gpu(self, gpu: int) -> int:
+        if not 0 <= gpu < self.gpus:
+            raise DeviceError(
+                f"there is no GPU {gpu}: the simulated host has {counted(self.gpus, 'GPU')}", hint=f"open it with gpus={gpu + 1}"
+            )
+        return gpu
 
     def buffer_on(self, block: MemoryBlock, spec: ArraySpec, stream: Stream | None = None) -> SimulatedBuffer:
         """Use a block for an array; it is poison from where the stream has got to or, without one, at once."""
@@ -169,7 +222,7 @@ class SimulatedDevice:
 
     def free_share(self) -> float:
         """Return the share of the model's memory that is free."""
-        return self._memory.free_share
+        return min(memory.free_share for memory in self._memories)
 
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, at once and at no cost, whatever the device is doing."""
@@ -192,10 +245,37 @@ class SimulatedDevice:
         """Prepare a launch; each call of the result puts it on the stream."""
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        pieces = tuple((_whole(piece.alone_ns), piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
-        work = BoundLaunch(self._execution, launch, self._reference(launch), sources, targets, pieces)
+        pieces = tuple((_whole(alone_ns), held) for alone_ns, held in self._pieces(launch))
+        work = BoundLaunch(self._executions[own.gpu], launch, self._reference(launch), sources, targets, pieces)
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
+
+    def bind_collective(
+        self, parts: Sequence[Launch], reads: Sequence[Sequence[Buffer]], writes: Sequence[Sequence[Buffer]], streams: Sequence[Stream]
+    ) -> Call:
+        """Prepare a collective; each call of the result puts all its parts on their streams."""
+        own = [self._core.own(SimulatedStream, stream) for stream in streams]
+        joined = BoundCollective(self._core, self.estimate_ns(parts[0]), len(parts))
+        works = [
+            BoundLaunch(
+                self._executions[stream.gpu],
+                part,
+                list,
+                self._buffers(part, "reads", sources),
+                self._buffers(part, "writes", targets),
+                self._pieces(part),
+                joined,
+            )
+            for part, stream, sources, targets in zip(parts, own, reads, writes, strict=True)
+        ]
+        call_ns = self.links.call_ns(len(parts)) / len(parts)
+
+        def run() -> None:
+            with self.lock, deferred():  # Not torn: a part alone would wait for ever.
+                for stream, work in zip(own, works, strict=True):
+                    stream.launch(work, call_ns)
+
+        return run
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function: it reads memory when it is called, and has written after ``duration_ns``."""

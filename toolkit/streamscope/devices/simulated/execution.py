@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from streamscope.arrays import Array
 from streamscope.devices.cost_model import CostModel
@@ -19,6 +20,20 @@ from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 
+class Joined(Protocol):
+    """A collective that launches on several GPUs are the parts of (`host.BoundCollective`)."""
+
+    def begin(self, part: Part) -> None:
+        """Let a part begin; the parts end together."""
+
+
+class Links(Protocol):
+    """Ways between GPUs (`host.PeerLinks`)."""
+
+    def put(self, source: int, target: int, duration_ns: float, started: Action, finished: Action) -> None:
+        """Queue a copy; ``started`` is called when it is taken up."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoundLaunch:
     """A launch bound to its buffers, with duration and share of the chip of each of its kernels alone."""
@@ -29,6 +44,8 @@ class BoundLaunch:
     reads: tuple[SimulatedBuffer, ...]
     writes: tuple[SimulatedBuffer, ...]
     pieces: tuple[tuple[float, Residency], ...]
+    collective: Joined | None = None
+    """The collective that it is a part of."""
 
     def compute(self) -> list[Array]:
         """Compute the launch's outputs from the values in memory now."""
@@ -59,12 +76,13 @@ class BoundLaunch:
 
 
 class Execution:
-    """Runs launches: each reads at its start, takes its time on the chip or the bus, and commits at its end."""
+    """Runs the launches of one GPU: each reads at its start, takes its time on the chip or the bus, and commits at its end."""
 
-    def __init__(self, core: Core) -> None:
-        self.log = DeviceLog()
+    def __init__(self, core: Core, log: DeviceLog, links: Links) -> None:
+        self.log = log
         self.cache = ResultCache()
         self.core = core
+        self._links = links
         self._multiprocessors = _Multiprocessors(core.timeline, core.model)
         self._bus = _Bus(core.timeline, core.model.bus_both_share)
 
@@ -76,15 +94,24 @@ class Execution:
         ``gap_ns``: between its pieces, if there are several.
         ``replay``: which graph launch it belongs to; -1 outside graphs.
         """
+        if work.collective is not None:
+            ((_, held),) = work.pieces
+            sends = work.launch.collective is not None and work.launch.collective.reads(work.launch.part)
+            operand = work.reads[0].values.copy() if sends else None
+            kernel = self._multiprocessors.start(held, math.inf, _nothing)
+            work.collective.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
+            return
         _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
 
-    def put(self, kind: LaunchKind, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
+    def put(self, launch: Launch, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
         """Run a piece: a kernel now, a copy when its engine is free."""
-        if kind is LaunchKind.KERNEL:
+        if launch.kind is LaunchKind.KERNEL:
             started()
             self._multiprocessors.start(held, duration_ns, finished)
+        elif launch.kind is LaunchKind.COPY_PEER:
+            self._links.put(launch.gpu, launch.to_gpu, duration_ns, started, finished)
         else:
-            self._bus.put(kind, duration_ns, started, finished)
+            self._bus.put(launch.kind, duration_ns, started, finished)
 
 
 class _Running:
@@ -104,7 +131,7 @@ class _Running:
     def go_on(self) -> None:
         """Run the next piece."""
         alone_ns, held = self._work.pieces[self._piece]
-        self._execution.put(self._work.launch.kind, held, alone_ns * self._stretch, self._start, self._end)
+        self._execution.put(self._work.launch, held, alone_ns * self._stretch, self._start, self._end)
 
     def _start(self) -> None:
         core, launch = self._execution.core, self._work.launch
@@ -137,14 +164,41 @@ class _Running:
             core.timeline.at(core.timeline.now_ns + self._gap_ns, self.go_on)
 
 
-@dataclass(slots=True)
-class _Kernel:
+@dataclass(slots=True, eq=False)
+class Part:
+    """One GPU's part of a collective under way."""
+
+    work: BoundLaunch
+    finished: Action
+    stream: str
+    stretch: float
+    replay: int
+    start_ns: float
+    kernel: RunningKernel
+    """Holds its channels' multiprocessors while it waits, and while it transfers."""
+    operand: Array | None
+    """What it read at its start."""
+
+
+def _nothing() -> None:
+    """Do nothing at the end."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningKernel:
+    """A kernel on the chip."""
+
+    chip: _Multiprocessors
     held: Residency
     remaining_ns: float
-    """Of its time alone."""
+    """Of its time alone; infinite where something else ends it."""
     finished: Action
     speed: float = 1.0
     """Of its speed alone."""
+
+    def end(self) -> None:
+        """Take it off the chip."""
+        self.chip.end(self)
 
 
 class _Multiprocessors:
@@ -158,15 +212,17 @@ class _Multiprocessors:
     def __init__(self, timeline: Timeline, model: CostModel) -> None:
         self._timeline = timeline
         self._model = model
-        self._running: list[_Kernel] = []
+        self._running: list[RunningKernel] = []
         self._rated_ns = 0.0
         self._next_end: Appointment | None = None
 
-    def start(self, held: Residency, alone_ns: float, finished: Action) -> None:
-        """Start a kernel now; ``finished`` is called at its end."""
+    def start(self, held: Residency, alone_ns: float, finished: Action) -> RunningKernel:
+        """Start a kernel now and return it; ``finished`` is called at its end."""
         self._progress()
-        self._running.append(_Kernel(held, alone_ns + self._held_up_ns(held, alone_ns), finished))
+        kernel = RunningKernel(self, held, alone_ns + self._held_up_ns(held, alone_ns), finished)
+        self._running.append(kernel)
         self._rate()
+        return kernel
 
     def _held_up_ns(self, held: Residency, alone_ns: float) -> float:
         """Return how long some blocks wait for multiprocessors that running kernels have and cannot share with them.
@@ -200,8 +256,9 @@ class _Multiprocessors:
         else:
             self._share_out()
             first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
-        end_ns = self._rated_ns + first.remaining_ns / first.speed
-        self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
+        if first.remaining_ns < math.inf:
+            end_ns = self._rated_ns + first.remaining_ns / first.speed
+            self._next_end = self._timeline.at(end_ns, lambda: self.end(first))
 
     def _share_out(self) -> None:
         """Set the speed of each running kernel, by those that can have blocks on the same multiprocessors."""
@@ -220,11 +277,11 @@ class _Multiprocessors:
             return None
         return self._model.efficiency(sum(each.threads for each in held) / self._model.multiprocessors)
 
-    def _end(self, kernel: _Kernel) -> None:
+    def end(self, kernel: RunningKernel) -> None:
+        """End a kernel now."""
         self._progress()
         # Taken off the chip before `finished`, which may start the next kernel at once.
         self._running.remove(kernel)
-        self._next_end = None
         self._rate()
         kernel.finished()
 

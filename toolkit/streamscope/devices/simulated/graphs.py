@@ -16,7 +16,6 @@ from streamscope.devices.simulated.streams import Item, SimulatedEvent, Simulate
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 from streamscope.order.graph import successors, without_implied
-from streamscope.program.launch import LaunchKind
 from streamscope.words import counted
 
 UPDATE_SHARE = 1 / 3
@@ -36,7 +35,7 @@ class Node:
     @property
     def is_copy(self) -> bool:
         """Whether it is a copy between host and device."""
-        return isinstance(self.content, BoundLaunch) and self.content.launch.kind is not LaunchKind.KERNEL
+        return isinstance(self.content, BoundLaunch) and not self.content.launch.kind.on_multiprocessors
 
     @property
     def gap_ns(self) -> float:
@@ -49,7 +48,7 @@ class Node:
         if isinstance(self.content, SimulatedEvent):
             return GraphNode(NodeKind.EVENT_RECORD, NodeKind.EVENT_RECORD.value, after)
         launch = self.content.launch
-        if launch.kind is not LaunchKind.KERNEL:
+        if not launch.kind.on_multiprocessors:
             return GraphNode(NodeKind.COPY, launch.name, after, nbytes=launch.cost.bytes)
         return GraphNode(NodeKind.KERNEL, launch.name, after, (launch.cost.blocks, 1, 1), (launch.cost.threads, 1, 1))
 

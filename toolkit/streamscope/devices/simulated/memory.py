@@ -68,14 +68,14 @@ class SimulatedBuffer:
     def poison(self) -> None:
         """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools."""
         if self._block.memory is not None:
-            self.hold().fill(_poison(self.spec.dtype))
+            self.hold().fill(poison_of(self.spec.dtype))
 
     @property
     def values(self) -> Array:
         """Values in memory now: a read-only view, so that a reference that changes its arguments is found out."""
         memory = self._block.memory
         if memory is None:
-            return np.broadcast_to(np.asarray(_poison(self.spec.dtype), self.spec.dtype), self.spec.shape)
+            return np.broadcast_to(np.asarray(poison_of(self.spec.dtype), self.spec.dtype), self.spec.shape)
         if memory is not self._memory:
             self.hold()
         return self._view
@@ -114,7 +114,8 @@ class SimulatedBuffer:
         self.hold()[...] = values
 
 
-def _poison(dtype: np.dtype[Any]) -> Any:
+def poison_of(dtype: np.dtype[Any]) -> Any:
+    """Return a value of memory that nobody has written to."""
     return {"f": np.nan, "b": True}.get(dtype.kind) or np.frombuffer(bytes([_POISON_BYTE]) * dtype.itemsize, dtype)[0]
 
 

@@ -45,8 +45,9 @@ _Begin = Callable[["SimulatedStream", Item], None]
 class SimulatedStream:
     """An in-order queue; `streamscope.devices.protocol.Stream`."""
 
-    def __init__(self, core: Core, name: str) -> None:
+    def __init__(self, core: Core, name: str, gpu: int = 0) -> None:
         self.core = core
+        self.gpu = gpu
         self.capture: Capture | None = None
         """The capture that the stream takes part in."""
         self.last: Moment | None = None
