@@ -51,12 +51,6 @@ class Collective:
         """Tell whether a part has a result."""
         return self.kind != "send" or part != self.root
 
-    @property
-    def bus_factor(self) -> float:
-        """Bytes that each link carries, over `nbytes`, by the definition of NCCL's tests."""
-        count = len(self.gpus)
-        return {"all_reduce": 2.0, "broadcast": count / (count - 1), "send": count / (count - 1)}.get(self.kind, 1.0) * (count - 1) / count
-
     def results(self, operands: Sequence[Array]) -> list[Array]:
         """Return the results of the parts that have one, from the operands of those that have one, in NumPy."""
         count = len(self.gpus)
