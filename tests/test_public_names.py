@@ -38,6 +38,7 @@ PUBLIC = [
     "elementwise",
     "empty",
     "explore",
+    "gpu",
     "host_function",
     "label",
     "load_captured",

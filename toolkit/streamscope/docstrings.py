@@ -22,7 +22,10 @@ program : callable, ProgramFunction or Program
     Arguments of the program: NumPy or CuPy arrays.""",
     "device": """\
 device : {"auto", "cuda", "simulated"} or Device
-    By default the GPU, and without one the simulated device.""",
+    By default the GPU, and without one the simulated device. ``"cuda:1"`` is another GPU.""",
+    "gpus": """\
+gpus : int or list of int, optional
+    So many GPUs, or those with these numbers, for programs over several; by default as many as the program needs.""",
     "streams": """\
 streams : int, optional
     Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.""",
@@ -44,6 +47,24 @@ out : variable, optional
     "out_or_x": """\
 out : variable, optional
     Where the result goes, which may be ``x`` (in place); by default a new variable.""",
+    "on_gpus": """\
+variables : list of variable
+    One a GPU, all of one shape and dtype.""",
+    "collective_order": """\
+priority : int
+    Of collectives that are ready at the same time, the one with the highest goes first.
+out : list of variable, optional
+    Where the results go, one a GPU; by default new variables.""",
+    "gpus_misfit": """\
+Returns
+-------
+list of variable
+    One a GPU, in the order of the arguments.
+
+Raises
+------
+ProgramError
+    Called outside a program; shapes or dtypes differ or do not fit, NCCL has no such dtype, or two variables lie on one GPU.""",
     "variables_misfit": """\
 Raises
 ------
@@ -69,7 +90,7 @@ def with_shared_parts(function: _Documented) -> _Documented:
     Run it.
     <BLANKLINE>
     device : {"auto", "cuda", "simulated"} or Device
-        By default the GPU, and without one the simulated device.
+        By default the GPU, and without one the simulated device. ``"cuda:1"`` is another GPU.
     """
     if function.__doc__:  # ``python -OO`` strips it.
         function.__doc__ = _PLACE.sub(lambda place: textwrap.indent(SHARED[place[2]], place[1]), function.__doc__)

@@ -208,26 +208,14 @@ def all_reduce(
 
     Parameters
     ----------
-    variables : list of variable
-        One a GPU, all of one shape and dtype.
+    {on_gpus}
     op : {"sum", "mean", "min", "max"}
         ``"mean"`` for floating-point dtypes only. Sums may differ in their rounding from GPU to GPU no more than from NumPy.
     bucket : int, optional
         The most bytes at once: the array is cut into slices, each a collective of its own, so that others may go between them.
-    priority : int
-        Of collectives that are ready at the same time, the one with the highest goes first.
-    out : list of variable, optional
-        Where the results go, one a GPU; they may be the operands. Not beside ``bucket``.
+    {collective_order}
 
-    Returns
-    -------
-    list of variable
-        One a GPU, in the order of ``variables``.
-
-    Raises
-    ------
-    ProgramError
-        Called outside a program; shapes or dtypes differ, NCCL has no such dtype, or two variables lie on one GPU.
+    {gpus_misfit}
 
     Examples
     --------
@@ -265,7 +253,14 @@ def _in_slices(members: Sequence[Symbol], gpus: tuple[int, ...], step: int, give
 def all_gather(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Join variables on several GPUs along their first axis; each GPU gets all of them.
 
-    Its gradient is the `reduce_scatter` of the gradients. Parameters and errors are those of `all_reduce`.
+    Its gradient is the `reduce_scatter` of the gradients.
+
+    Parameters
+    ----------
+    {on_gpus}
+    {collective_order}
+
+    {gpus_misfit}
 
     Examples
     --------
@@ -283,7 +278,16 @@ def reduce_scatter(
 ) -> list[Symbol]:
     """Reduce variables on several GPUs; each GPU gets its own part of the result, cut along the first axis.
 
-    Its gradient is the `all_gather` of the gradients. Parameters and errors are those of `all_reduce`; the GPUs divide the first axis.
+    Its gradient is the `all_gather` of the gradients. The number of GPUs must divide the extent of the first axis.
+
+    Parameters
+    ----------
+    {on_gpus}
+    op : {"sum", "mean", "min", "max"}
+        ``"mean"`` for floating-point dtypes only.
+    {collective_order}
+
+    {gpus_misfit}
 
     Examples
     --------
@@ -300,7 +304,14 @@ def reduce_scatter(
 def all_to_all(variables: Sequence[object], *, priority: int = 0, out: Sequence[object] | None = None) -> list[Symbol]:
     """Exchange parts of variables among GPUs: part ``j`` of the variable on GPU ``i`` becomes part ``i`` of the result on GPU ``j``.
 
-    Its gradient is the `all_to_all` of the gradients. Parameters and errors are those of `all_reduce`; the GPUs divide the first axis.
+    Its gradient is the `all_to_all` of the gradients. The number of GPUs must divide the extent of the first axis.
+
+    Parameters
+    ----------
+    {on_gpus}
+    {collective_order}
+
+    {gpus_misfit}
 
     Examples
     --------
@@ -324,13 +335,9 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
         On one of the GPUs.
     gpus : sequence of int
         The GPUs that get it, that of ``x`` among them, each once.
-    priority, out
-        As in `all_reduce`.
+    {collective_order}
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, the dtype is none that NCCL has, or ``gpus`` are not as said here.
+    {gpus_misfit}
 
     Examples
     --------
