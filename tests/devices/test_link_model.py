@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamscope.devices.link_model import COLLECTIVES, LinkModel, link_share
+from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel, link_share
 from streamscope.errors import DeviceError
 
 H100 = LinkModel.load("h100")
@@ -49,7 +49,8 @@ def test_channels_are_of_the_size_that_sends_as_much_over_a_link():
 
 
 def test_shares_are_level_beyond_their_table():
-    model = replace(LINE, kernel_speed=dict.fromkeys(H100.kernel_speed, ((10, 0.9), (20, 0.7))))
+    curve = dict.fromkeys(NEIGHBOURS, ((10, 0.9), (20, 0.7)))
+    model = replace(LINE, kernel_speed=dict.fromkeys(PRIORITIES, curve))
     assert [model.kernel_speed_beside("matmul", size) for size in (0, 15, 10**9)] == pytest.approx([0.9, 0.8, 0.7])
 
 
@@ -80,6 +81,7 @@ def test_times_grow_with_bytes_and_gpus():
         (lambda: H100.collective_ns("send", 1, 1), "over 1 GPUs"),
         (lambda: H100.peer_copy_ns(1, "infiniband"), "no link 'infiniband'"),
         (lambda: H100.kernel_speed_beside("sort", 1), "no neighbour 'sort'"),
+        (lambda: H100.collective_speed_beside("matmul", 1, "high"), "no priority 'high'"),
         (lambda: LinkModel.load("v100"), "no link model"),
         (lambda: LinkModel.from_dict({}), "lacks"),
         (lambda: replace(H100, hop_ns=-1), "hop_ns is -1"),

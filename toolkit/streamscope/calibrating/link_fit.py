@@ -8,16 +8,18 @@ from statistics import fmean, median
 from typing import Any
 
 from streamscope.devices.cost_model import CostModel, Provenance
-from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, LinkModel
+from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel
 from streamscope.devices.measured_models import host_name, model_of
 from streamscope.errors import DeviceError
 
-_HOP_NS = 600.0
 _SHORT_BYTES, _LONG_BYTES = 1 << 16, 1 << 24
 """Up to so many bytes, and from so many: where calls are timed, and where two directions are compared."""
 
+_RING = ("all_reduce", "all_gather", "reduce_scatter")
+
 _Points = list[tuple[float, float]]
 _Reading = Mapping[str, Any]
+_Steps = Mapping[str, list[_Reading]]
 
 
 def fitted_links(found: Mapping[str, Any]) -> LinkModel:
@@ -39,10 +41,11 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
         "collective_points": {gpus: {kind: _durations(steps[kind], costs) for kind in COLLECTIVES}},
         "channel_points": {gpus: {kind: _channels(steps[kind]) for kind in COLLECTIVES}},
         "channel_threads": max(max(each["threads"]) for each in steps["all_reduce"]),
-        "hop_ns": _HOP_NS,
-        "call_points": _calls(steps["all_reduce"], gpus),
+        "hop_ns": _hop_ns(steps, gpus),
+        "call_points": _calls(steps, gpus),
         "peer_call_ns": _whole(_short_call_ns(_one_way(steps["peer_copies"]))),
         **_copies(steps, costs),
+        **_graphs(steps),
         **_neighbours(steps["neighbours"]),
     }
     how = _how(gpus, costs)
@@ -61,9 +64,27 @@ def _channels(readings: Iterable[_Reading]) -> _Points:
     return [(float(each["nbytes"]), float(max(each["blocks"]))) for each in readings if each.get("blocks")]
 
 
-def _calls(readings: Iterable[_Reading], gpus: int) -> _Points:
+def _hop_ns(steps: _Steps, gpus: int) -> float:
+    """Return the time of a step of a ring: an all-reduce of few bytes takes as many more as there are other GPUs."""
+    short = _SHORT_BYTES // 16
+    times = {kind: [max(each["stream_ns"]) for each in steps[kind] if each["nbytes"] <= short] for kind in _RING}
+    reduced, *others = (times[kind] for kind in _RING)
+    longer = [both - one for other in others for both, one in zip(reduced, other, strict=True)]
+    return _whole(max(1.0, median(longer) / (gpus - 1)))
+
+
+def _graphs(steps: _Steps) -> dict[str, float]:
+    """Return what a graph over several GPUs takes beyond its collective, and what launching it takes the host."""
+    short = [each for kind in COLLECTIVES for each in steps[kind] if each["nbytes"] <= _SHORT_BYTES and "graph_ns" in each]
+    return {
+        "graph_call_ns": _whole(median(each["graph_call_ns"] for each in short)),
+        "graph_join_ns": _whole(max(1.0, median(each["graph_alone_ns"] - each["graph_ns"] for each in short))),
+    }
+
+
+def _calls(steps: _Steps, gpus: int) -> _Points:
     """Return the host's time of a grouped call, taken as proportional to the GPUs."""
-    each_ns = _short_call_ns(readings) / gpus
+    each_ns = _short_call_ns(each for kind in COLLECTIVES for each in steps[kind]) / gpus
     return [(1.0, _whole(each_ns)), (float(gpus), _whole(gpus * each_ns))]
 
 
@@ -75,7 +96,7 @@ def _one_way(readings: Iterable[_Reading]) -> list[_Reading]:
     return [each for each in readings if each["direction"] == "one"]
 
 
-def _copies(steps: Mapping[str, list[_Reading]], costs: CostModel) -> dict[str, Any]:
+def _copies(steps: _Steps, costs: CostModel) -> dict[str, Any]:
     """Return the copies of each link. Those over PCIe, which a host with NVLink does not make, are priced as the bus to the host."""
     direct, through = (_durations(_one_way(steps[step]), costs) for step in ("peer_copies", "host_copies"))
     start_ns = direct[0][1]
@@ -98,20 +119,22 @@ def _both_share(readings: Iterable[_Reading]) -> float:
 
 
 def _neighbours(readings: Iterable[_Reading]) -> dict[str, Any]:
-    """Return the speeds of all-reduces and kernels beside each other, on streams of equal priority."""
-    chosen = [each for each in readings if each["kind"] == "all_reduce" and each["priority"] == "equal"]
+    """Return the speeds of all-reduces and kernels beside each other by priority, and of kernels beside copies."""
+    rows = [(each["kind"], each["priority"], each["neighbour"], float(each["nbytes"]), each) for each in readings]
 
-    def speeds(side: str) -> dict[str, _Points]:
-        return {
-            name: [
-                (float(each["nbytes"]), round(share, 3))
-                for each in chosen
-                if each["neighbour"] == name and (share := speed_beside(each, side)) is not None
-            ]
-            for name in NEIGHBOURS
-        }
+    def speeds(side: str, priority: str, neighbour: str) -> _Points:
+        chosen = [(nbytes, each) for *key, nbytes, each in rows if key == ["all_reduce", priority, neighbour]]
+        return [(nbytes, round(share, 3)) for nbytes, each in chosen if (share := speed_beside(each, side)) is not None]
 
-    return {"kernel_speed": speeds("compute"), "collective_speed": speeds("communication")}
+    def table(side: str) -> dict[str, dict[str, _Points]]:
+        return {priority: {neighbour: speeds(side, priority, neighbour) for neighbour in NEIGHBOURS} for priority in PRIORITIES}
+
+    copies = {neighbour: speed_beside(each, "compute") for kind, _, neighbour, _, each in rows if kind == "peer_copy"}
+    return {
+        "kernel_speed": table("compute"),
+        "collective_speed": table("communication"),
+        "copy_kernel_speed": {neighbour: round(share, 3) for neighbour, share in copies.items() if share is not None},
+    }
 
 
 def speed_beside(reading: _Reading, side: str) -> float | None:
@@ -132,18 +155,21 @@ def _how(gpus: int, costs: CostModel) -> dict[str, str]:
         "measured: 20 or 24 on a stream behind a kernel that hides the host, by events, median of 3 rounds, the slowest GPU; "
         f"less the {costs.kernel_gap_ns:g} ns between kernels of {costs.provenance.device}"
     )
-    beside = "measured: chains of both on two streams of equal priority, median of those that had a neighbour all the time"
+    beside = "measured: chains of both on two streams, median of those that had a neighbour all the time"
     return {
         "collective_points": f"{stream}; float32, {gpus} GPUs, one process and one thread",
         "channel_points": "measured: blocks of the kernel that a graph of one collective has",
         "channel_threads": "measured: the largest block of such a kernel of an all-reduce",
-        "hop_ns": "source: NCCL's tuning table, latency of a step of a ring over NVLink, protocol LL; not measured",
+        "hop_ns": "measured: by how much all-reduces of up to 4 KiB take longer than all-gathers and reduce-scatters, median",
         "peer_points": f"{stream}; nvlink: with peer access; host: without it; pcie: not measured, the bus of {costs.provenance.device}",
         "both_share": "measured: copies of 16 MiB and more in both directions at once, median; pcie: not measured",
         "call_points": f"measured: groups of up to 64 KiB over {gpus} GPUs, median; assumed as proportional to the GPUs",
         "peer_call_ns": "measured: copies of up to 64 KiB, median",
+        "graph_call_ns": "measured: graphs of one collective of up to 64 KiB, median",
+        "graph_join_ns": "measured: by how much such a graph takes longer than each further collective in it, by events on the first GPU",
         "kernel_speed": f"{beside}; a 4096 x 4096 float16 product, an addition of 67 million float32",
         "collective_speed": beside,
+        "copy_kernel_speed": f"{beside}; copies of 64 MiB",
     }
 
 

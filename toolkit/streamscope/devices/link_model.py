@@ -20,6 +20,8 @@ LINKS = ("nvlink", "pcie", "host")
 """Ways between two GPUs: NVLink, PCIe from GPU to GPU, and through the host's memory."""
 NEIGHBOURS = ("matmul", "elementwise")
 """Kernels that were measured beside a collective: one that computes on all multiprocessors, and one that memory limits."""
+PRIORITIES = ("equal", "communication")
+"""Of the streams of kernels and collectives: equal, or communication first. Kernels first is as equal: it was measured, too."""
 _FROM = "measure it anew with `streamscope calibrate --gpus 2`"
 
 
@@ -47,9 +49,14 @@ class LinkModel:
         Host: a collective over so many GPUs, put on all their streams in one group.
     peer_call_ns : float
         Host: a copy between GPUs.
-    kernel_speed, collective_speed : mapping of str to pairs (bytes, share)
-        Speed of a kernel beside an all-reduce of so many bytes, and of the all-reduce beside the kernel, as shares of their speeds
-        alone. By kind of kernel: a matrix product or an element-wise one.
+    graph_call_ns, graph_join_ns : float
+        A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes.
+    kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
+        Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
+        By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
+        is in it: at equal priority, an all-reduce waits for the last blocks of a kernel that fills the chip.
+    copy_kernel_speed : mapping of str to float
+        Speed of kernels beside copies between GPUs in both directions, by kind of kernel. The copies keep theirs.
     provenance : Provenance
 
     Raises
@@ -75,8 +82,11 @@ class LinkModel:
     both_share: Mapping[str, float]
     call_points: Points
     peer_call_ns: float
-    kernel_speed: Mapping[str, Points]
-    collective_speed: Mapping[str, Points]
+    graph_call_ns: float
+    graph_join_ns: float
+    kernel_speed: Mapping[str, Mapping[str, Points]]
+    collective_speed: Mapping[str, Mapping[str, Points]]
+    copy_kernel_speed: Mapping[str, float]
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -85,14 +95,18 @@ class LinkModel:
             if min(tables, default=0) < 2:
                 raise DeviceError(f"link model: {name} is of {listed([str(gpus) for gpus in tables]) or 'no'} GPUs, expected 2 or more")
             object.__setattr__(self, name, tables)
-        for name, keys in (("peer_points", LINKS), ("kernel_speed", NEIGHBOURS), ("collective_speed", NEIGHBOURS)):
-            object.__setattr__(self, name, _checked_curves(name, getattr(self, name), keys))
+        object.__setattr__(self, "peer_points", _checked_curves("peer_points", self.peer_points, LINKS))
+        for name in ("kernel_speed", "collective_speed"):
+            _check_keys(name, getattr(self, name), PRIORITIES)
+            tables = {first: _checked_curves(name, table, NEIGHBOURS) for first, table in getattr(self, name).items()}
+            object.__setattr__(self, name, tables)
         object.__setattr__(self, "call_points", checked_points("link model: call_points", self.call_points))
-        _check_keys("both_share", self.both_share, LINKS)
-        for name, value in (("hop_ns", self.hop_ns), ("peer_call_ns", self.peer_call_ns), ("channel_threads", self.channel_threads)):
-            _check_positive(name, value)
-        for link, share in self.both_share.items():
-            _check_positive(f"both_share of {link}", share)
+        for name in ("channel_threads", "hop_ns", "peer_call_ns", "graph_call_ns", "graph_join_ns"):
+            _check_positive(name, getattr(self, name))
+        for name, keys in (("both_share", LINKS), ("copy_kernel_speed", NEIGHBOURS)):
+            _check_keys(name, getattr(self, name), keys)
+            for key, share in getattr(self, name).items():
+                _check_positive(f"{name} of {key}", share)
 
     @classmethod
     def load(cls, source: str | Path = "h100") -> LinkModel:
@@ -172,27 +186,25 @@ class LinkModel:
         """Return the host's time for a collective over so many GPUs, in ns."""
         return interpolate(self.call_points, gpus)
 
-    def kernel_speed_beside(self, neighbour: str, nbytes: int) -> float:
-        """Return a kernel's speed beside an all-reduce of so many bytes, as a share of its speed alone.
+    def kernel_speed_beside(self, neighbour: str, nbytes: int, priority: str = "equal") -> float:
+        """Return a kernel's speed beside all-reduces of so many bytes, as a share of its speed alone.
 
         Raises
         ------
         DeviceError
-            The neighbour is neither ``"matmul"`` nor ``"elementwise"``.
+            The neighbour is neither ``"matmul"`` nor ``"elementwise"``, or the priority neither ``"equal"`` nor ``"communication"``.
         """
-        _check_choice("neighbour", neighbour, NEIGHBOURS)
-        return _within(self.kernel_speed[neighbour], nbytes)
+        return _beside(self.kernel_speed, neighbour, nbytes, priority)
 
-    def collective_speed_beside(self, neighbour: str, nbytes: int) -> float:
-        """Return the speed of an all-reduce of so many bytes beside a kernel, as a share of its speed alone.
+    def collective_speed_beside(self, neighbour: str, nbytes: int, priority: str = "equal") -> float:
+        """Return the speed of all-reduces of so many bytes beside kernels, as a share of their speed alone.
 
         Raises
         ------
         DeviceError
-            The neighbour is neither ``"matmul"`` nor ``"elementwise"``.
+            The neighbour is neither ``"matmul"`` nor ``"elementwise"``, or the priority neither ``"equal"`` nor ``"communication"``.
         """
-        _check_choice("neighbour", neighbour, NEIGHBOURS)
-        return _within(self.collective_speed[neighbour], nbytes)
+        return _beside(self.collective_speed, neighbour, nbytes, priority)
 
     def with_link_speed(self, factor: float) -> LinkModel:
         """Return the model with links that are so many times as fast; latencies stay."""
@@ -233,9 +245,12 @@ def _as_measured(kind: str, nbytes: int, gpus: int, measured: int) -> float:
     return nbytes * link_share(kind, gpus) / link_share(kind, measured)
 
 
-def _within(points: Points, x: float) -> float:
+def _beside(table: Mapping[str, Mapping[str, Points]], neighbour: str, nbytes: int, priority: str) -> float:
     """Return a share, which is level after the last size too."""
-    return interpolate(points, min(x, points[-1][0]))
+    _check_choice("neighbour", neighbour, NEIGHBOURS)
+    _check_choice("priority", priority, PRIORITIES)
+    points = table[priority][neighbour]
+    return interpolate(points, min(nbytes, points[-1][0]))
 
 
 def _read(path: Path) -> LinkModel:
