@@ -17,7 +17,7 @@ from streamscope.errors import DeviceError, EngineError, KeywordError, ProgramEr
 from streamscope.trace.file_checks import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
-VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]
+VERBS = [ss.compare, ss.best, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]
 SHARED = ["engine", "engines", "device", "streams", "repeats", "progress", "memory_limit"]
 DEFAULTS = {"device": "auto", "streams": None, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
 SIMULATED = {"device": "simulated", "progress": False}

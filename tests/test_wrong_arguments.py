@@ -84,7 +84,7 @@ def test_what_is_no_device(device, traced):
         partial(ss.prepare, traced, engine="sync", device=device),
         partial(ss.compare, relu, X, device=device),
         partial(ss.best, relu, X, device=device),
-        partial(ss.advise, relu, X, device=device),
+        partial(ss.advise, device=device),
         partial(ss.Engine, device=device),
     ):
         check(call, DeviceError, "auto, cuda or simulated")
@@ -96,7 +96,7 @@ def test_an_array_as_a_device_is_not_printed_whole():
     assert len(caught.value.message) < 100
 
 
-@pytest.mark.parametrize("run", [ss.compare, ss.best, ss.advise])
+@pytest.mark.parametrize("run", [ss.compare, ss.best])
 def test_what_is_traced_is_not_traced_again(run, traced):
     with pytest.raises(ProgramError, match=r"traces the program itself, and 'relu' is traced already.*give the function that was traced"):
         run(traced, X, device="simulated")
@@ -167,7 +167,7 @@ def test_what_is_no_workload(name):
 
 @pytest.mark.parametrize("result", [None, (), [], [None]])
 def test_a_program_that_returns_nothing(result):
-    for call in (ss.compare, ss.best, ss.advise, ss.audit):
+    for call in (ss.compare, ss.best, ss.audit):
         check(partial(call, ss.program(lambda x: result), X), ProgramError, "returned nothing", "what an operator returned")
 
 
@@ -248,8 +248,8 @@ def test_rebinding_arrays_that_do_not_fit(prepared):
     np.testing.assert_array_equal(prepared.outputs()[0], np.maximum(X, 0) + X)
 
 
-def test_inputs_without_a_program():
-    check(partial(ss.advise, None, X, device="simulated"), ProgramError, "no program", "ss.advise()")
+def test_advice_takes_no_program():
+    check(partial(ss.advise, relu, X, device="simulated"), ProgramError, "takes no program", "ss.best")
 
 
 @pytest.mark.parametrize("value", [3, "sync", X])

@@ -215,7 +215,6 @@ def test_module_operator_and_line_are_in_files_of_other_formats(loaded, tmp_path
 
 def test_every_verb_takes_it(loaded):
     assert ss.best(loaded, progress=False).engine
-    assert ss.advise(loaded, progress=False).verdict
     assert ss.audit(loaded, progress=False).ok
     assert abs(ss.verify(loaded, progress=False).worst.error) < 0.05
     assert ss.what_if(ss.compare(loaded, engines="graph", progress=False)["graph"].trace, engine="async").spans

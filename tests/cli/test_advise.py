@@ -28,14 +28,6 @@ def run(*arguments, **options):
     return subprocess.run(command, env=ENVIRONMENT, text=True, check=False, timeout=120, **options)
 
 
-def test_advice_on_a_workload_says_what_it_says_in_python(capsys):
-    assert main(("advise", *CHAIN)) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    function, inputs = streamscope.workload("elementwise-chain").build(length=6, size=64)
-    assert streamscope.advise(function, *inputs, device="simulated").verdict in out
-    assert "Your 6 kernels" in out
-
-
 def test_advice_on_the_device_alone(capsys):
     assert main(("advise", "--device", "simulated")) == 0
     captured = capsys.readouterr()
@@ -46,10 +38,9 @@ def test_advice_on_the_device_alone(capsys):
 
 def test_advice_as_json_and_as_a_page(tmp_path, capsys):
     page = tmp_path / "new" / "advice.html"
-    assert main(("advise", *CHAIN, "--json", "--out", str(page))) == 0
+    assert main(("advise", "--device", "simulated", "--json", "--out", str(page))) == 0
     captured = capsys.readouterr()
     content = json.loads(captured.out)
-    assert content["program"]["kernels"] == 6
     assert content["cost_model_of"] == "NVIDIA H200"
     assert str(page) in captured.err
     text = page.read_text(encoding="utf-8")
@@ -58,20 +49,9 @@ def test_advice_as_json_and_as_a_page(tmp_path, capsys):
     assert "http" not in text.replace("http-equiv", "")
 
 
-def test_advise_takes_captured_code(capsys):
-    file = Path(__file__).parents[2] / "notebooks/recorded/captured/mixture_of_experts.captured.json"
-    assert main(("advise", str(file))) == 0
-    captured = streamscope.load_captured(file)
-    kernels = sum(node.kind.name == "KERNEL" for node in captured.nodes)
-    assert f"Your {kernels} kernels" in " ".join(capsys.readouterr().out.split())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (("advise", "nope"), "unknown workload 'nope'", "elementwise-chain"),
-        (("advise", "cnn", "--set", "depth=3"), "no setting 'depth'", "size, channels"),
-        (("advise", "--set", "depth=3"), "a setting needs a workload", "advise --help"),
         (("advise", "--device", "tpu"), "'tpu' is not one of", "advise --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

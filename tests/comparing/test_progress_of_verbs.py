@@ -23,7 +23,6 @@ def step(x):
 
 LAUNCHES = 6
 DEVICE = SimulatedDevice()
-"""One for all: `ss.advise` measures each device that it meets."""
 
 
 def reports(verb, **options):
@@ -52,7 +51,7 @@ def ends(kind, at, counter):
 VERBS = [ss.compare, ss.best]
 
 
-@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "advise"])
+@pytest.mark.parametrize("verb", VERBS, ids=["compare", "best"])
 def test_steps_only_grow_and_stay_within_their_number(verb):
     found = reports(verb)
     steps = [step for _, step, _ in found]
@@ -74,7 +73,7 @@ def test_a_comparison_tells_of_each_operation_of_each_run():
 
 
 @pytest.mark.parametrize("kind", [Cancelled, KeyboardInterrupt])
-@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "advise"])
+@pytest.mark.parametrize("verb", VERBS, ids=["compare", "best"])
 def test_any_step_may_end_it_and_all_engines_work_afterwards(verb, kind):
     told = reports(verb)
     for at in range(0, len(told), max(1, len(told) // 12)):

@@ -5,7 +5,6 @@ Positions in an advice's charts are logarithms to base 10 of kernel lengths in �
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import log10
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import (
     BOTH,
     CAPTURED,
-    LONGEST_US,
     PLAIN,
-    SHORTEST_US,
     STREAMS,
     DeviceCosts,
     Regions,
@@ -26,14 +23,10 @@ from streamscope.advising.break_even import (
     graph_pays,
     second_stream_pays,
 )
-from streamscope.advising.forecast import Forecast
 from streamscope.advising.sentences import (
     BRANCH,
-    FORECAST_HEADS,
     basis,
     device_sentences,
-    forecast_rows,
-    program_words,
     range_words,
 )
 from streamscope.analysis.table import device_words
@@ -41,9 +34,8 @@ from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
 from streamscope.measuring.choice import Choice
 from streamscope.results.views import View
-from streamscope.words import format_us
 from streamscope_widgets.report import still_page
-from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
+from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart
 from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, image, lead, table
 from streamscope_widgets.show.still_chart import plane_svg
 
@@ -60,29 +52,21 @@ SHADES = {
 LENGTH_TITLE = "kernel length, µs"
 LENGTH_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 COUNT_TICKS = (1, 2, 4, 8, 16, 32, 100, 300, 1000)
-MOST_KERNELS, MOST_BRANCH = 1000, 32
-"""Where the axes of numbers end: of kernels, and of kernels in a branch."""
 
 
-def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
+def regions_chart(costs: DeviceCosts) -> PlaneChart:
     """Describe the two panels: kernels that depend on each other, and independent branches."""
     title = LENGTH_TITLE + _simulated(costs)
     alike = "Each kernel needs the one before", "Two independent branches that leave each other room"
-    left = _panel(alike[0], title, "number of kernels", chain_regions(costs), _chain_spot(forecast))
-    right = _panel(alike[1], title, "kernels in each branch", branch_regions(costs), _branch_spot(forecast))
-    return PlaneChart(headline(costs, forecast), _below(costs), (left, right))
+    left = _panel(alike[0], title, "number of kernels", chain_regions(costs))
+    right = _panel(alike[1], title, "kernels in each branch", branch_regions(costs))
+    return PlaneChart(headline(costs), _below(costs), (left, right))
 
 
-def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    """Return the finding: for the program if there is one, else for the device."""
-    if forecast is None or not forecast.kernels:
-        alone = second_stream_pays(costs, BRANCH, in_graph=False)
-        return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
-    engine = min(forecast.predicted_ns, key=lambda name: forecast.predicted_ns[name] * (1.02 if name in (STREAMS, BOTH) else 1.0))
-    what = f"{forecast.program}, {forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
-    if engine == PLAIN:
-        return f"{what}: neither a graph nor a second stream pays"
-    return f"{what}: {engine} should be {forecast.speedup(engine):.1f}× as fast as {PLAIN}"
+def headline(costs: DeviceCosts) -> str:
+    """Return the finding."""
+    alone = second_stream_pays(costs, BRANCH, in_graph=False)
+    return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
 
 
 def _simulated(costs: DeviceCosts) -> str:
@@ -93,7 +77,7 @@ def _below(costs: DeviceCosts) -> str:
     return f"{costs.device.name}: {'simulated times, ' if costs.device.simulated else ''}predicted with its cost model"
 
 
-def _panel(title: str, length_title: str, count_title: str, regions: Regions, spot: Spot | None) -> Panel:
+def _panel(title: str, length_title: str, count_title: str, regions: Regions) -> Panel:
     x, y = np.log10(regions.lengths_us), np.log10(regions.counts)
     levels = tuple(line for level in LEVELS if (line := _level_line(regions, level)) is not None)
     return Panel(
@@ -103,7 +87,6 @@ def _panel(title: str, length_title: str, count_title: str, regions: Regions, sp
         cells=_cells(regions),
         lines=(*levels, *_dual_line(regions)),
         labels=tuple(_labels(regions)),
-        spot=spot,
     )
 
 
@@ -120,25 +103,6 @@ def _cells(regions: Regions) -> Cells:
         colour=regions.winner * len(SHADES[PLAIN]) + np.digitize(regions.speedup, BANDS),
         colours=tuple(colour for engine in regions.engines for colour in SHADES[engine]),
     )
-
-
-def _chain_spot(forecast: Forecast | None) -> Spot | None:
-    if forecast is None or not forecast.kernels:
-        return None
-    return _spot(forecast, forecast.kernels, CAPTURED, MOST_KERNELS)
-
-
-def _branch_spot(forecast: Forecast | None) -> Spot | None:
-    if forecast is None or not forecast.per_branch:
-        return None
-    return _spot(forecast, forecast.per_branch, BOTH, MOST_BRANCH)
-
-
-def _spot(forecast: Forecast, count: float, engine: str, most: int) -> Spot:
-    """Place the program; outside the picture, at its edge."""
-    length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
-    words = ("yours", f"{engine}: {forecast.speedup(engine):.1f}× as fast", "predicted")
-    return Spot(log10(length_us), log10(min(max(count, 1), most)), words)
 
 
 def _level_line(regions: Regions, level: float) -> Line | None:
@@ -187,16 +151,12 @@ COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE
 
 
 def advice_html(advice: Advice) -> Html:
-    """Return an advice as HTML: the verdict, the picture, and the program's times."""
-    costs, forecast = advice.costs, advice.forecast
-    own, general = ("" if forecast is None else program_words(forecast)), device_sentences(costs)
-    first, second = (own, general) if own else (general, "")
+    """Return an advice as HTML: the verdict and the picture."""
+    costs, words = advice.costs, device_sentences(advice.costs)
     return block(
         above(device_words(costs.device)),
-        lead(first),
-        fill('<p style="margin:0 0 10px 0">{}</p>', second),
-        image(plane_svg(regions_chart(costs, forecast)), first),
-        "" if forecast is None or not forecast.kernels else _texts(FORECAST_HEADS, forecast_rows(forecast)),
+        lead(words),
+        image(plane_svg(regions_chart(costs)), words),
         fill("<p>{}</p>", basis(costs)),
     )
 
@@ -242,15 +202,11 @@ def _finding(finding: Finding) -> Html:
     )
 
 
-def _texts(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Html:
-    return table([Column(heading, kind="text") for heading in headings], [Row(cells, style=RULED) for cells in rows])
-
-
 ADVICE = View(
     of="advice",
     html=advice_html,
     report=advice_page,
-    pictures={"regions": lambda advice: plane_svg(regions_chart(advice.costs, advice.forecast))},
+    pictures={"regions": lambda advice: plane_svg(regions_chart(advice.costs))},
 )
 AUDIT = View(of="audit", html=audit_html)
 CHOICE = View(of="choice", html=choice_html)

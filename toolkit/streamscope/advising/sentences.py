@@ -5,10 +5,8 @@ from __future__ import annotations
 from math import isfinite
 
 from streamscope.advising.break_even import (
-    BOTH,
     CAPTURED,
     PLAIN,
-    STREAMS,
     WORTH,
     BreakEven,
     DeviceCosts,
@@ -19,37 +17,17 @@ from streamscope.advising.break_even import (
     replays_to_pay,
     second_stream_pays,
 )
-from streamscope.advising.forecast import Forecast
 from streamscope.analysis.table import device_words
-from streamscope.engine_entry import STREAM
-from streamscope.words import aligned, time_text, wrapped
+from streamscope.words import time_text, wrapped
 
-_ALIKE = 0.05
-"""Speed-ups closer to 1 than this are told as no difference."""
 BRANCH = 4
 """Kernels in each of the branches that the verdict speaks of."""
 WIDTH = 120
-FORECAST_HEADS = ("engine", "predicted", "against async")
 
 
-def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    """Answer: for the program first, if there is one, then for the device in general."""
-    simulated = "Simulated times, not measured. " if costs.device.simulated else ""
-    own = "" if forecast is None else f"{program_words(forecast)} "
-    return f"{simulated}{own}{device_sentences(costs)}"
-
-
-def program_words(forecast: Forecast) -> str:
-    """Say how a graph and a second stream should change a program."""
-    if not forecast.kernels:
-        return f"{forecast.program} launches no kernels."
-    count = f"{forecast.kernels:,} kernels of {time_text(forecast.kernel_ns)}" if forecast.kernels > 1 else "one kernel"
-    sentences = [f"Your {count}: {_graph_clause(forecast)}."]
-    if forecast.per_branch:
-        sentences.append(f"A second stream {_second_stream(forecast)}.")
-    else:
-        sentences.append("The dual engine has no use for a second stream here.")
-    return " ".join(sentences)
+def verdict(costs: DeviceCosts) -> str:
+    """Answer for the device in general."""
+    return f"{'Simulated times, not measured. ' if costs.device.simulated else ''}{device_sentences(costs)}"
 
 
 def device_sentences(costs: DeviceCosts) -> str:
@@ -75,11 +53,10 @@ def device_sentences(costs: DeviceCosts) -> str:
     return f"{host} {graph}{enough}{paid}. {streams}"
 
 
-def advice_text(costs: DeviceCosts, forecast: Forecast | None, most: int = WIDTH) -> str:
+def advice_text(costs: DeviceCosts, most: int = WIDTH) -> str:
     """Return advice as plain text, its sentences in lines of at most so many characters."""
-    own = [] if forecast is None else [*aligned([FORECAST_HEADS, *forecast_rows(forecast)]), ""]
-    first, last = (wrapped(words, most) for words in (verdict(costs, forecast), basis(costs)))
-    return "\n".join([device_words(costs.device), *first, "", *own, *last])
+    first, last = (wrapped(words, most) for words in (verdict(costs), basis(costs)))
+    return "\n".join([device_words(costs.device), *first, "", *last])
 
 
 def basis(costs: DeviceCosts) -> str:
@@ -89,37 +66,6 @@ def basis(costs: DeviceCosts) -> str:
     return (
         known if costs.device.simulated or origin.device == costs.device.name else f"{known} `streamscope calibrate` measures this GPU's."
     )
-
-
-def forecast_rows(forecast: Forecast) -> list[tuple[str, ...]]:
-    """Return each engine with its predicted time and speed-up, under `FORECAST_HEADS`."""
-    return [
-        (engine, time_text(ns), "–" if engine == PLAIN else f"{forecast.speedup(engine):.2f}×")
-        for engine, ns in forecast.predicted_ns.items()
-    ]
-
-
-def _graph_clause(forecast: Forecast) -> str:
-    speedup = forecast.speedup(CAPTURED)
-    said = f"a graph should {_run(speedup)} {PLAIN}"
-    if not isfinite(forecast.capture_replays) or speedup < 1 + _ALIKE:
-        return said
-    return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
-
-
-def _second_stream(forecast: Forecast) -> str:
-    one_by_one = f"should {_run(forecast.speedup(STREAMS))} {PLAIN} when they are launched one by one"
-    in_a_graph = f"{_run(forecast.speedup(BOTH) / forecast.speedup(CAPTURED))} one stream in a graph"
-    if forecast.streams == STREAM:
-        return f"{one_by_one}, and {in_a_graph}"
-    return f"{one_by_one}; {forecast.streams} should {in_a_graph}"
-
-
-def _run(ratio: float) -> str:
-    """Return how an engine runs kernels, up to the words for whom it is compared with."""
-    if abs(ratio - 1) < _ALIKE:
-        return "run them as fast as"
-    return f"run them {ratio:.2f}× as fast as" if ratio > 1 else f"slow them to {ratio:.2f}× the speed of"
 
 
 def range_words(pays: BreakEven) -> str:

@@ -138,15 +138,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A marked point with lines of text on a card beside it; the first one is bold."""
-
-    x: float
-    y: float
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Panel:
     """One of the pictures that stand beside each other."""
 
@@ -157,7 +148,6 @@ class Panel:
     lines: tuple[Line, ...]
     labels: tuple[tuple[float, float, str], ...]
     """Bold words, and where their middle is."""
-    spot: Spot | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamscope.arrays import FloatArray
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.chart import BESIDE, CHARACTER, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
+from streamscope_widgets.show.chart import BESIDE, CHARACTER, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart
 from streamscope_widgets.show.svg import FONT, document, shape, text, tick_text, ticks, words
 
 WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
@@ -205,8 +205,6 @@ class _Plane:
         yield text(self.left + self.width / 2, self.bottom + 38, panel.x.title, class_="mid")
         x, y = self.left - 42, PANEL_TOP + PANEL_HEIGHT / 2
         yield text(x, y, panel.y.title, class_="mid", transform=f"rotate(-90 {x:.0f} {y:.0f})")
-        if panel.spot is not None:
-            yield from self.spot(panel.spot)
 
     def cells(self) -> Iterator[str]:
         """Yield each row as stretches of one colour."""
@@ -228,21 +226,6 @@ class _Plane:
             yield text(min(x + 6, self.right - 4 - len(line.words) * SMALL_CHARACTER), y - 8, line.words, class_="halo")
         else:
             yield text(x, y + 13, line.words, class_="mid halo")
-
-    def spot(self, spot: Spot) -> Iterator[str]:
-        """Yield the point, and a card with its words to the right, on the side of the middle, that hides no name."""
-        x, y = self.x(spot.x), self.y(spot.y)
-        width, height = max(map(len, spot.words)) * SMALL_CHARACTER + 14, 16 * len(spot.words) + 8
-        left = min(x + 26, self.right - width)
-        top = y + 22 if y < PANEL_TOP + PANEL_HEIGHT / 2 else y - 22 - height
-        for across, down, name in ((self.x(x), self.y(y), name) for x, y, name in self.panel.labels):
-            if abs(across - left - width / 2) < width / 2 + 4 * len(name) and top - 12 < down < top + height + 12:
-                top = down - 12 - height if down > top + height / 2 else down + 12
-        yield shape("line", x1=x, y1=y, x2=left, y2=min(max(y, top), top + height), stroke=palette.ON_LIGHT)
-        yield shape("rect", rx=3, fill=palette.CARD, stroke=palette.FAINT_INK, x=left, y=top, width=width, height=height)
-        for number, line in enumerate(spot.words):
-            yield text(left + 7, top + 17 + 16 * number, line, class_=None if number else "name")
-        yield shape("circle", cx=x, cy=y, r="6.5", fill=palette.SLOWER, stroke=palette.CARD, stroke_width="2.5")
 
 
 def _edges(centres: FloatArray) -> FloatArray:
