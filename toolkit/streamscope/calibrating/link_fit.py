@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from operator import itemgetter
 from statistics import fmean, median
 from typing import Any
 
+from streamscope.calibrating.link_steps import BETWEEN
 from streamscope.devices.cost_model import CostModel, Provenance
 from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel
 from streamscope.devices.measured_models import host_name, model_of
@@ -38,7 +40,7 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
     machine = steps["machine"][0]
     costs = model_of(machine["devices"][0])
     values: dict[str, Any] = {
-        "collective_points": {gpus: {kind: _durations(steps[kind], costs) for kind in COLLECTIVES}},
+        "collective_points": {gpus: {kind: _durations(_tabled(steps, kind), costs) for kind in COLLECTIVES}},
         "channel_points": {gpus: {kind: _channels(steps[kind]) for kind in COLLECTIVES}},
         "channel_threads": max(max(each["threads"]) for each in steps["all_reduce"]),
         "hop_ns": _hop_ns(steps, gpus),
@@ -50,6 +52,12 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
     }
     how = _how(gpus, costs)
     return LinkModel(**values, provenance=_provenance(machine, found["date"], gpus, how))
+
+
+def _tabled(steps: _Steps, kind: str) -> list[_Reading]:
+    """Return the readings of a collective at powers of 2, the smallest first; those between are for checks of the table."""
+    between = [each for each in steps.get("more_sizes", []) if each["kind"] == kind and each["nbytes"] in BETWEEN]
+    return sorted([*steps[kind], *between], key=itemgetter("nbytes"))
 
 
 def _durations(readings: Iterable[_Reading], costs: CostModel) -> _Points:

@@ -32,11 +32,16 @@ from streamscope.calibrating.link_probes import (
     stream_reading,
     synchronize,
 )
+from streamscope.devices.link_model import COLLECTIVES
 from streamscope.kernels.library.libraries import libraries
 from streamscope.trace.info import library_versions
 
 SIZES = tuple(1 << exponent for exponent in range(10, 31, 2))
 """1 KiB to 1 GiB, in powers of 4."""
+BETWEEN = tuple(1 << exponent for exponent in range(11, 30, 2))
+"""The powers of 2 between them, which are timed on streams only."""
+HELD_OUT = tuple(3 * size for size in SIZES[:-1])
+"""Sizes that no table takes, so that it can be checked against them."""
 COPY_SIZES = SIZES[1:]
 NEIGHBOUR_SIZES = (1 << 20, 1 << 24, 1 << 26, 1 << 28)
 NEIGHBOURS = ("matmul", "elementwise")
@@ -128,6 +133,15 @@ def collective(kind: str, gpus: int) -> Iterator[Reading]:
     collectives = Collectives(lanes, SIZES[-1])
     for nbytes in SIZES:
         yield operation_readings(lanes, collectives.operation(kind, nbytes), nbytes)
+
+
+def more_sizes(gpus: int) -> Iterator[Reading]:
+    """Time all collectives at sizes between the others, on streams only."""
+    lanes = [Lane(gpu) for gpu in range(gpus)]
+    collectives = Collectives(lanes, HELD_OUT[-1])
+    for kind in COLLECTIVES:
+        for nbytes in sorted(BETWEEN + HELD_OUT):
+            yield {"kind": kind, "nbytes": nbytes} | stream_reading(lanes, collectives.operation(kind, nbytes), long_count(nbytes))
 
 
 def _copy(sent: Any, received: Any, nbytes: int, lane: Lane) -> Operation:
@@ -334,6 +348,7 @@ STEPS: dict[str, Callable[[int], Iterator[Reading]]] = {
     "broadcast": partial(collective, "broadcast"),
     "all_to_all": partial(collective, "all_to_all"),
     "send": partial(collective, "send"),
+    "more_sizes": more_sizes,
     "staged_copies": staged_copies,
 }
 """The steps, by name; those that matter most come first, should time run out."""
