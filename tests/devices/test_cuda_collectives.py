@@ -15,9 +15,8 @@ from streamscope.devices.cuda.collective_copies import pieces_of
 from streamscope.devices.cuda.collectives import Collectives, part_calls
 from streamscope.devices.cuda.nccl import BYTES, DTYPES
 from streamscope.errors import DeviceError
+from streamscope.program.collective import Collective
 from streamscope.program.variable import ArraySpec
-
-Collective = pytest.importorskip("streamscope.program.collective").Collective
 
 
 class NcclError(Exception):

@@ -59,7 +59,7 @@ def test_what_names_no_gpus(opened, gpus):
         ("cuda:x", None, "unknown device 'cuda:x'", "choose auto, cuda or simulated"),
         ("simulated:1", None, "unknown device 'simulated:1'", "choose auto, cuda or simulated"),
         ("auto:1", None, "unknown device 'auto:1'", "choose auto, cuda or simulated"),
-        ("simulated", 9, "a simulated host of 9 GPUs", "it has at most 8"),
+        ("simulated", 9, "gpus=9 is out of range", "1 to 8"),
     ],
 )
 def test_what_is_refused(opened, choice, gpus, said, hint):

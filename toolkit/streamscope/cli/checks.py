@@ -257,11 +257,11 @@ def _convolve(device: CudaDevice) -> str:
 def _links(gpus: int) -> str:
     """Return how the GPUs reach each other's memory: ``NVLink``, or ``NVLink: 0–1; host memory: 0–2, 1–2``."""
     from streamscope.devices.cuda.gpus import link_kind
-    from streamscope.devices.links import LINK_NAMES
 
+    names = {"nvlink": "NVLink", "pcie": "PCIe", "host": "host memory"}
     pairs: dict[str, list[str]] = {}
     for a, b in combinations(range(gpus), 2):
-        pairs.setdefault(LINK_NAMES[link_kind(a, b)], []).append(f"{a}–{b}")
+        pairs.setdefault(names[link_kind(a, b)], []).append(f"{a}–{b}")
     return "; ".join(name if len(pairs) == 1 else f"{name}: {', '.join(these)}" for name, these in pairs.items())
 
 

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.devices.cuda.gpus import BY_ADDRESS
 from streamscope.kernels.library.libraries import libraries
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.memory import CudaBuffer
+    from streamscope.program.collective import Collective
 
 Call = Callable[[], None]
 Piece = tuple[int, int, int]
 """Part whose operand it is cut from, where it begins there, and its bytes."""
 
 
-def pieces_of(collective: Any, part: int, nbytes: int) -> list[Piece]:
+def pieces_of(collective: Collective, part: int, nbytes: int) -> list[Piece]:
     """Return the pieces of operands, of ``nbytes`` each, that make up a part's result: one after the other, or reduced."""
     parts = range(len(collective.gpus))
     match collective.kind:
@@ -31,7 +33,7 @@ def pieces_of(collective: Any, part: int, nbytes: int) -> list[Piece]:
 
 
 def bind_copies(
-    collective: Any, operands: Sequence[CudaBuffer | None], results: Sequence[CudaBuffer | None], streams: Sequence[Any]
+    collective: Collective, operands: Sequence[CudaBuffer | None], results: Sequence[CudaBuffer | None], streams: Sequence[Any]
 ) -> Call:
     """Prepare a collective by copies between GPUs; of each part its operand, its result and its stream."""
     nbytes = next(buffer.spec.nbytes for buffer in operands if buffer is not None)
@@ -87,11 +89,10 @@ class _Part:
             assert operand is not None
             target = (self._next if op else self._whole).data.ptr + (0 if op else place)
             place += nbytes
-            there, here = device.indices[operand.gpu], device.indices[stream.gpu]
-            self._fetched.append((operand, (target, here, operand.pointer + start, there, nbytes, stream.pointer)))
+            self._fetched.append((operand, (target, operand.pointer + start, nbytes, BY_ADDRESS, stream.pointer)))
 
     def fetch(self) -> None:
-        copy, cupy = libraries().runtime.memcpyPeerAsync, libraries().cupy
+        copy, cupy = libraries().runtime.memcpyAsync, libraries().cupy
         reduce = {"sum": cupy.add, "mean": cupy.add, "min": cupy.minimum, "max": cupy.maximum}.get(self._op)
         with self._stream.device.on(self._stream.gpu), self._stream.current():
             for number, (_, arguments) in enumerate(self._fetched):

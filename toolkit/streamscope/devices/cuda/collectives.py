@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.collective_copies import bind_copies
@@ -22,6 +22,7 @@ from streamscope.kernels.library.libraries import NOT_READY, SUCCESS, libraries
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.memory import CudaBuffer
+    from streamscope.program.collective import Collective
     from streamscope.program.launch import Launch
 
 Call = Callable[[], None]
@@ -74,7 +75,8 @@ class Collectives:
         DeviceError
             An operand is not in one piece, or NCCL does not have the dtype.
         """
-        collective = cast("Any", launches[0]).collective
+        collective = launches[0].collective
+        assert collective is not None
         operands = [buffers[0] if collective.reads(part) else None for part, buffers in enumerate(reads)]
         results = [buffers[0] if collective.writes(part) else None for part, buffers in enumerate(writes)]
         for buffer in (*operands, *results):
@@ -203,7 +205,7 @@ def _leave(indices: Sequence[int], made: dict[_Key, Communicators]) -> None:
 
 
 def part_calls(
-    collective: Any, operands: Sequence[CudaBuffer | None], results: Sequence[CudaBuffer | None], streams: Sequence[int]
+    collective: Collective, operands: Sequence[CudaBuffer | None], results: Sequence[CudaBuffer | None], streams: Sequence[int]
 ) -> list[PartCall]:
     """Return the calls of NCCL that make up a collective, by part; none where the arrays are empty.
 

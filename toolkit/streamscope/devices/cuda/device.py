@@ -17,12 +17,13 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.captures import CAPTURES, relaxed_captures
 from streamscope.devices.cuda.collectives import Collectives
 from streamscope.devices.cuda.gate import CudaGate, gate_word
-from streamscope.devices.cuda.gpus import check_gpus, current_gpu, linked, with_current
+from streamscope.devices.cuda.gpus import BY_ADDRESS, check_gpus, current_gpu, linked, with_current
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream, EventOfHost, StreamOfHost
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
@@ -34,6 +35,7 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource, stamped
+from streamscope.program.collective import Collective
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, MemoryPlace
@@ -43,7 +45,7 @@ from streamscope.words import a_kind, listed
 
 _Call = Callable[[], None]
 
-_HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+_COPIES = {LaunchKind.COPY_IN: 1, LaunchKind.COPY_OUT: 2, LaunchKind.COPY_PEER: BY_ADDRESS}  # cudaMemcpyKind
 _CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False"
 
 
@@ -67,7 +69,7 @@ class CudaDevice:
             self._devices = tuple(map(lib.cupy.cuda.Device, self.indices))
             self._devices[0].use()
             self._properties: tuple[dict[str, Any], ...] = tuple(map(lib.runtime.getDeviceProperties, self.indices))
-            self.links = linked(self.indices)
+            self._links = linked(self.indices)
         self.properties = self._properties[0]
         _check_alike(self.indices, self._properties)
         self.lock = threading.RLock()
@@ -108,8 +110,7 @@ class CudaDevice:
         name = properties["name"].decode()
         if self.gpus == 1:
             return DeviceInfo("cuda", name, details)
-        links = sorted(set(self.links.kinds.values()))
-        host = {"gpu_count": self.gpus, "links": links, "collectives": self.collectives.library}
+        host = {"gpu_count": self.gpus, "links": sorted(set(self._links.values())), "collectives": self.collectives.library}
         return DeviceInfo("cuda", f"{self.gpus} × {name}", details | host)
 
     def properties_of(self, gpu: int) -> Mapping[str, Any]:
@@ -143,7 +144,24 @@ class CudaDevice:
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return about how long a launch runs, by this GPU's cost model or, where none was measured, the H200's."""
+        if launch.collective is not None:
+            return LinkModel.load().collective_ns(launch.collective.kind, launch.collective.nbytes, len(launch.collective.gpus))
+        if launch.kind is LaunchKind.COPY_PEER:
+            return LinkModel.load().peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu))
         return self._model.estimate_ns(launch)
+
+    @property
+    def room(self) -> int:
+        """All multiprocessors of a GPU."""
+        return int(self.properties["multiProcessorCount"])
+
+    def link(self, source: int, target: int) -> str:
+        """Return how copies go from one GPU to another: by ``"nvlink"``, by ``"pcie"`` or through the ``"host"``."""
+        return self._links[source, target]
+
+    def channels(self, collective: Collective) -> int:
+        """Return how many multiprocessors of each GPU NCCL's kernel holds, as measured on hosts with H100."""
+        return LinkModel.load().channels(collective.kind, collective.nbytes, len(collective.gpus))
 
     def use(self) -> None:
         """Make this device the calling thread's; of several GPUs the first."""
@@ -174,11 +192,11 @@ class CudaDevice:
         with cuda_errors("making an event"), self.on(gpu):
             return CudaEvent(timing=timing) if self.gpus == 1 else EventOfHost(self.collectives, timing=timing, gpu=gpu)
 
-    def allocate(self, spec: ArraySpec, place: MemoryPlace, gpu: int = 0) -> CudaBuffer:
+    def allocate(self, spec: ArraySpec, place: MemoryPlace, *, gpu: int = 0) -> CudaBuffer:
         """Allocate memory; its contents are undefined."""
-        return self.buffer_on(self.allocate_block(spec.nbytes, place, gpu), spec)
+        return self.buffer_on(self.allocate_block(spec.nbytes, place, gpu=gpu), spec)
 
-    def allocate_block(self, nbytes: int, place: MemoryPlace, gpu: int = 0) -> CudaBlock:
+    def allocate_block(self, nbytes: int, place: MemoryPlace, *, gpu: int = 0) -> CudaBlock:
         """Allocate memory of a GPU, whichever is CuPy's current one, or page-locked memory on the host."""
         with self.on(gpu):
             return allocate_block(nbytes, place, gpu)
@@ -311,10 +329,7 @@ class CudaDevice:
         self.collectives.abort()
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> _Call:
-        if source.place is target.place:
-            a, b = (self.indices[buffer.gpu] for buffer in (source, target))
-            return partial(self._runtime.memcpyPeerAsync, target.pointer, b, source.pointer, a, source.spec.nbytes, stream.pointer)
-        kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST
+        kind = _COPIES[launch.kind]
         copy = self._runtime.memcpyAsync
         return partial(copy, target.pointer, source.pointer, source.spec.nbytes, kind, stream.pointer)
 

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import permutations
 
-from streamscope.devices.links import LinkKind, Links
 from streamscope.errors import DeviceError
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.words import counted, listed
 
+BY_ADDRESS = 4
+"""cudaMemcpyDefault: between GPUs, too, and in a capture, which cudaMemcpyPeerAsync cannot be in."""
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 
 
@@ -59,13 +60,12 @@ def with_current(index: int, call: Callable[[], None]) -> Callable[[], None]:
     return switched
 
 
-def linked(indices: Sequence[int]) -> Links:
-    """Let GPUs reach each other's memory where the hardware can, and return the links between them."""
-    pairs = permutations(range(len(indices)), 2)
-    return Links({(a, b): _linked(indices[a], indices[b]) for a, b in pairs})
+def linked(indices: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Let GPUs reach each other's memory where the hardware can, and return the link of each pair of places, see `link_kind`."""
+    return {(a, b): _linked(indices[a], indices[b]) for a, b in permutations(range(len(indices)), 2)}
 
 
-def _linked(index: int, peer: int) -> LinkKind:
+def _linked(index: int, peer: int) -> str:
     kind = link_kind(index, peer)
     if kind != "host":
         lib = libraries()
@@ -78,8 +78,8 @@ def _linked(index: int, peer: int) -> LinkKind:
     return kind
 
 
-def link_kind(index: int, peer: int) -> LinkKind:
-    """Return how one of the machine's GPUs can reach another's memory."""
+def link_kind(index: int, peer: int) -> str:
+    """Return how one of the machine's GPUs reaches another's memory: by ``"nvlink"``, ``"pcie"`` or the ``"host"``."""
     lib = libraries()
     if not lib.runtime.deviceCanAccessPeer(index, peer):
         return "host"

@@ -64,7 +64,7 @@ class StampMemory:
         if gpu not in self._open or used + blocks > self._chunks[chunk].spec.shape[0]:
             spec = ArraySpec((max(_CHUNK_BLOCKS, blocks), STAMP_WORDS), np.dtype(np.int64))
             # Never moved or grown: bound kernels have the addresses of their rows.
-            self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE, gpu))
+            self._chunks.append(self._device.allocate(spec, MemoryPlace.DEVICE, gpu=gpu))
             chunk, used = len(self._chunks) - 1, 0
         self.slots.append(Slots(source.name, owner, blocks, threads, chunk, used, gpu))
         self._open[gpu] = chunk, used + blocks

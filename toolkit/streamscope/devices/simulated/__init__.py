@@ -11,28 +11,17 @@
     core.py              the discrete-event core: actions in order of time, the host's clock, faults
 """
 
-from typing import Any
-
 from streamscope.device_entry import DeviceEntry
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Delays
 from streamscope.devices.simulated.device import SimulatedDevice
-from streamscope.errors import DeviceError
 
 __all__ = ["SIMULATED", "Delays", "DeviceLog", "LogRecord", "SimulatedDevice"]
-
-MOST_GPUS = 8
-"""GPUs of a simulated host."""
 
 
 def _opened(gpus: tuple[int, ...] | None) -> SimulatedDevice:
     """Open a simulated GPU, or a host of as many as there are numbers."""
-    if gpus is None or len(gpus) == 1:
-        return SimulatedDevice()
-    if len(gpus) > MOST_GPUS:
-        raise DeviceError(f"a simulated host of {len(gpus)} GPUs was asked for", hint=f"it has at most {MOST_GPUS}")
-    options: dict[str, Any] = {"gpus": len(gpus)}
-    return SimulatedDevice(**options)
+    return SimulatedDevice(gpus=len(gpus or (0,)))
 
 
 SIMULATED = DeviceEntry(name="simulated", line="a discrete-event model of GPUs; computes with NumPy", open=_opened)

@@ -66,7 +66,7 @@ class SimulatedDevice:
         links: LinkModel | None = None,
     ) -> None:
         self.model = model or CostModel.load()
-        self.gpus = whole_number("gpus", gpus, 1, MOST_GPUS)
+        self.gpus = whole_number("gpus", gpus, 1, MOST_GPUS, error=DeviceError)
         self.links = links or LinkModel.load()
         self._prices = prices or self.model
         self._measured_on = measured_on
