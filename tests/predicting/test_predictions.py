@@ -106,7 +106,7 @@ def as_recorded_by_events(trace, slower, gap_ns, event_ns):
         else:
             now = ends[row] = now + length
     order = np.argsort(starts, kind="stable")
-    columns = {item.name: getattr(spans, item.name) for item in fields(spans) if item.name not in ("names", "lanes")}
+    columns = {item.name: getattr(spans, item.name) for item in fields(spans) if item.name not in ("names", "lanes", "gpus")}
     columns |= {"start_ns": starts, "end_ns": ends, "basis": np.where(device, Basis.DERIVED, Basis.MEASURED).astype(np.uint8)}
     shown = replace(spans, **{name: column[order] for name, column in columns.items()})
     info = replace(trace.info, ledger={**trace.info.ledger, "recorded_ns": float(now)}, calibration={"end_latency_ns": float(event_ns)})
