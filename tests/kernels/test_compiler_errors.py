@@ -55,46 +55,6 @@ def test_what_does_not_compile_of_whole_numbers_is_told_by_the_users_line():
     ]
 
 
-FUNCTIONS = "__device__ inline float twice(float x)\n{\n    int unused;\n    return 2 * z;\n}"
-
-
-def test_what_does_not_compile_of_functions_is_told_by_their_line():
-    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS)
-    assert refused(bad, X).message.splitlines()[1:] == [
-        'error: identifier "z" is undefined',
-        "    functions=, line 4 |     return 2 * z;",
-        "                       |                ^",
-    ]
-
-
-@pytest.mark.parametrize("end", ["\r\n", "\r", "\v\n", "\f\n"], ids=ascii)
-def test_lines_of_functions_are_counted_as_the_compiler_does(end):
-    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("\n", end))
-    message = refused(bad, X).message.splitlines()
-    assert 'error: identifier "z" is undefined' in message
-    assert any(line.startswith("    functions=, line 4 |     return 2 * z;") for line in message)
-
-
-def test_what_the_assembler_rejects_is_told_by_the_users_line():
-    place = next_line()
-    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("int unused", 'asm("bogus.f32 %0, %0;" : "+f"(x))').replace("z", "x"))
-    assert refused(lambda x: (bad(x), ss.ops.relu(x)), X).message.splitlines() == [
-        f'ss.elementwise("y = twice(x)") at {place}: kernel {kernel_of(bad)!r} did not compile for sm_90',
-        "error: Not a name of any known instruction: 'bogus'",
-        '    functions=, line 3 |     asm("bogus.f32 %0, %0;" : "+f"(x));',
-    ]
-
-
-def test_what_the_assembler_says_of_a_whole_kernel_is_told_with_the_users_line():
-    large = "__device__ float f(float x) { __shared__ float big[1 << 20]; big[threadIdx.x] = x; __syncthreads(); return big[0]; }"
-    place = next_line()
-    bad = ss.elementwise("y = f(x)", functions=large)
-    head, *errors = refused(bad, X).message.splitlines()
-    assert head.startswith(f'ss.elementwise("y = f(x)") at {place}: kernel')
-    assert len(errors) == 1
-    assert "uses too much shared data" in errors[0]
-
-
 def kernel_of(operator):
     return re.search(r"__launch_bounds__\(\d+\)\n(\w+)\(", operator.source("float32"))[1]
 
@@ -113,13 +73,6 @@ def test_of_several_that_do_not_compile_the_first_is_told():
     error = refused(lambda x: (one(x), two(x)), X)
     assert error.message.startswith("2 kernels did not compile (one_float32")
     assert "source()" in error.hint
-
-
-def test_a_line_of_functions_that_is_like_the_expression_is_told_as_theirs():
-    pytest.importorskip("cuda.bindings.nvrtc")
-    operator = ss.elementwise("y = a", operands=["a"], functions="__device__ float h(float q) {\n  return a;\n}\n", reference=np.copy)
-    with pytest.raises(CompilationError, match=r"functions=, line 2 \|   return a;"):
-        ss.warm(ss.program(operator), np.ones(3, np.float32), architecture="sm_90", progress=False)
 
 
 @pytest.mark.parametrize(

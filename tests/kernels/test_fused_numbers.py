@@ -22,9 +22,6 @@ HOST_APART = "inline float apart(float value) { return value; }\ninline double a
 OPCODES = {0x020: "FMUL", 0x021: "FADD", 0x023: "FFMA", 0x028: "DMUL", 0x029: "DADD", 0x02B: "DFMA"}
 
 fma = ss.elementwise("y = a * b + c", name="fma")
-HELPER = "__device__ inline float helper(float x) {{ return {} * x; }}\n"
-helped = ss.elementwise("y = helper(x) + sigmoid(x)", name="helped", functions=HELPER.format(2))
-helped_too = ss.elementwise("y = helper(x)", name="helped", functions=HELPER.format(3))
 
 
 def chain(x, y):
@@ -55,10 +52,6 @@ def choosing(x, y):
     return ss.ops.where(ss.ops.clip(x, -9, y) > 0.5, (x * 1.3).astype("float16"), y).astype("float64") + x.astype("bool")
 
 
-def own_functions(x, y):
-    return helped_too(helped(x) + y)
-
-
 def whole_numbers(x, y):
     return ss.ops.bitwise_xor(x * x + 100, y) // 3 - x
 
@@ -77,7 +70,6 @@ CASES = {
     "broadcasting": (broadcasting, (values("float16", (7, 29)), values("float32", (29,), 1))),
     "a whole array and one number": (broadcasting, (values("float16", (7, 29)), values("float16", (1,), 1))),
     "choosing": (choosing, (values("float32"), values("float16", seed=1))),
-    "own functions": (own_functions, (values("float32"), values("float32", seed=1))),
     "int8": (whole_numbers, (values("int8"), values("int8", seed=1))),
     "int64": (whole_numbers, (values("int64"), values("int8", seed=1))),
 }

@@ -241,16 +241,6 @@ def test_random_lines_of_whole_numbers_wrap(lines, seed):
     np.testing.assert_array_equal(found, run_reference(lines[seed].program, inputs)[0])
 
 
-def test_own_functions_leave_the_rest_of_a_line_defined(new_bench, bound_program):
-    bench = new_bench()
-    helped = ss.elementwise("y = half(x) * 4 + x", name="helped", functions="__device__ inline int half(int x) { return x / 2; }")
-    x = extremes("int32", 1)
-    program = bound_program(bench, helped, x)
-    bench.finish()
-    expected = (x[0] - np.fmod(x[0], 2)) // 2 * np.int32(4) + x[0]
-    np.testing.assert_array_equal(program.run()[0], expected)
-
-
 def ptx(source):
     """Return what NVRTC makes of a source, as text."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")

@@ -250,7 +250,6 @@ def test_what_is_unknown_to_numpy_is_named():
     same = ss.elementwise("y = x", name="same", gradient={"x": "dy * round(x)"})
     for function, said in [
         (ss.elementwise("y = round(x)"), "function round"),
-        (ss.elementwise("y = f(x)", functions="__device__ float f(float x) { return x; }"), "functions="),
         (lambda x: same.gradient(x, x), "function round"),
     ]:
         program = trace(function, X)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamscope.errors import CompilationError
 from streamscope.kernels.compile import groups
 from streamscope.kernels.compile.batch import MOST_IN_GROUP, group_count
-from streamscope.kernels.compile.groups import WORKER_BYTES, blamed, grouped, keeps_to_itself, unique_sources, unit_code, worker_count
+from streamscope.kernels.compile.groups import WORKER_BYTES, blamed, grouped, unique_sources, unit_code, worker_count
 from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, KernelSource
 
 
@@ -39,55 +39,6 @@ def test_each_kernel_is_in_one_group_and_none_is_empty(sources, count):
 def test_the_order_of_the_kernels_does_not_matter(sources, count, random):
     shuffled = random.sample(sources, len(sources))
     assert grouped(shuffled, count) == grouped(sources, count)
-
-
-ALONE = {
-    "macro": "#define load(x) 7\n",
-    "include": "#include <cuda_fp16.h>\n",
-    "indented": "  #  undef x\n",
-    "after a comment": "/* so */ #define load(x) 7\n",
-    "digraph": "%:define load(x) 7\n",
-    "continued": "#\\\ndefine load(x) 7\n",
-    "packing": "#pragma pack(1)\n",
-    "warnings": "#pragma nv_diag_suppress 177\n",
-    "operator": '_Pragma("pack(1)")\n',
-    "a brace too many": "namespace a { } }\n",
-    "a brace too few": "namespace a {\n",
-    "out and in again": "} typedef double real; namespace a {\n",
-    "an open comment": "int x; /* and so on\n",
-    "an open text": 'const char* x = R"(;\n',
-    "behind a comment of two lines": "int x; /*\n*/ #define load(x) 7\n",
-    "a brace between digits with apostrophes": "const int x = 1'000; namespace a { const int y = 1'000;\n",
-    "a brace in a character": "const char x = '{'; namespace a {\n",
-}
-TOGETHER = {
-    "unroll": "  #pragma unroll 4\n",
-    "braces in a comment": "// }\n/* } { } */\n",
-    "braces in a text": "const char* x = \"}}\\\"}\"; const char y = '}', z = '\\'';\n",
-    "braces in a raw text": 'const char* x = R"a(})" })a";\n',
-    "a sharp in a comment": "/*\n#define x\n*/\n",
-    "a comment continued with a carriage return": "// \\\r\n}\n",
-    "digits with apostrophes": "const int x = 0x1'000 + 1.5e+1'0f; const char y = '{', z = '}', u = u8'}', v = '{';\n",
-    "balanced": "namespace a { struct b { int c; }; }\n",
-}
-
-
-@pytest.mark.parametrize("before", ALONE.values(), ids=ALONE)
-def test_what_would_reach_into_others_stands_alone(before):
-    odd = kernel("odd", before=before)
-    assert not keeps_to_itself(odd.code)
-    others = [kernel(f"k{number}") for number in range(4)]
-    assert (odd,) in grouped([*others, odd], 1)
-    assert len(grouped([*others, odd], 1)) == 2
-
-
-@pytest.mark.parametrize("before", TOGETHER.values(), ids=TOGETHER)
-def test_what_reaches_into_nothing_is_put_together(before):
-    assert keeps_to_itself(kernel("usual", before=before).code)
-
-
-def test_generated_kernels_are_put_together(source):
-    assert keeps_to_itself(source.code)
 
 
 def test_pieces_that_many_begin_with_come_once():

@@ -66,8 +66,6 @@ class Signature:
     """Dtype that ``T`` stands for; half stands for float."""
     lets: tuple[tuple[str, str], ...] = ()
     """Names with the expressions that they stand for, computed first; of type ``T``."""
-    functions: str = ""
-    """CUDA source of the user's own device functions."""
     accumulate: bool = False
     """The value is added to the result instead of replacing it."""
     wraps: bool = False
@@ -104,7 +102,7 @@ class Signature:
 
     def device_functions(self) -> str:
         """Return the device functions that the expression calls, but for the shared ones."""
-        return self.functions
+        return ""
 
     def value_source(self) -> str:
         """Return the device function ``value`` of one element of each operand, with the functions that it calls."""
@@ -127,7 +125,7 @@ class Signature:
         return f"{expression};" if code == expression else f"{code};  // {expression}"
 
     def _computed_dtypes(self) -> tuple[tuple[str, np.dtype[Any]], ...]:
-        """Return the dtypes of the expression's names, as the kernel computes with them; none where the user's functions may hide ours."""
+        """Return the dtypes of the expression's names, as the kernel computes with them."""
         dtypes = {parameter.name: parameter.taken for parameter in self.parameters}
         dtypes |= dict.fromkeys(("T", *(name for name, _ in self.lets)), self.arithmetic)
-        return () if self.functions else tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())
+        return tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())

@@ -42,8 +42,6 @@ class Definition:
     """Name of the result in gradients."""
     lets: tuple[tuple[str, str], ...] = ()
     """Names with the expressions that they stand for, computed first."""
-    functions: str = ""
-    """CUDA source of device functions that the expressions call."""
     flops: int = 1
     """Arithmetic operations an element, about."""
     unknown: str = ""

@@ -111,7 +111,6 @@ def _signature(
         expression,
         forward.arithmetic,
         (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
-        definition.functions,
         accumulate,
         wraps=True,
     )

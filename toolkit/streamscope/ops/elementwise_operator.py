@@ -298,7 +298,6 @@ def _signature(
         definition.expression_for(promoted.taken, promoted.first),
         promoted.first.name,
         definition.lets,
-        definition.functions,
         accumulate,
         wraps=True,
     )

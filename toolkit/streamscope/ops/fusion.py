@@ -205,8 +205,7 @@ def _elementwise_call(operation: Operation) -> ElementwiseCall | None:
     """
     if operation.written or len(operation.launches) != 1 or not isinstance(call := operation.launches[0].cuda, ElementwiseCall):
         return None
-    # Macros know no namespaces: those of one operation would change what others mean.
-    return None if "#" in call.signature.functions else call
+    return call
 
 
 def _fusible_groups(program: Program) -> list[tuple[int, ...]]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
-from streamscope.kernels.compile.groups import file_directive, nesting, unbalanced
 from streamscope.kernels.elementwise.compiler_errors import Written, note
 from streamscope.kernels.expression.expressions import compiled, names_in
 from streamscope.kernels.expression.functions import OF_WHOLE, UnknownExpressionError
@@ -33,7 +32,6 @@ def elementwise(
     gradient: Mapping[str, str] | None = None,
     reference: Callable[..., Any] | None = None,
     like: np.ufunc | None = None,
-    functions: str = "",
 ) -> Elementwise:
     """Make an element-wise operator of one line of CUDA; it broadcasts, promotes and loads vectors like all others.
 
@@ -58,16 +56,14 @@ def elementwise(
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
         conversions; one with unknown functions runs on CUDA only. Whole numbers are NumPy's: they wrap, and give 0 where they
-        are divided by zero or shifted left by their width; in ``functions=`` they are C++'s.
+        are divided by zero or shifted left by their width.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
-    functions : str
-        CUDA source of device functions that the line calls: all of it, no ``#include``. Without it, a line calls functions of CUDA's math.
 
     Raises
     ------
     ProgramError
-        The line is not an assignment, a name is reserved or unknown, or ``functions`` reads files.
+        The line is not an assignment, or a name is reserved or unknown.
     CompilationError
         NVRTC rejects the expression, where the operator's kernel is compiled; the message shows this line.
 
@@ -78,15 +74,14 @@ def elementwise(
     ...     print(engine.run(ss.program(lambda x: leaky(x, 0.5)), np.array([-2.0, 3.0])))
     [-1.  3.]
     """
-    check_kinds("ss.elementwise", _KINDS, line, name, operands, gradient, reference, like, functions)
+    check_kinds("ss.elementwise", _KINDS, line, name, operands, gradient, reference, like)
     match = _LINE.fullmatch(line)
     # No part of the pattern, which would try all ways to share out the spaces.
     right = "" if match is None else match[2].strip().removesuffix(";").rstrip()
     if match is None or not right:
         raise ProgramError(f"ss.elementwise: {line!r} is not an assignment", hint='write for example "y = a * x + b"')
-    result, expression, functions = match[1], _in_one_line(right), re.sub(r"\r\n?", "\n", functions)
+    result, expression = match[1], _in_one_line(right)
     called = result if name is None else name
-    _check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
     for whose, text in [(_title(called), expression), *((_title(called, operand), text) for operand, text in written.items())]:
         _check_expression(whose, text)
@@ -101,14 +96,13 @@ def elementwise(
         reference=reference,
         vouched=reference is not None,
         declared=not {*named} <= {*names_in(expression)},
-        unknown="" if reference is not None else _unknown(expression, functions),
+        unknown="" if reference is not None else _unknown(expression),
         keep_whole=any(token.text in OF_WHOLE for text in (expression, *written.values()) for token in tokens(text)),
         gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),
         result=result,
-        functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
     )
     texts = (expression, *(text for text in definition.gradient or () if text is not None))
-    note(Written(called, f"{result} = {expression}", texts, definition.functions, user_line()))
+    note(Written(called, f"{result} = {expression}", texts, user_line()))
     return Elementwise(definition)
 
 
@@ -125,15 +119,7 @@ _KINDS: Kinds = {
         lambda value: value is None or (isinstance(value, np.ufunc) and value.nout == 1),
         "a NumPy function with dtypes, for example np.exp",
     ),
-    "functions": (lambda value: isinstance(value, str), "CUDA source as text"),
 }
-_MACROS = frozenset(
-    (  # noqa: SIM905
-        "M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 NAN INFINITY HUGE_VAL HUGE_VALF"
-        " FLT_MIN FLT_MAX FLT_EPSILON DBL_MIN DBL_MAX DBL_EPSILON CHAR_MIN CHAR_MAX SHRT_MIN SHRT_MAX INT_MIN INT_MAX LONG_MIN LONG_MAX"
-    ).split()
-)
-"""Numbers of C's headers, which would be taken for operands."""
 
 
 def _in_one_line(text: str) -> str:
@@ -157,12 +143,6 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
     require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
     for operand in operands:
-        require(
-            operand not in _MACROS,
-            f"{operand!r} is a number in C, which is unknown here",
-            "write its digits, or give functions= that names it",
-        )
-    for operand in (*operands, result):
         problem = f"{operand!r} cannot be a name of an operand, or of the result"
         require(usable(operand), problem, "use another: it means something in CUDA, or in gradients")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
@@ -179,10 +159,8 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         require(not forgotten, f"the gradient of {operand} does not name d{result}", f"multiply with it: d{result} * ({text})")
 
 
-def _unknown(expression: str, functions: str) -> str:
+def _unknown(expression: str) -> str:
     """Return the part of an expression that has no meaning in NumPy."""
-    if functions:
-        return "functions="  # They may mean something else than NumPy's of the same name.
     try:
         compiled(expression)
     except UnknownExpressionError as error:
@@ -197,27 +175,24 @@ def _title(operator: str, gradient_of: str | None = None) -> str:
 
 def _check_expression(whose: str, expression: str) -> None:
     """Raise a `ProgramError` where a text would not stay one expression in a kernel, or would keep NVRTC busy for minutes."""
-    foreign = re.search(r"//|/\*|[;{}#\"'\\@$`]", expression)
+    foreign = re.search(r"//|/\*|<%|%>|%:|[;{}#\"'\\@$`]", expression)
     if foreign is not None:
-        raise ProgramError(f"{whose}: {foreign[0]!r} has no place in {expression!r}", hint="give one expression; more goes into functions=")
-    words, levels = sum(1 for _ in islice(tokens(expression), _MOST_WORDS + 1)), nesting(expression)
+        raise ProgramError(
+            f"{whose}: {foreign[0]!r} has no place in {expression!r}", hint="give one expression; more goes into a kernel: ss.operator"
+        )
+    words, levels = sum(1 for _ in islice(tokens(expression), _MOST_WORDS + 1)), _nesting(expression)
     if words > _MOST_WORDS:
         raise ProgramError(f"{whose}: the expression has more than {_MOST_WORDS:,} words", hint="make several operators of it")
     if levels > DEEPEST:
-        raise ProgramError(f"{whose}: the expression is nested {levels:,} levels deep, and the most is {DEEPEST}", hint="use functions=")
-
-
-def _check_functions(operator: str, functions: str) -> None:
-    """Raise a `ProgramError` where the user's functions read files, are nested too deeply, or have a bracket without a partner."""
-    directive = file_directive(functions)
-    if directive is not None:
         raise ProgramError(
-            f"{_title(operator)}: functions= reads a file, by {directive}",
-            hint="write the functions' source itself: machine code is cached by its source, which tells nothing of a file's content",
+            f"{whose}: the expression is nested {levels:,} levels deep, and the most is {DEEPEST}", hint="make several operators of it"
         )
-    levels = nesting(functions)
-    if levels > DEEPEST:
-        raise ProgramError(f"{_title(operator)}: functions= is nested {levels:,} levels deep", hint=f"the most is {DEEPEST}")
-    bracket = unbalanced(functions)
-    if bracket is not None:
-        raise ProgramError(f"{_title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
+
+
+def _nesting(expression: str) -> int:
+    """Return how deep the brackets of an expression are nested."""
+    deepest = level = 0
+    for bracket in re.findall(r"[()\[\]]", expression):
+        level = level + 1 if bracket in "([" else max(0, level - 1)
+        deepest = max(deepest, level)
+    return deepest

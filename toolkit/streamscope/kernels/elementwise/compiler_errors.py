@@ -32,17 +32,11 @@ class Written:
     """The whole line."""
     expressions: tuple[str, ...]
     """As they stand in generated sources: of the result, then of gradients."""
-    functions: str
-    """The source of the user's device functions, as it stands there."""
     place: str
     """``file:line`` of the user's code."""
 
     def part_at(self, lines: list[str], number: int) -> _Part | None:
         """Return which part of it is at a line of a source; None where that line is none of it."""
-        first = "\n".join([*lines, ""]).find(self.functions) if self.functions else -1
-        inside = number - "\n".join([*lines, ""])[: max(0, first)].count("\n")
-        if first >= 0 and 0 <= inside < self.functions.count("\n"):
-            return _Part(self, f"functions=, line {inside + 1}", lines[number], 0, lines[number])
         statement = _STATEMENT.fullmatch(lines[number])
         if statement is not None and (statement[2] or statement[1]) in self.expressions:
             return _Part(self, self.place, statement[2] or statement[1], statement.start(1), statement[1])
@@ -80,12 +74,12 @@ class _Part:
 _MOST_KEPT = 1024
 """Operators that are remembered; the oldest go first."""
 
-_written: dict[tuple[str, str, tuple[str, ...], str], Written] = {}
+_written: dict[tuple[str, str, tuple[str, ...]], Written] = {}
 
 
 def note(written: Written) -> None:
     """Keep a user's expression; of equal ones, the place of the last counts."""
-    key = (written.name, written.line, written.expressions, written.functions)
+    key = (written.name, written.line, written.expressions)
     _written.pop(key, None)
     _written[key] = written
     if len(_written) > _MOST_KEPT:

@@ -60,17 +60,12 @@ def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[
 def _functions(parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> str:
     namespaces: dict[str, str] = {}
     for step in steps:
-        namespaces.setdefault(_contents(step.signature), f"{step.signature.name}_{len(namespaces)}")
-    body = _body(parameters, steps, [namespaces[_contents(step.signature)] for step in steps])
+        namespaces.setdefault(step.signature.own_source(), f"{step.signature.name}_{len(namespaces)}")
+    body = _body(parameters, steps, [namespaces[step.signature.own_source()] for step in steps])
     arguments = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in parameters)
     operations = "".join(f"namespace {name} {{\n{contents}}}\n" for contents, name in namespaces.items())
     fused = f"__device__ inline {COMPUTE[steps[-1].signature.result]} fused({arguments})\n{{\n{body}}}\n"
     return "".join([*[ROUNDED] * ("rounded(" in body), *[APART] * ("apart(" in body), operations, fused])
-
-
-def _contents(signature: Signature) -> str:
-    # Functions of the user's own may overload shared ones, so those come with them, as where the operation is alone.
-    return signature.value_source() if signature.functions else signature.own_source()
 
 
 def _body(parameters: Sequence[Parameter], steps: Sequence[FusedStep], namespaces: Sequence[str]) -> str:
