@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.sources import source_of
 
 import streamscope as ss
 from streamscope.errors import CompilationError
@@ -42,7 +43,7 @@ def test_what_does_not_compile_is_told_by_the_users_line():
     ]
     assert "class type" in message[4]
     assert message[5:] == [message[2], f"    {' ' * len(place)} |                     ^"]
-    assert "source()" in error.hint
+    assert "source(*inputs)" in error.hint
 
 
 def test_what_does_not_compile_of_whole_numbers_is_told_by_the_users_line():
@@ -56,7 +57,7 @@ def test_what_does_not_compile_of_whole_numbers_is_told_by_the_users_line():
 
 
 def kernel_of(operator):
-    return re.search(r"__launch_bounds__\(\d+\)\n(\w+)\(", operator.source("float32"))[1]
+    return re.search(r"__launch_bounds__\(\d+\)\n(\w+)\(", source_of(operator, "float32"))[1]
 
 
 def test_what_does_not_compile_of_a_gradient_or_a_fused_kernel_is_told_by_its_expression():
@@ -72,7 +73,7 @@ def test_of_several_that_do_not_compile_the_first_is_told():
     one, two = (ss.elementwise(f"y = undeclared({name})", name=name, reference=np.positive) for name in ("one", "two"))
     error = refused(lambda x: (one(x), two(x)), X)
     assert error.message.startswith("2 kernels did not compile (one_float32")
-    assert "source()" in error.hint
+    assert "source(*inputs)" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.sources import source_of
 
 import streamscope as ss
 from streamscope.errors import ProgramError
@@ -24,14 +25,14 @@ def sources(operator):
     """Return sources of all forms: plain, masked, broadcast, strided, two vectors a thread, half, adding, a gradient that sums."""
     count = len(operator.definition.operands) - 1
     either, double = ["float16", *["float32"] * count], ["float64"] * (count + 1)  # vectors of two are quick to compile
-    yield operator.source(*either)
-    yield operator.source(*either, request="add")
-    yield operator.source(*either[:-1], 0.5)
-    yield operator.source(*double, shapes=[(33, 64), *[(64,)] * count])
-    yield operator.source(*double, shapes=[(33, 63), *[(63,)] * count])
-    yield operator.source(*double, shapes=[(2, 3, 64), *[(2, 1, 64)] * count])
-    yield operator.source(*double, shapes=[(1001,)] * (count + 1), items=2)
-    yield operator.source(*double, shapes=[(4, 8, 64), *[(8, 1)] * count], gradient_of=operator.definition.operands[1])
+    yield source_of(operator, *either)
+    yield source_of(operator, *either, request="add")
+    yield source_of(operator, *either[:-1], 0.5)
+    yield source_of(operator, *double, shapes=[(33, 64), *[(64,)] * count])
+    yield source_of(operator, *double, shapes=[(33, 63), *[(63,)] * count])
+    yield source_of(operator, *double, shapes=[(2, 3, 64), *[(2, 1, 64)] * count])
+    yield source_of(operator, *double, shapes=[(1001,)] * (count + 1), items=2)
+    yield source_of(operator, *double, shapes=[(4, 8, 64), *[(8, 1)] * count], gradient_of=operator.definition.operands[1])
 
 
 def words_of_sources():

@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.sources import source_of
 
 import streamscope as ss
 from streamscope.kernels.compile.nvrtc import compile_unit
@@ -284,6 +285,6 @@ def test_nothing_is_warned_of():
         "abs((unsigned char)x) + abs(x > 0) + abs(x)",
     ]
     for text in lines:
-        image, log = compile_unit(ss.elementwise(f"y = {text}").source("int32"), "line", "sm_90")
+        image, log = compile_unit(source_of(ss.elementwise(f"y = {text}"), "int32"), "line", "sm_90")
         assert image is not None
         assert log == ""

@@ -224,8 +224,8 @@ def test_what_is_compiled_once_is_taken_from_memory_and_in_a_new_process_from_di
 
 
 def test_mistakes_are_shown_where_they_are_and_harm_no_other_kernel(operators):
-    line, caret = said(operators, r'error: identifier "tow" is undefined\n(.*\n)(.*)\^')
-    assert line[len(caret) :].startswith("tow;")
+    line, caret = said(operators, r'error: identifier "sigmod" is undefined\n(.*\n)(.*)\^')
+    assert line[len(caret) :].startswith("sigmod(x)")
     assert said(operators, r"\n(1 kernels?: 1 from memory); ")
 
 

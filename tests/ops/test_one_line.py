@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.ops.conftest import has_reference
+from tests.sources import source_of
 
 import streamscope as ss
 from streamscope.errors import ProgramError
@@ -28,7 +29,7 @@ def test_one_line_is_an_operator(evaluate):
     np.testing.assert_array_equal(results[1], np.where(x > 0, x, a * x))
     np.testing.assert_array_equal(results[2], np.where(x > 0, 0, x * x).sum(axis=0))
     np.testing.assert_array_equal(results[3], np.where(x > 0, x, x / 2))
-    assert "leaky_relu_float32_x4_" in leaky.source("float32", 0.5)
+    assert "leaky_relu_float32_x4_" in source_of(leaky, "float32", 0.5)
 
 
 def test_operands_in_another_order_and_other_dtypes(evaluate):
@@ -210,7 +211,7 @@ def test_numbers_of_python_and_numpy_stay_whole_too(evaluate):
     assert evaluate(lambda k: odd(k, 2.5), k).tolist() == [2.5, 0]
     masked = ss.elementwise("y = (k & m) ? x : 0", operands=["k", "m", "x"])
     assert evaluate(lambda k, x: masked(k, 2, x), k, x).tolist() == [0, 2.5]
-    assert "int m, double x" in masked.source("int32", 2, "float32")
+    assert "int m, double x" in source_of(masked, "int32", 2, "float32")
 
 
 @pytest.mark.parametrize(

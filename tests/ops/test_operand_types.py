@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from tests.ops.conftest import has_reference
+from tests.sources import source_of
 
 import streamscope as ss
 from streamscope.kernels.compile.nvrtc import compile_unit
@@ -92,7 +93,7 @@ F, D, N = (np.dtype(name) for name in ("float32", "float64", "int32"))
 )
 def test_arguments_that_cuda_takes(expression, dtype):
     operator = ss.elementwise(f"y = {expression}", like=np.positive)
-    source = operator.source(dtype)
+    source = source_of(operator, dtype)
     assert has_reference(ss.program(operator).trace(np.ones(3, dtype)))
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     image, log = compile_unit(source, "kernel", "sm_90")

@@ -283,24 +283,6 @@ def test_requests_of_add_n_and_bias_add(evaluate):
     np.testing.assert_array_equal(evaluate(lambda a, b: ss.ops.bias_add(a, a, out=b, request="add"), row, before), before + 2)
 
 
-def test_sources_of_add_n_and_bias_add():
-    x, row = np.ones((64, 64), np.float32), np.ones(64, np.float32)
-    assert ss.ops.add_n.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.ops.add_n).source(x, row)
-    assert ss.ops.bias_add.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.ops.bias_add).source(x, row)
-    with pytest.raises(ProgramError, match="add_n: 32 operands take several kernels"):
-        ss.ops.add_n.source(*["float32"] * 32)
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [({"items": items}, rf"items={items!r} must be a number of vectors") for items in (0, 17, -1, 1.5, "a", True)]
-    + [({"shapes": 5}, "shapes=5 must be shapes"), ({"shapes": [5]}, "shape=5 must be a shape"), ({"shapes": [(2.5,)]}, "must be a shape")],
-)
-def test_sources_with_wrong_options(options, problem):
-    with pytest.raises(ProgramError, match=problem):
-        ss.ops.relu.source("float32", **options)
-
-
 def test_add_n(evaluate):
     arrays = [np.full(3, index, np.float16) for index in range(70)]
     np.testing.assert_array_equal(evaluate(ss.ops.add_n, *arrays), np.full(3, sum(range(70)), np.float16))

@@ -102,27 +102,6 @@ def test_wrong_requests():
             ss.program(lambda x, request=request: ss.ops.softmax(x, request=request)).trace(x)
 
 
-def test_source_is_what_a_program_compiles():
-    x = np.ones((300, 64), np.float16)
-    assert ss.ops.softmax.source("float16", (300, 64)) in ss.program(ss.ops.softmax).source(x)
-    columns = ss.ops.log_softmax.source("float16", (300, 64), axis=0)
-    assert columns in ss.program(lambda x: ss.ops.log_softmax(x, 0)).source(x)
-    gradient = ss.ops.softmax.source("float16", (300, 64), gradient=True)
-    assert gradient in ss.program(ss.ops.softmax.gradient).source(x, x)
-    adding = ss.ops.softmax.source("float16", (300, 64), request="add")
-    assert adding in ss.program(lambda x, y: ss.ops.softmax(x, out=y, request="add")).source(x, x)
-    assert ss.ops.softmax.source("float16", np.array([300, 64])) == ss.ops.softmax.source("float16", (300, 64))
-    assert len({columns, gradient, adding, ss.ops.softmax.source("float16", (300, 64))}) == 4
-
-
-@pytest.mark.parametrize(
-    "arguments", [("int32",), ("float32", 5), ("float32", (2, -1)), ("float32", (True, 4)), ("float32", (2, 2), 2), ("float32", (3, 0))]
-)
-def test_source_of_what_has_none(arguments):
-    with pytest.raises(ProgramError, match="softmax: "):
-        ss.ops.softmax.source(*arguments)
-
-
 @pytest.mark.parametrize(
     ("shape", "axis", "stages"),
     [

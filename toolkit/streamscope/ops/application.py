@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.arrays import Array
@@ -13,7 +12,7 @@ from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, Tracer, current_tracer, tracing
+from streamscope.program.tracer import AN_INPUT, Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.words import a_kind
 
@@ -49,22 +48,6 @@ def apply_request(
     if request == "add":
         return cast("Symbol", tracer.apply(adding or operator, [*arrays, out], {**attributes, "request": "add"}, out))
     return cast("Symbol", tracer.apply(operator, arrays, attributes, out))
-
-
-def source_of(apply: Callable[..., object], specs: Sequence[ArraySpec], added_to: ArraySpec | None = None, tuned: Any = None) -> str:
-    """Return the sources of the generated kernels that an operator launches for variables in fresh memory, one behind the other.
-
-    ``apply(*variables, out=..., request=...)`` applies it: it adds to a variable like ``added_to``, if that is given.
-    """
-    from streamscope.kernels.compile.program_kernels import kernels_of_launches
-
-    tracer = Tracer("source")
-    given = [tracer.symbol(spec, f"operand {number}", None) for number, spec in enumerate(specs)]
-    out = None if added_to is None else tracer.symbol(added_to, "out", None)
-    with tracing(tracer):
-        apply(*given, out=out, request="write" if out is None else "add")
-    launches = [launch for operation in tracer.operations for launch in operation.launches]
-    return "\n".join(kernel.code for kernel in kernels_of_launches(launches, [symbol.spec for symbol in tracer.symbols], tuned))
 
 
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
@@ -118,17 +101,6 @@ def planned_launch(
     nbytes = application.nbytes if moved_bytes is None else moved_bytes
     cost = Cost(nbytes, flops, max(1, fresh.blocks), fresh.threads, fresh.stages)
     return application.kernel(name, cost, reference, cuda, exact=exact)
-
-
-def shape_of(operator: str, shape: object) -> tuple[int, ...]:
-    """Return a shape that a user gave."""
-    try:
-        extents = tuple(index(extent) for extent in cast("Sequence[int]", shape) if not isinstance(extent, bool))
-        good = len(extents) == len(cast("Sequence[int]", shape)) and all(extent >= 0 for extent in extents)
-    except TypeError:
-        extents, good = (), False
-    require(good, operator, f"shape={shape!r} must be a shape", "give a tuple of whole numbers, for example (1024, 1024)")
-    return extents
 
 
 def declared_spec(declared: Any, problem: str) -> ArraySpec:

@@ -30,10 +30,8 @@ from streamscope.words import counted
 _Numbers = Mapping[str, np.generic]
 
 
-def gradients(
-    operator: Elementwise, dy: object, operands: Sequence[object], *, out: object, request: Request, only: str | None = None
-) -> Any:
-    """Return the gradient of each operand, or of one alone; see `Elementwise.gradient`."""
+def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object, request: Request) -> Any:
+    """Return the gradient of each operand; see `Elementwise.gradient`."""
     definition = operator.definition
     require(definition.gradient is not None, operator.__name__, "it has no gradient", "it is not differentiable")
     arrays, scalars = operator.sorted_operands(operands)
@@ -47,7 +45,7 @@ def gradients(
     named = dict(zip(definition.operands, operands, strict=True))
     made: dict[str, tuple[Signature, list[Any]]] = {}
     for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
-        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f" and only in (None, name):
+        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
             signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
             made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
     targets = _targets(operator.__name__, out, list(named), list(made), request)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
-from types import SimpleNamespace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from streamscope.kernels.elementwise.specialization import ElementwiseCall, spec
 from streamscope.kernels.expression import c_arithmetic
 from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
-from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
+from streamscope.ops.application import Request, apply_request, require
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Cost, Launch
@@ -90,63 +89,6 @@ class Elementwise:
         from streamscope.ops.elementwise_gradients import gradients
 
         return gradients(self, dy, operands, out=out, request=request)
-
-    def source(
-        self,
-        *operands: Any,
-        shapes: Sequence[Sequence[int]] | None = None,
-        request: Request = "write",
-        items: int | None = None,
-        gradient_of: str | None = None,
-    ) -> str:
-        """Return the CUDA source of the kernel for operands like these, in fresh memory.
-
-        Parameters
-        ----------
-        operands : dtype or number
-            The dtype of each operand that is an array, and the number for one that is none.
-        shapes : sequence of tuple of int, optional
-            Of the arrays; by default one large shape for all.
-        request : {"write", "add"}
-        items : int, optional
-            Vectors that a thread has in flight; by default by the size, as always for gradients.
-        gradient_of : str, optional
-            Name of an operand: return the kernel of its gradient instead.
-
-        Raises
-        ------
-        ProgramError
-            The operands do not fit.
-        """
-        arrays, scalars = self.sorted_operands(operands)
-        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
-        each = [(2**20,)] * len(arrays) if shapes is None else shapes
-        require(isinstance(each, Sequence), self.__name__, f"shapes={each!r} must be shapes", "give a list of a shape for each array")
-        require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
-        good = items is None or (type(items) is int and 1 <= items <= MOST_ITEMS)
-        require(good, self.__name__, f"items={items!r} must be a number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
-        specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
-        (result,) = self._infer(specs, {"scalars": scalars})
-
-        def operands_of(symbols: Sequence[Any]) -> list[Any]:
-            remaining = iter(symbols)
-            return [scalars[name] if name in scalars else next(remaining) for name in self.definition.operands]
-
-        add = request == "add"
-        if gradient_of is None:
-            tuned = None if items is None else SimpleNamespace(of=lambda source, size: Variant(items=items))
-            return source_of(lambda *symbols, **how: self(*operands_of(symbols), **how), specs, result if add else None, tuned)
-        require(items is None, self.__name__, "items= is not for gradients", "leave it out")
-        expressions = dict(zip(self.definition.operands, self.definition.gradient or (), strict=False))
-        known = expressions.get(gradient_of) is not None and gradient_of not in scalars
-        require(known, self.__name__, f"it has no gradient of {gradient_of!r}")
-        target = operands_of(specs)[self.definition.operands.index(gradient_of)]
-        problem = f"{gradient_of} is {target.dtype.name}, which has no gradient"
-        require(target.dtype.kind == "f", self.__name__, problem, "gradients are floating-point numbers")
-        from streamscope.ops.elementwise_gradients import gradients
-
-        of_one = partial(gradients, self, only=gradient_of)
-        return source_of(lambda dy, *symbols, **how: of_one(dy, operands_of(symbols), **how), [result, *specs], target if add else None)
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return the kernel's signature for arrays of these dtypes and these numbers."""

@@ -14,7 +14,7 @@ from streamscope.arrays import Array
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, UNSIGNED, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
-from streamscope.ops.application import Request, apply_request, require, shape_of, source_of
+from streamscope.ops.application import Request, apply_request, require
 from streamscope.ops.examples import RAISES, example_of
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -90,25 +90,6 @@ class Reduction:
         from streamscope.ops.reduction_gradients import gradient
 
         return cast("Symbol", gradient(self, dy, x, axis, keepdims=self._truth(keepdims), out=out, request=request))
-
-    def source(
-        self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, request: Request = "write", gradient: bool = False
-    ) -> str:
-        """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's.
-
-        Raises
-        ------
-        ProgramError
-            No kernel takes such an array, or the operator is not differentiable.
-        """
-        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
-        x = ArraySpec(shape_of(self.__name__, shape), dtype)
-        self._check_added("write" if gradient else request)
-        (result,) = self._infer([x], {"axis": axis, "keepdims": False})
-        if gradient:
-            given, target = [ArraySpec(result.shape, x.dtype), x], x
-            return source_of(lambda dy, x, **how: self.gradient(dy, x, axis, **how), given, target if request == "add" else None)
-        return source_of(lambda x, **how: self(x, axis, **how), [x], result if request == "add" else None)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result, which is NumPy's."""
@@ -295,19 +276,6 @@ class Norm:
             As for `sum`'s gradient.
         """
         return norm_of_order(order).gradient(dy, x, axis, keepdims=keepdims, out=out, request=request)
-
-    def source(
-        self,
-        dtype: Any,
-        shape: Sequence[int] = (2**20,),
-        axis: Axis = None,
-        *,
-        order: float = 2,
-        request: Request = "write",
-        gradient: bool = False,
-    ) -> str:
-        """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's."""
-        return norm_of_order(order).source(dtype, shape, axis, request=request, gradient=gradient)
 
 
 norm = Norm()

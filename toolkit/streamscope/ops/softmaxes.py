@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
-from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float, shape_of, source_of
+from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float
 from streamscope.ops.examples import RAISES, example_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
@@ -95,21 +94,6 @@ class Softmax:
             The variables do not fit.
         """
         return apply_request(self._backward, [dy, y], {"axis": axis}, out, request)
-
-    def source(
-        self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: Request = "write", gradient: bool = False
-    ) -> str:
-        """Return the CUDA source of the kernel for an array in fresh memory, or of the gradient's.
-
-        Raises
-        ------
-        ProgramError
-            The kernel takes no such array.
-        """
-        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
-        spec = ArraySpec(shape_of(self.__name__, shape), dtype)
-        function: Any = self.gradient if gradient else self
-        return source_of(lambda *arrays, **how: function(*arrays, axis, **how), [spec] * (1 + gradient), spec if request == "add" else None)
 
 
 def _operator(name: str, function: Callable[..., Array]) -> Operator:

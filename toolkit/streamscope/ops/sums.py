@@ -67,20 +67,6 @@ class AddN:
         """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple; see `Elementwise.gradient`."""
         return _adder(len(_some(operands))).gradient(dy, *operands, out=out, request=request)
 
-    def source(self, *operands: Any, **options: Any) -> str:
-        """Return the CUDA source of the kernel for up to 31 operands like these; see `Elementwise.source`.
-
-        Raises
-        ------
-        ProgramError
-            They do not fit, or are so many that it takes several kernels.
-        """
-        if len(_some(operands)) >= _MOST_AT_ONCE:
-            raise ProgramError(
-                f"add_n: {len(operands)} operands take several kernels", hint=f"ask for one with up to {_MOST_AT_ONCE - 1} operands"
-            )
-        return _adder(len(operands)).source(*operands, **options)
-
 
 def _some(operands: Sequence[object]) -> list[object]:
     if not operands:

@@ -109,7 +109,7 @@ def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, s
         return None
     head = f'ss.elementwise("{meant.line}") at {meant.place}: kernel {name!r} did not compile for {architecture}'
     # Where a kernel is instantiated twice, so are its errors.
-    return "\n".join([head, *dict.fromkeys(shown)]), "its method source() returns the whole kernel"
+    return "\n".join([head, *dict.fromkeys(shown)]), "the program's source(*inputs) returns the whole kernel"
 
 
 def _part(known: Iterable[Written], lines: list[str], number: int) -> _Part | None:
