@@ -216,27 +216,6 @@ def test_a_macro_reaches_nobody_else(cache):
         assert sections(result.cubins[source].image)[f".text.{source.name}"] == sections(image)[f".text.{source.name}"]
 
 
-def test_packing_reaches_nobody_else(cache):
-    packed = kernel("packed", before="#pragma pack(1)\n// " + "-" * 500 + "\n")  # the longest comes first
-    sized = [kernel(f"sized{number}", "x[0] = sizeof(pair);", before="struct pair { char a; double b; };\n") for number in range(3)]
-    result = compile_batch([packed, *sized], SM, workers=1, cache=cache)
-    for source in sized:
-        image, _ = compile_unit(source.code, source.name, SM)
-        assert sections(result.cubins[source].image)[f".text.{source.name}"] == sections(image)[f".text.{source.name}"]
-
-
-def test_wrongs_that_make_up_for_each_other(cache):
-    """A brace too few and one too many are right in sum; so are a comment that begins and one that ends."""
-    few, many = kernel("few", before="namespace a {\n"), kernel("many", after="}\n")
-    opened, closed = kernel("opened", after="/* and so on\n"), kernel("closed", before="*/ ")
-    bad = [few, many, opened, closed]
-    result = compile_batch([few, *kernels(3), many, opened, closed], SM, workers=1, cache=cache)
-    assert works(result, kernels(3))
-    assert set(result.failures) == set(bad)
-    for source in bad:
-        assert f"kernel {source.name!r} did not compile" in result.failures[source].message
-
-
 def test_helpers_of_one_name_keep_apart(cache):
     """In namespaces of their own; and where the linkage is C, one is compiled without the other."""
     plain = [kernel(f"p{n}", "x[0] = factor();", before=f"__device__ float factor() {{ return {n}.0f; }}\n") for n in range(3)]
