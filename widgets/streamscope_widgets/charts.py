@@ -12,7 +12,7 @@ from streamscope.analysis.launches import launch_latency_ns
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, quantiles
 from streamscope.analysis.traits import reference_engine
-from streamscope.analysis.verdict import difference, fastest, rank
+from streamscope.analysis.verdict import against, difference, fastest, rank, reference_of
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
 from streamscope.words import capitalised, format_us, time_unit, times_text
@@ -122,9 +122,9 @@ def overlaps(metrics: Mapping[str, EngineMetrics]) -> RowChart:
 
 
 def speedups(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) -> RowChart:
-    """Describe `speedup_chart`; its title calls no engine with ``wrong`` results the fastest."""
+    """Describe `speedup_chart`; engines with ``wrong`` results are marked, and its title calls none of them the fastest."""
     _some(metrics)
-    reference = reference_engine(metrics)
+    reference = reference_of(metrics, wrong)
     base = metrics[reference]
     if any(not m.makespan_low_us > 0 for m in metrics.values()):
         raise TraceError("a makespan of 0 µs has no speed-up", hint="was anything run?")
@@ -132,16 +132,16 @@ def speedups(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) 
         values=[base.makespan_us / m.makespan_us for m in metrics.values()],
         lows=[base.makespan_low_us / m.makespan_high_us for m in metrics.values()],
         highs=[base.makespan_high_us / m.makespan_low_us for m in metrics.values()],
-        colours=[_judged(m, base) for m in metrics.values()],
+        colours=[palette.ON_ANY if engine in wrong else _judged(m, base) for engine, m in metrics.items()],
     )
     notes = [
-        Note(end, engine, "reference" if engine == reference else difference(m, base), 10)
-        for (engine, m), end in zip(metrics.items(), dots.highs, strict=True)
+        Note(end, engine, against(metrics, engine, reference, wrong) or ("reference" if engine == reference else ""), 10)
+        for engine, end in zip(metrics, dots.highs, strict=True)
     ]
     axis = Axis(_titled(f"speed-up against {reference}, ×", metrics), 0, max(dots.highs) * 1.25)
     right = {engine: m for engine, m in metrics.items() if engine == reference or engine not in wrong}
-    alone = len(right) == 1 < len(metrics)
-    title = f"No engine beside {reference} has right results" if alone else _speedup_title(right, reference)
+    alone = "No engine has right results" if reference in wrong else f"No engine beside {reference} has right results"
+    title = alone if len(right) == 1 < len(metrics) else _speedup_title(right, reference)
     return RowChart(title, axis, tuple(metrics), (dots,), tuple(notes), rule=1)
 
 

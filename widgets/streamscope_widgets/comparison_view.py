@@ -141,7 +141,7 @@ def summary_html(
 def metrics_html(metrics: EngineMetrics | EngineTable) -> Html:
     """Return metrics as HTML: a row for each engine or, of one, for each metric."""
     engines = metrics if isinstance(metrics, EngineTable) else EngineTable({metrics.engine: metrics})
-    found = metrics_table(engines)
+    found = metrics_table(engines, engines.wrong)
     simulated = [above("all times are simulated")] if any(each.simulated for each in engines.values()) else []
     shown = _summary_metrics(found) if isinstance(metrics, EngineTable) else _upright(found, metrics.engine)
     return block(*simulated, shown, small(note_lines(found)))

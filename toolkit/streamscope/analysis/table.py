@@ -11,8 +11,7 @@ from streamscope.analysis import metric as registry
 from streamscope.analysis.metric import Metric, definition_of, metrics_of
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import median_interval
-from streamscope.analysis.traits import reference_engine
-from streamscope.analysis.verdict import Verdict, difference, fastest
+from streamscope.analysis.verdict import Verdict, against, difference, fastest, reference_of
 from streamscope.errors import printable
 from streamscope.results.result import Result
 from streamscope.trace.info import DeviceInfo
@@ -57,20 +56,23 @@ class MetricsTable:
 
 
 def metrics_table(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) -> MetricsTable:
-    """Write metrics as text; a metric that no engine has a value for is left out. Engines with ``wrong`` results are none of the best."""
+    """Write metrics as text; a metric that no engine has a value for is left out.
+
+    Engines with ``wrong`` results are none of the best, and the column that compares engines says so.
+    """
     if not metrics:
         return MetricsTable((), (), (), {}, {}, "", (), ())
     makespan, *others = (
         metric for metric in metrics_of(registry.ENGINE) if any(m.value(metric.name) is not None for m in metrics.values())
     )
-    against = f"{AGAINST.label} {reference_engine(metrics)}" if len(metrics) > 1 else ""
+    compared = f"{AGAINST.label} {reference_of(metrics, wrong)}" if len(metrics) > 1 else ""
     # A simulated clock has no noise, so an interval of its times says nothing.
     varied = any(
         not m.simulated or makespan.show_value(m.makespan_low_us) != makespan.show_value(m.makespan_high_us) for m in metrics.values()
     )
     head = [
         (makespan.heading, makespan.definition),
-        *([(against, AGAINST.definition)] if against else []),
+        *([(compared, AGAINST.definition)] if compared else []),
         *([(INTERVAL, definition_of(median_interval))] if varied else []),
     ]
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
@@ -80,8 +82,8 @@ def metrics_table(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] =
         definitions=(*(meaning for _, meaning in head), *(metric.definition for metric in others)),
         first=(*(True for _ in head), *(metric.first for metric in others)),
         names={engine: _name(m, notes) for engine, m in metrics.items()},
-        cells={engine: _cells(metrics, engine, makespan, others, varied=varied) for engine in metrics},
-        against=against,
+        cells={engine: _cells(metrics, engine, makespan, others, wrong, varied=varied) for engine in metrics},
+        against=compared,
         best=best if len(best) < len(metrics) else (),
         notes=notes,
     )
@@ -89,7 +91,8 @@ def metrics_table(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] =
 
 def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict | str) -> str:
     """Return a comparison as plain text: title, verdict, aligned table, notes."""
-    return printable("\n".join([f"{title} · {device_words(device)}", str(verdict), "", *_lines(metrics)]))
+    wrong = () if isinstance(verdict, str) else verdict.wrong
+    return printable("\n".join([f"{title} · {device_words(device)}", str(verdict), "", *_lines(metrics, wrong)]))
 
 
 class EngineTable(dict[str, EngineMetrics], Result):
@@ -105,6 +108,8 @@ class EngineTable(dict[str, EngineMetrics], Result):
     """
 
     view = "metrics"
+    wrong: tuple[str, ...] = ()
+    """Engines whose results are wrong."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics of each engine as JSON values."""
@@ -112,12 +117,12 @@ class EngineTable(dict[str, EngineMetrics], Result):
 
     def __repr__(self) -> str:
         simulated = ["All times are simulated."] if any(each.simulated for each in self.values()) else []
-        return printable("\n".join([*simulated, *_lines(self, upright=len(self) == 1)]))
+        return printable("\n".join([*simulated, *_lines(self, self.wrong, upright=len(self) == 1)]))
 
 
-def _lines(metrics: Mapping[str, EngineMetrics], *, upright: bool = False) -> list[str]:
+def _lines(metrics: Mapping[str, EngineMetrics], wrong: Collection[str], *, upright: bool = False) -> list[str]:
     """Return metrics as lines of text, with a row for each engine or, upright, for each metric."""
-    table = metrics_table(metrics)
+    table = metrics_table(metrics, wrong)
     rows = [(ENGINE, *table.headings), *((table.names[engine], *cells) for engine, cells in table.cells.items())]
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
     return [*(aligned([*zip(*rows, strict=True)]) if upright else aligned(rows, numbers=True)), *notes]
@@ -125,7 +130,7 @@ def _lines(metrics: Mapping[str, EngineMetrics], *, upright: bool = False) -> li
 
 def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:
     """Return a comparison as Markdown: title, verdict, table, notes, and the verdict's evidence."""
-    table = metrics_table(metrics)
+    table = metrics_table(metrics, verdict.wrong)
     lines = markdown_rows((ENGINE, *table.headings), ((table.names[engine], *cells) for engine, cells in table.cells.items()))
     notes = [f"\\[{number}\\] {in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
     evidence = ["What the verdict rests on:", "", *(f"- {in_markdown(line)}" for line in verdict.evidence)]
@@ -155,9 +160,11 @@ def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:
     return f"{metrics.engine} [{numbers}]" if numbers else metrics.engine
 
 
-def _cells(metrics: Mapping[str, EngineMetrics], engine: str, makespan: Metric, others: list[Metric], *, varied: bool) -> tuple[str, ...]:
-    values, reference = metrics[engine], reference_engine(metrics)
+def _cells(
+    metrics: Mapping[str, EngineMetrics], engine: str, makespan: Metric, others: list[Metric], wrong: Collection[str], *, varied: bool
+) -> tuple[str, ...]:
+    values, reference = metrics[engine], reference_of(metrics, wrong)
     low, high = makespan.show_value(values.makespan_low_us), makespan.show_value(values.makespan_high_us)
     interval = [f"{low} to {high}"] if varied else []
-    against = ["–" if engine == reference else difference(values, metrics[reference])] if len(metrics) > 1 else []
-    return (values.show(makespan), *against, *interval, *map(values.show, others))
+    compared = [against(metrics, engine, reference, wrong) or "–"] if len(metrics) > 1 else []
+    return (values.show(makespan), *compared, *interval, *map(values.show, others))

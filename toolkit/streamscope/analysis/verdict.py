@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,6 +27,8 @@ FUNCTION, NUMPY, PLAIN_CALL, NOTHING = "the plain function", "NumPy", "a plain c
 captured code. Code that was captured elsewhere computes nothing here."""
 _NO_PLAIN_CALL = "None of these times is that of a plain call: every engine, also async, launches the captured kernels without Python."
 """Warning on captured code's times."""
+WRONG_RESULTS = "wrong results"
+"""Stands in the place of a comparison: the time of a wrong result says nothing."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
 
@@ -348,7 +350,7 @@ def assess(
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
     right = {engine: each for engine, each in metrics.items() if engine not in wrong}
-    reference = reference_engine(right or metrics)
+    reference = reference_of(metrics, wrong)
     right = right or {reference: metrics[reference]}
     best, bases = fastest(right), {engine: base_of(engine, right, reference) for engine in right}
     return Verdict(
@@ -412,6 +414,16 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     '2.7× faster'
     """
     return change(metrics, base, metrics.engine, base.engine).words
+
+
+def against(metrics: Mapping[str, EngineMetrics], engine: str, base: str, wrong: Collection[str] = ()) -> str:
+    """Say how an engine compares with a base, as `difference` does, or that its results are among the ``wrong``."""
+    return WRONG_RESULTS if engine in wrong else "" if engine == base else difference(metrics[engine], metrics[base])
+
+
+def reference_of(metrics: Mapping[str, EngineMetrics], wrong: Collection[str] = ()) -> str:
+    """Return the engine that others are compared with: one whose results are right, where there is one."""
+    return reference_engine({engine: each for engine, each in metrics.items() if engine not in wrong} or metrics)
 
 
 def change(metrics: EngineMetrics, base: EngineMetrics, engine: str, base_engine: str) -> Change:

@@ -16,8 +16,8 @@ from streamscope.analysis.metric import ENGINE, metrics_of
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import EngineTable, metrics_markdown, metrics_text
-from streamscope.analysis.traits import reference_engine, streams_words
-from streamscope.analysis.verdict import NUMPY, Verdict, assess, difference
+from streamscope.analysis.traits import streams_words
+from streamscope.analysis.verdict import NUMPY, Verdict, against, assess, reference_of
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
@@ -183,6 +183,7 @@ class Comparison(Mapping[str, Run], Result):
     def metrics(self) -> EngineTable:
         """Metrics of each engine by its name; the net overlap rests on an engine without any, where one ran."""
         found = EngineTable({engine: run.metrics for engine, run in self._runs.items()})
+        found.wrong = tuple(engine for engine, run in self._runs.items() if not run.correct)
         source = next((engine for engine in found if engine in ENGINES and ENGINES[engine].waits), None)
         if source is not None:
             for engine, metrics in found.items():
@@ -193,11 +194,10 @@ class Comparison(Mapping[str, Run], Result):
     @cached_property
     def assessment(self) -> Verdict:
         """The verdict as data, with its evidence."""
-        checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
         streams = {engine: streams_words(run.trace.info.plan) for engine, run in self._runs.items()}
         return replace(
-            assess(self.metrics, self.device, streams, [run.engine for run in checked if not run.correct]),
-            checked=bool(checked),
+            assess(self.metrics, self.device, streams, self.metrics.wrong),
+            checked=any(not np.isnan(run.tolerance) for run in self._runs.values()),
             not_checked=self.not_checked,
             checked_against=self.checked_against,
             why_not_function=self.why_not_function,
@@ -249,12 +249,14 @@ class Comparison(Mapping[str, Run], Result):
 
     def groups(self) -> list[TimelineGroup]:
         """Return the traces with their makespans, as the timeline draws them."""
-        base = reference_engine(self.metrics)
+        wrong = self.metrics.wrong
+        base = reference_of(self.metrics, wrong)
+        words = {engine: against(self.metrics, engine, base, wrong) for engine in self._runs}
         return [
             TimelineGroup(
                 run.trace,
                 run.metrics.makespan_us * 1e3,
-                comparison="" if engine == base else f"{difference(run.metrics, self.metrics[base])} (against {base})",
+                comparison=f"{words[engine]} (against {base})" if words[engine] and engine not in wrong else words[engine],
             )
             for engine, run in self._runs.items()
         ]
@@ -311,7 +313,7 @@ class Comparison(Mapping[str, Run], Result):
         return metrics_markdown(self.program, self.device, self.metrics, self.assessment)
 
     def __str__(self) -> str:
-        return metrics_text(self.program, self.device, self.metrics, self.verdict)
+        return metrics_text(self.program, self.device, self.metrics, self.assessment)
 
     __repr__ = __str__
 

@@ -16,7 +16,7 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import DisplayHandle, display
 
-from streamscope.analysis.verdict import difference
+from streamscope.analysis.verdict import WRONG_RESULTS, difference
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.comparing.preview import Preview
 from streamscope.devices.protocol import Device
@@ -382,7 +382,9 @@ def _side_by_side(first: Past, second: Past) -> list[TimelineGroup]:
             if engine not in past.comparison:
                 continue
             run, beside = past.comparison[engine], first.comparison if past is second and alike else None
-            words = f"{difference(run.metrics, beside[engine].metrics)} (against {first.name})" if beside and engine in beside else ""
+            words = "" if run.correct else WRONG_RESULTS
+            if run.correct and beside and engine in beside and beside[engine].correct:
+                words = f"{difference(run.metrics, beside[engine].metrics)} (against {first.name})"
             groups.append(TimelineGroup(run.trace, run.metrics.makespan_us * 1e3, label=f"{engine} · {past.name}", comparison=words))
     return groups
 

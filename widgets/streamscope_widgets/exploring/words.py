@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.analysis.metrics import EngineMetrics
@@ -47,7 +47,8 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     ``in_a_row``: whether each operation of the program needs the one before.
     """
     metrics, found = comparison.metrics, comparison.assessment
-    pairs = [(engine, base) for engine, base in OF_STREAMS if {engine, base} <= metrics.keys()]
+    right = metrics.keys() - metrics.wrong
+    pairs = [(engine, base) for engine, base in OF_STREAMS if {engine, base} <= right]
     if len(metrics) == 1:
         return Answer(f"What limits it under {next(iter(metrics))}?", _joined(found.warning, found.bound))
     if not pairs:
@@ -60,7 +61,7 @@ def answer(comparison: Comparison, streams: int | None, *, in_a_row: bool = Fals
     if any(one.ranking is Ranking.UNKNOWN for one in changes):
         return Answer(question, _joined(found.warning, FEW), found.bound)
     sentence = streams_sentence(changes, more, many=(streams or 0) > 2)
-    reason, graph = _reason(comparison, changes, more, in_a_row=in_a_row), _gain_of_a_graph(metrics)
+    reason, graph = _reason(comparison, changes, more, in_a_row=in_a_row), _gain_of_a_graph(metrics, right)
     told = f"A CUDA graph makes it {_words(graph)}." if graph is not None else "" if found.gain.engine in more else _gain(found.gain)
     return Answer(question, _joined(found.warning, sentence), _joined(reason, told, found.fastest))
 
@@ -86,7 +87,8 @@ def _spread_over(plan: Mapping[str, int], allowed: int | None) -> str:
 def _on_one_stream(comparison: Comparison) -> Answer:
     """Name the gain that is left where kernels may use one stream: a graph. There dual equals async, and graph-dual graph."""
     metrics, found = comparison.metrics, comparison.assessment
-    launched, inside = ([one for one in alike if one in metrics] for alike in ALIKE_ON_ONE_STREAM)
+    right = metrics.keys() - metrics.wrong
+    launched, inside = ([one for one in alike if one in right] for alike in ALIKE_ON_ONE_STREAM)
     copies = ", and copies have streams of their own" if any(one.copy_overlap is not None for one in metrics.values()) else ""
     because = _joined(f"On one stream, kernels run one after the other{copies}.", found.fastest)
     sentence = f"Nothing: {listed(launched or inside)} do the same then."
@@ -102,9 +104,9 @@ def _gain(found: Change) -> str:
     return f"Under {found.engine} it is {found.words} than under {found.base}." if found.told else ""
 
 
-def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics]) -> Change | None:
-    """Compare a graph with the plain engine; None where one of them did not run."""
-    return change(metrics[CAPTURED], metrics[PLAIN], CAPTURED, PLAIN) if {PLAIN, CAPTURED} <= metrics.keys() else None
+def _gain_of_a_graph(metrics: Mapping[str, EngineMetrics], right: Collection[str]) -> Change | None:
+    """Compare a graph with the plain engine; None where one of them did not run, or has no right results."""
+    return change(metrics[CAPTURED], metrics[PLAIN], CAPTURED, PLAIN) if {PLAIN, CAPTURED} <= {*right} else None
 
 
 def streams_sentence(changes: Sequence[Change], more: Mapping[str, str], *, many: bool = False) -> str:
@@ -225,14 +227,17 @@ def between(first: Comparison, second: Comparison, names: tuple[str, str], setti
     changed = sorted(f"{name} {other[name]} instead of {one[name]}" for name in one.keys() & other.keys() if one[name] != other[name])
     differ = f"{capitalised(names[1])} has {listed(changed)}." if changed else "Both have the same settings."
     told: dict[str, list[str]] = {}
-    for engine in (engine for engine in first if engine in second):
+    both = [engine for engine in first if engine in second]
+    wrong = [engine for engine in both if not (first[engine].correct and second[engine].correct)]
+    for engine in (engine for engine in both if engine not in wrong):
         told.setdefault(_words(change(second[engine].metrics, first[engine].metrics, engine, engine)), []).append(engine)
     unknown = told.pop(Ranking.UNKNOWN.value, [])
     times = (
         f"{capitalised(names[1])} is {'; '.join(f'{words} under {listed(engines)}' for words, engines in told.items())}." if told else ""
     )
     few = f"{capitalised(Ranking.UNKNOWN.value)} which is faster under {listed(unknown)}." if unknown else ""
-    return Answer(question, _joined(differ, devices), _joined(times, few) or "They have no engine in common.")
+    left_out = f"Results are wrong under {listed(wrong)}, so its times are not compared." if wrong else ""
+    return Answer(question, _joined(differ, devices), _joined(times, few, left_out) or "They have no engine in common.")
 
 
 def runs_in_a_row(program: Program) -> bool:
