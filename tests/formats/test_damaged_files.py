@@ -278,3 +278,10 @@ def test_only_two_words_say_what_to_do_with_damage(tmp_path):
     (tmp_path / "t.json").write_text(GOOD)
     with pytest.raises(TraceError, match=r"damaged='ignore' is unknown \(one of 'refuse' and 'skip'\)"):
         ss.read(tmp_path / "t.json", damaged="ignore")
+
+
+def test_a_hint_of_a_damaged_file_is_not_which_formats_can_be_read(tmp_path):
+    (tmp_path / "t.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(TraceError, match="is damaged: ") as caught:
+        ss.read(tmp_path / "t.db")
+    assert caught.value.hint is None

@@ -6,9 +6,9 @@ import pytest
 
 from streamscope.analysis import METRICS
 from streamscope.device_entry import DEVICES
-from streamscope.engine_entry import ENGINES
+from streamscope.engine_entry import ENGINES, EngineEntry
 from streamscope.recorder_entry import RECORDERS
-from streamscope.results.views import VIEWS
+from streamscope.results.views import VIEWS, View
 from streamscope.trace import FORMATS
 
 DOORS = {"devices": DEVICES, "engines": ENGINES, "formats": FORMATS, "metrics": METRICS, "recorders": RECORDERS, "views": VIEWS}
@@ -28,6 +28,19 @@ def test_own_entries_have_what_a_guest_must_have(name):
     for each in door.own:
         assert isinstance(door[each], door.form)
         assert getattr(door[each], "name", each) == each
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: EngineEntry(name="x", line="", plan=len, rank="9"), "rank of engine 'x' is a str, not a whole number"),
+        (lambda: View(of="trace", html=None), "html of a view of 'trace' is a NoneType, not a function"),
+        (lambda: View(of="trace", html=str, pictures=None), "pictures of a view of 'trace' is a NoneType, not a mapping of"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_named(make, said):
+    with pytest.raises(TypeError, match=said):
+        make()
 
 
 def test_every_group_is_a_door(pyproject):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope.doors import Door
+from streamscope.words import a_kind
 
 WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
 """Traits that several engines share."""
@@ -49,6 +50,8 @@ class EngineEntry:
     def __post_init__(self) -> None:
         if not isinstance(self.traits, frozenset):
             raise TypeError(f"traits of engine {self.name!r} are no frozenset of texts")
+        if type(self.rank) is not int:
+            raise TypeError(f"rank of engine {self.name!r} is {a_kind(self.rank)}, not a whole number")
 
     @property
     def takes_streams(self) -> bool:

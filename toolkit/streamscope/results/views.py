@@ -52,28 +52,37 @@ class View:
     timeline: _Renderer | None = None
     report: _Renderer | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.html, str) and not callable(self.html):
+            raise TypeError(f"html of a view of {self.of!r} is {a_kind(self.html)}, not a function")
+        if not isinstance(self.pictures, Mapping):
+            raise TypeError(f"pictures of a view of {self.of!r} is {a_kind(self.pictures)}, not a mapping of names to functions")
 
-OWN = {
-    "advice": "streamscope_widgets.advice_view:ADVICE",
-    "audit": "streamscope_widgets.advice_view:AUDIT",
-    "captured": "streamscope_widgets.capture_view:CAPTURED",
-    "certificate": "streamscope_widgets.capture_view:CERTIFICATE",
-    "choice": "streamscope_widgets.advice_view:CHOICE",
-    "comparison": "streamscope_widgets.comparison_view:COMPARISON",
-    "compilation": "streamscope_widgets.compilation_view:COMPILATION",
-    "compilation-comparison": "streamscope_widgets.compilation_view:COMPILATION_COMPARISON",
-    "diff": "streamscope_widgets.diff_view:DIFF",
-    "graph": "streamscope_widgets.graph_picture:GRAPH",
-    "metrics": "streamscope_widgets.comparison_view:METRICS",
-    "parallelised": "streamscope_widgets.parallelised_view:PARALLELISED",
-    "prediction": "streamscope_widgets.prediction_view:PREDICTION",
-    "summary": "streamscope_widgets.trace_view:SUMMARY",
-    "trace": "streamscope_widgets.trace_view:TRACE",
-    "tuning": "streamscope_widgets.tuning_view:TUNING",
-    "verification": "streamscope_widgets.prediction_view:VERIFICATION",
-}
-"""Our own views: name to ``module:attribute``."""
-VIEWS: Door[View] = Door("view", OWN, View)
+
+VIEWS: Door[View] = Door(
+    "view",
+    {
+        "advice": "streamscope_widgets.advice_view:ADVICE",
+        "audit": "streamscope_widgets.advice_view:AUDIT",
+        "captured": "streamscope_widgets.capture_view:CAPTURED",
+        "certificate": "streamscope_widgets.capture_view:CERTIFICATE",
+        "choice": "streamscope_widgets.advice_view:CHOICE",
+        "comparison": "streamscope_widgets.comparison_view:COMPARISON",
+        "compilation": "streamscope_widgets.compilation_view:COMPILATION",
+        "compilation-comparison": "streamscope_widgets.compilation_view:COMPILATION_COMPARISON",
+        "diff": "streamscope_widgets.diff_view:DIFF",
+        "graph": "streamscope_widgets.graph_picture:GRAPH",
+        "metrics": "streamscope_widgets.comparison_view:METRICS",
+        "parallelised": "streamscope_widgets.parallelised_view:PARALLELISED",
+        "prediction": "streamscope_widgets.prediction_view:PREDICTION",
+        "summary": "streamscope_widgets.trace_view:SUMMARY",
+        "trace": "streamscope_widgets.trace_view:TRACE",
+        "tuning": "streamscope_widgets.tuning_view:TUNING",
+        "verification": "streamscope_widgets.prediction_view:VERIFICATION",
+    },
+    View,
+)
+"""All views by name: ours, then those of other packages."""
 
 
 def kinds(result: object) -> tuple[str, ...]:
@@ -156,7 +165,7 @@ def pictures(result: object) -> dict[str, Callable[[], str]]:
 
 def _whole(result: object) -> Iterator[View]:
     for kind in kinds(result):
-        if kind in VIEWS and (kind not in OWN or widgets.installed()):
+        if kind in VIEWS and (kind not in VIEWS.own or widgets.installed()):
             yield VIEWS[kind]
 
 

@@ -58,7 +58,8 @@ def file_errors(path: Path, *, hint: str | Callable[[], str], what: str = "", pa
     ----------
     path : Path
     hint : str or callable
-        Remedy, unless the error knows better; or a function that says it, called where something is wrong.
+        Remedy where a file is refused, unless the error knows better; or a function that says it, called then. Of a damaged file, only
+        the error can know one.
     what : str
         Name of the format that the file is damaged as.
     passing : collection of exceptions
@@ -69,22 +70,26 @@ def file_errors(path: Path, *, hint: str | Callable[[], str], what: str = "", pa
     except Exception as error:
         if error in passing or (isinstance(error, TraceError) and repr(str(path)) in error.message):
             raise  # A `TraceError` that names the file was told further down.
-        message, better = _message(path, error, what)
-        raise TraceError(message, hint=better or (hint if isinstance(hint, str) else hint())) from error
+        if not isinstance(error, OSError | TraceError):
+            raise TraceError(_damage(path, error, what), hint=error.hint if isinstance(error, DamagedError) else None) from error
+        better = error.hint if isinstance(error, TraceError) else None
+        raise TraceError(_refusal(path, error), hint=better or (hint if isinstance(hint, str) else hint())) from error
 
 
-def _message(path: Path, error: Exception, what: str) -> tuple[str, str | None]:
-    """Describe the fault of a file in words, with a remedy where the error knows one."""
+def _refusal(path: Path, error: OSError | TraceError) -> str:
+    """Describe in words why a file is not read."""
     if isinstance(error, FileNotFoundError):
-        return f"there is no trace file {str(path)!r}", None
+        return f"there is no trace file {str(path)!r}"
     if isinstance(error, OSError):
-        return f"cannot read {str(path)!r}: {error.strerror or error}", None
-    if isinstance(error, TraceError):
-        return f"cannot read {str(path)!r}: {error.message}", error.hint
+        return f"cannot read {str(path)!r}: {error.strerror or error}"
+    return f"cannot read {str(path)!r}: {error.message}"
+
+
+def _damage(path: Path, error: Exception, what: str) -> str:
+    """Describe the damage of a file in words."""
     kind = "" if isinstance(error, ValueError | TypeError) and str(error) else f"{type(error).__name__}: "
     shape = f" ({what})" if what else ""
-    said = f"the trace in {str(path)!r}{shape} is damaged: {kind}{printable(str(error)):.1000}"
-    return said, error.hint if isinstance(error, DamagedError) else None
+    return f"the trace in {str(path)!r}{shape} is damaged: {kind}{printable(str(error)):.1000}"
 
 
 def read_content(path: Path) -> dict[str, Any]:
