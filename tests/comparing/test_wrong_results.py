@@ -50,7 +50,7 @@ def test_the_explorer_calls_none_of_them_faster(runs):
     words = pytest.importorskip("streamscope_widgets.exploring.words")
 
     def text(said):
-        return " ".join((said.sentence, said.because))
+        return f"{said.sentence} {said.because}"
 
     for streams in (None, 1):
         assert "CUDA graph makes it" in text(words.answer(runs, streams))

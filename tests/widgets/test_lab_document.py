@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import ProgramError, TraceError
 from streamscope.trace import SpanKind
 from streamscope_widgets import tiles
@@ -120,7 +121,7 @@ def test_captured_code_is_compared_on_the_simulated_device(repository, tmp_path)
     captured = ss.load_captured(path)
     assert content["title"] == f"{captured.name} · simulated NVIDIA H200: all times are simulated · mine.captured.json"
     assert content["finding"].startswith(f"{captured}.\nSimulated times (simulated NVIDIA H200), not measured. ")
-    assert [group["label"] for group in content["header"]["groups"]] == ["sync", "async", "dual", "graph", "graph-dual"]
+    assert [group["label"] for group in content["header"]["groups"]] == list(ENGINES)
     assert all(group["device"]["kind"] == "simulated" for group in content["header"]["groups"])
     paths, _ = answered(path, path.name, type="paths", stamp=content["stamp"])
     assert all(found["count"] for found in paths["header"]["paths"])
