@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from tests.auditing.conftest import Model, host_call, launch, plan_of, plans
 
-from streamscope.auditing.happens_before import Visit, Walk
+from streamscope.engines.happens_before import Visit, Walk
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Synchronize, WaitEvent
 
 RUNS = 3

@@ -12,10 +12,11 @@ from tests.engines.test_missing_waits import LATE_NS, Stateful, right
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind, Severity
-from streamscope.auditing.waits import races, redundant_waits
+from streamscope.auditing.waits import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
+from streamscope.engines.races import races
 from streamscope.ops import add, multiply
 from streamscope.tracing import program
 

@@ -12,13 +12,13 @@ from tests.combinations import THOROUGH
 from tests.counting import calls_of
 from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
 
-from streamscope.auditing.captures import capture_breaks
-from streamscope.auditing.waits import races
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
+from streamscope.engines.capture_rules import capture_breaks
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.engines.races import races
 from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
-from streamscope.auditing.happens_before import Visit, Walk
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.engine_entry import ENGINES
+from streamscope.engines.happens_before import Visit, Walk
 from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.engines.race_check import check_orders

@@ -27,7 +27,7 @@ class EngineEntry:
         ``plan(program, estimate, streams=None) -> Plan``: the steps that issue a traced program. ``estimate(launch)`` is a guess of a
         launch's duration in ns; ``streams`` is the number of compute streams that the user allows, None where nobody said.
         The plan has the entry's name as its engine, and keeps every pair of operations in order that share a variable which one
-        of them writes. `ss.audit` checks that; of captured code, `Prepared` does so before it runs.
+        of them writes. Of captured code and of other packages' engines, `Prepared` checks that before anything runs.
     traits : frozenset of str
         Differences from the plain asynchronous engine, each in words that fit "... makes it 2× faster": `WAITING`, `STREAM`, `GRAPH`, or
         others of its own. Verdicts compare engines that differ in one trait.

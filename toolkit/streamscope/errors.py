@@ -7,7 +7,7 @@
     │   └── UnknownAttributeError  an object of ours has no such attribute (an AttributeError, too)
     ├── KeywordError          a function of ours has no such keyword (a TypeError, too)
     ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
-    ├── RaceError             a schedule of captured code does not order nodes that share memory
+    ├── RaceError             a schedule does not order operations that share memory
     ├── CompilationError      a kernel did not compile
     ├── DeviceError           a device failed
     │   ├── NoDeviceError     the device that was asked for is not on this machine
@@ -106,7 +106,7 @@ class EngineError(StreamscopeError):
 
 
 class RaceError(StreamscopeError):
-    """A schedule of captured code lets nodes that share memory run side by side, or in another order; nothing was launched."""
+    """A schedule lets operations that share memory run side by side, or in another order; nothing was launched."""
 
 
 class DeadlockError(StreamscopeError):

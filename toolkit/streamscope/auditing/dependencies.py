@@ -6,19 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streamscope.program.launch import HostCall, Launch
+from streamscope.engines.happens_before import Work, WorkKey, key_of
 from streamscope.program.operation import Program
 
-Work = Launch | HostCall
-_Key = tuple[int, int]
-"""Operation and part: the key of a piece of work in the program and in every plan of it."""
-
 _BLOCK = 4096
-
-
-def key_of(work: Work) -> _Key:
-    """Return the key of a piece of work."""
-    return work.operation, 0 if isinstance(work, HostCall) else work.part
 
 
 def hazards(earlier: Work, later: Work) -> dict[int, str]:
@@ -36,7 +27,7 @@ class Dependencies:
     work: list[Work]
     needs: list[list[int]]
     """For each piece, the earlier ones that it directly needs; the others follow from these."""
-    number: dict[_Key, int] = field(init=False)
+    number: dict[WorkKey, int] = field(init=False)
     """Index in ``work`` of each piece."""
 
     def __post_init__(self) -> None:

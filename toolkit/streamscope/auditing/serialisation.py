@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from streamscope.auditing.dependencies import Dependencies, Work, key_of
+from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
-from streamscope.auditing.happens_before import Item, Visit, Walk
 from streamscope.auditing.waits import lane_name
+from streamscope.engines.happens_before import Item, Visit, Walk, Work, key_of
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.order.graph import path_lengths
 from streamscope.program.launch import HostCall

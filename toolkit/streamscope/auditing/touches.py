@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from streamscope.arrays import Array
-from streamscope.auditing.dependencies import Work
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
+from streamscope.engines.happens_before import Work
 from streamscope.program.launch import HostCall, as_arrays
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import ArraySpec

@@ -1,14 +1,21 @@
-"""The orders that a plan of captured code keeps, read from its streams, events and graphs; checked before anything is launched.
+"""The orders that a plan keeps, read from its streams, events and graphs; checked before anything is launched.
 
-Plans are made from what operations read and write. This check takes neither that nor the planner's own bookkeeping, and shares
-no walk over steps with planners: it reads the steps as CUDA would, and asks the certificate of the capture, which looks at memory.
+Plans of captured code and those of other packages' engines are checked; those of our engines for traced programs are right by tests.
+
+Plans are made from what operations read and write. The check of captured code takes neither that nor the planner's own bookkeeping: it
+reads the steps as CUDA would, and asks the certificate of the capture, which looks at memory. No check shares a walk with planners.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from streamscope.engine_entry import ENGINES
+from streamscope.engines.happens_before import Visit, Walk, Work, WorkKey, key_of
 from streamscope.engines.plan import HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.races import races
 from streamscope.errors import RaceError
 from streamscope.words import counted
 
@@ -21,8 +28,10 @@ _NOTHING: _Front = frozenset()
 
 
 def check_orders(plan: Plan) -> None:
-    """Refuse a plan of captured code that does not keep the order of operations that share memory; other programs' plans pass."""
+    """Refuse a plan that does not keep the order of operations that share memory: of captured code, or of another package's engine."""
     if plan.program.certificate is None:
+        if plan.engine not in ENGINES.own and plan.engine in ENGINES:
+            _check_guest(plan)
         return
     reading = _Reading()
     for step in plan.steps:
@@ -38,6 +47,39 @@ def check_orders(plan: Plan) -> None:
     for step in plan.steps:
         if isinstance(step, Replay) and step.edges is not None:
             plan.program.certificate.check(step.edges, f"the graph of {plan.engine}")
+
+
+def _check_guest(plan: Plan) -> None:
+    """Refuse a plan that leaves work out or repeats it, issues it against the program's order, or leaves a race."""
+    known = {key_of(work): work for operation in plan.program.operations for work in operation.works}
+    issued = [visit.item.work for visit in Walk(plan).runs(1) if isinstance(visit, Visit)]
+    times = Counter(map(key_of, issued))
+    why = ""
+    if odd := next((work for work in (*known.values(), *issued) if times[key_of(work)] != 1 or key_of(work) not in known), None):
+        why = f"issues {odd} {counted(times[key_of(odd)], 'time')}{'' if key_of(odd) in known else ', which is no work of it'}"
+    elif moved := _out_of_order(known.values(), [known[key_of(work)] for work in issued]):
+        why = f"issues {moved} on the other side of a write of one of its variables than the program"
+    elif race := next(iter(races(plan)), None):
+        why = f"does not let {race.later.work} wait for {race.earlier.work}{' of the run before' if race.next_run else ''}"
+    if why:
+        hint = f"ss.audit(..., engine={plan.engine!r}) names each fault, and the wait that mends it"
+        raise RaceError(f"the plan that {ENGINES.named(plan.engine)} made of {plan.program.name!r} {why}", hint=hint)
+
+
+def _out_of_order(known: Iterable[Work], issued: Iterable[Work]) -> Work | None:
+    """Return a piece of work that comes between other writes of one of its variables than in the program."""
+    expected = _versions(known)
+    return next((work for key, (work, found) in _versions(issued).items() if expected[key][1] != found), None)
+
+
+def _versions(works: Iterable[Work]) -> dict[WorkKey, tuple[Work, list[tuple[int, int]]]]:
+    """Return for each piece of work how often each of its variables was written before it."""
+    written: Counter[int] = Counter()
+    found = {}
+    for work in works:
+        found[key_of(work)] = work, [(variable, written[variable]) for variable in sorted({*work.reads, *work.writes})]
+        written.update(set(work.writes))
+    return found
 
 
 @dataclass

@@ -18,7 +18,7 @@ from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Device
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.errors import EngineError, MemoryWarning, ProgramError
+from streamscope.errors import EngineError, MemoryWarning, ProgramError, RaceError
 from streamscope.host_memory import free_bytes
 from streamscope.interrupts import deferred, let_through
 from streamscope.measuring.elimination import in_turns
@@ -220,7 +220,7 @@ class Case:
         """Prepare the program as `prepare` does; None, with a warning, where a guest's engine fails that nobody named."""
         try:
             return self.prepare(engine, device, streams)
-        except EngineError as error:
+        except (EngineError, RaceError) as error:
             if named or engine in ENGINES.own:
                 raise
             ENGINES.warn(engine, error.__cause__ or error)

@@ -20,11 +20,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.auditing.captures import capture_breaks
-from streamscope.auditing.dependencies import Work
+from streamscope.engines.capture_rules import capture_breaks
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.program.launch import HostCall, Launch
 
+Work = Launch | HostCall
+WorkKey = tuple[int, int]
+"""Operation and part: the key of a piece of work in the program and in every plan of it."""
 _Clock = npt.NDArray[np.int64]
+
+
+def key_of(work: Work) -> WorkKey:
+    """Return the key of a piece of work."""
+    return work.operation, 0 if isinstance(work, HostCall) else work.part
 
 
 @dataclass(frozen=True, eq=False)
