@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from streamscope.calibrating.link_costs import link_readings, run_step
-from streamscope.calibrating.link_fit import fitted_links
+from streamscope.calibrating.link_fit import fitted_links, graph_errors, held_out_errors
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.link_model import COLLECTIVES
 from streamscope.errors import DeviceError
@@ -83,3 +83,14 @@ def test_a_larger_collective_never_takes_less_time():
     found = readings()
     found["steps"]["send"] = [timed(size, ns, blocks=[1]) for size, ns in zip(SIZES, (5000, 4000), strict=False)]
     assert fitted_links(found).collective_ns("send", SIZES[1], 2) == 5000
+
+
+def test_errors_are_of_readings_that_the_table_does_not_have():
+    found = readings()
+    ns = 9000 + 3 * (1 << 20) / 330 + GAP_NS
+    more = {"kind": "send", "nbytes": 1 << 21, "stream_ns": [9000 + (1 << 21) / 330 + GAP_NS] * 2}
+    found["steps"]["more_sizes"] = [more, more | {"nbytes": 3 << 20, "stream_ns": [0.8 * ns, 0.5 * ns]}]
+    model = fitted_links(found)
+    assert len(model.collective_points[2]["send"]) == len(SIZES) + 1
+    assert held_out_errors(model, found)["send"] == pytest.approx([0.25], abs=0.001)
+    assert len(graph_errors(model, found)["send"]) == len(SIZES)

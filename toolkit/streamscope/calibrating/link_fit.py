@@ -8,7 +8,7 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import Any
 
-from streamscope.calibrating.link_steps import BETWEEN
+from streamscope.calibrating.link_steps import BETWEEN, HELD_OUT
 from streamscope.devices.cost_model import CostModel, Provenance
 from streamscope.devices.link_model import COLLECTIVES, NEIGHBOURS, PRIORITIES, LinkModel
 from streamscope.devices.measured_models import host_name, model_of
@@ -38,7 +38,7 @@ def fitted_links(found: Mapping[str, Any]) -> LinkModel:
     if missing:
         raise DeviceError(f"no readings of {', '.join(missing)}", hint=str(found["errors"].get(missing[0], "the time was up; try again")))
     machine = steps["machine"][0]
-    costs = model_of(machine["devices"][0])
+    costs = _costs(found)
     values: dict[str, Any] = {
         "collective_points": {gpus: {kind: _durations(_tabled(steps, kind), costs) for kind in COLLECTIVES}},
         "channel_points": {gpus: {kind: _channels(steps[kind]) for kind in COLLECTIVES}},
@@ -183,3 +183,28 @@ def _how(gpus: int, costs: CostModel) -> dict[str, str]:
 
 def _whole(value: float) -> float:
     return float(round(value))
+
+
+def held_out_errors(model: LinkModel, found: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the relative errors of a model, by kind of collective, at the measured sizes that its table does not have."""
+    gap_ns = _costs(found).kernel_gap_ns
+    errors: dict[str, list[float]] = {kind: [] for kind in COLLECTIVES}
+    for each in found["steps"].get("more_sizes", []):
+        if each["nbytes"] in HELD_OUT:
+            expected_ns = model.collective_ns(each["kind"], each["nbytes"], found["gpus"]) + gap_ns
+            errors[each["kind"]].append(expected_ns / max(each["stream_ns"]) - 1)
+    return errors
+
+
+def graph_errors(model: LinkModel, found: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the relative errors of a model, by kind of collective, against chains in graphs, which took no part in its table."""
+    gap_ns = _costs(found).graph_node_gap_ns
+    times = {kind: [(each["nbytes"], each["graph_ns"]) for each in found["steps"][kind] if "graph_ns" in each] for kind in COLLECTIVES}
+    return {
+        kind: [(model.collective_ns(kind, nbytes, found["gpus"]) + gap_ns) / ns - 1 for nbytes, ns in pairs]
+        for kind, pairs in times.items()
+    }
+
+
+def _costs(found: Mapping[str, Any]) -> CostModel:
+    return model_of(found["steps"]["machine"][0]["devices"][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -50,7 +51,7 @@ def _calibrate_gpu(file: Path | None) -> None:
 
 def _calibrate_links(gpus: int, file: Path | None) -> None:
     from streamscope.calibrating.link_costs import link_readings
-    from streamscope.calibrating.link_fit import fitted_links
+    from streamscope.calibrating.link_fit import fitted_links, held_out_errors
     from streamscope.devices.measured_models import save_model
     from streamscope.kernels.library.libraries import libraries
 
@@ -62,10 +63,13 @@ def _calibrate_links(gpus: int, file: Path | None) -> None:
     if found < gpus:
         there = f"there {'is' if found == 1 else 'are'} {found}"
         raise NoDeviceError(f"{gpus} GPUs were asked for, and {there}", hint="`streamscope doctor` lists them")
-    model = fitted_links(link_readings(gpus, progress=lambda what: said.print(f"measuring {what.replace('_', ' ')}")))
+    readings = link_readings(gpus, progress=lambda what: said.print(f"measuring {what.replace('_', ' ')}"))
+    model = fitted_links(readings)
     path = save_model(model, file)
     speed = model.bus_gb_s("all_reduce", 1 << 30, gpus)
-    output().print(f"{model.provenance.device}: all-reduce of 1 GiB at {speed:.0f} GB/s, wrote {path}", soft_wrap=True)
+    errors = [abs(error) for each in held_out_errors(model, readings).values() for error in each]
+    checked = f"sizes between within {max(errors):.0%}, half of them within {median(errors):.0%}, " if errors else ""
+    output().print(f"{model.provenance.device}: all-reduce of 1 GiB at {speed:.0f} GB/s, {checked}wrote {path}", soft_wrap=True)
 
 
 def _without_gpu(error: NoDeviceError) -> NoDeviceError:
