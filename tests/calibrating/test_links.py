@@ -1,14 +1,18 @@
 """The costs of links that `streamscope calibrate --gpus` measures: steps that hang, and the model of made-up readings."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from streamscope.calibrating import link_costs
 from streamscope.calibrating.link_costs import link_readings, run_step
 from streamscope.calibrating.link_fit import fitted_links, graph_errors, held_out_errors
+from streamscope.cli.main import main
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.link_model import COLLECTIVES
+from streamscope.devices.link_model import COLLECTIVES, LinkModel
 from streamscope.errors import DeviceError
+from streamscope.kernels.library import libraries
 
 GAP_NS = CostModel.load("h200").kernel_gap_ns
 SIZES = [1 << exponent for exponent in range(10, 31, 4)]
@@ -45,6 +49,21 @@ def readings():
         "errors": {},
         "steps": steps | {"machine": [machine], "peer_copies": copies, "host_copies": copies, "neighbours": neighbours},
     }
+
+
+def test_the_command_keeps_the_model_and_tells_its_errors(tmp_path, monkeypatch, capsys):
+    found = readings()
+    more = {"kind": "send", "nbytes": 3 << 20, "stream_ns": [9000 + (3 << 20) / 330 + GAP_NS] * 2}
+    found["steps"]["more_sizes"] = [more, more | {"stream_ns": [2 * more["stream_ns"][0]]}]
+    monkeypatch.setattr(link_costs, "link_readings", lambda gpus, **_: found)
+    monkeypatch.setattr(libraries, "libraries", lambda: SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=lambda: 2)))
+    path = tmp_path / "links.json"
+    assert main(["calibrate", "--gpus", "2", "--out", str(path)]) == 0
+    assert LinkModel.load(path) == fitted_links(found)
+    said = capsys.readouterr().out
+    assert "2 x NVIDIA X1: all-reduce of 1 GiB at 329 GB/s, sizes between within 50%, half of them within 25%, wrote" in said
+    assert main(["calibrate", "--gpus", "3"]) == 1
+    assert "3 GPUs were asked for, and there are 2" in capsys.readouterr().err
 
 
 def test_a_step_that_hangs_is_ended_and_keeps_its_readings():
