@@ -10,6 +10,7 @@ import pytest
 from streamscope.devices.cuda import graph as module
 from streamscope.devices.cuda.captures import Captures
 from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.errors import DeviceError
 
 
 @pytest.fixture
@@ -41,3 +42,19 @@ def test_the_host_waits_for_the_upload_before_a_launch_on_another_stream(calls):
     calls.clear()
     del graph
     assert calls == [("destroy", 101), ("destroy", 2)]
+
+
+def test_a_graph_that_is_lost_is_destroyed_once_and_cannot_be_launched(calls):
+    uploads = SimpleNamespace(ptr=7, synchronize=lambda: None)
+    graph = CudaGraph(1, Captures(), uploads)
+    graph.break_off("it is lost")
+    graph.break_off("it is lost")
+    assert calls[2:] == [("destroy", 101), ("destroy", 1)]
+    assert graph.lost
+    assert graph.nodes == ()
+    assert graph.update(2) == "the graph was destroyed"
+    with pytest.raises(DeviceError, match="it is lost"):
+        graph.launch_on(8)
+    calls.clear()
+    del graph
+    assert calls == []

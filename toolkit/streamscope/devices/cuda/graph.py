@@ -27,7 +27,7 @@ class CudaGraph:
         """Why the update was refused that this graph replaces."""
         self.kept: object = None
         """Objects that must live as long as the graph."""
-        self._runtime = runtime
+        self._runtime: Any = runtime
         self._captures = captures
         self._uploads = uploads
         """On which it is put on the device. The host waits for that, since CUDA does not say that a launch on another stream does."""
@@ -74,7 +74,7 @@ class CudaGraph:
 
         Where CUDA refuses, return why; ``captured`` is then still the caller's.
         """
-        if isinstance(self._runtime, _Broken):
+        if self.lost:
             return "the graph was destroyed"
         try:
             refused = _update(self._executable, captured)
@@ -90,6 +90,11 @@ class CudaGraph:
         with cuda_errors("uploading a graph"):
             self._upload()
         return ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was destroyed: its collectives were aborted."""
+        return isinstance(self._runtime, _Broken)
 
     def break_off(self, why: str) -> None:
         """Destroy the graph, also one that runs; from now on a launch is a `DeviceError` with this reason."""
