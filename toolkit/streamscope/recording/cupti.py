@@ -25,7 +25,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
-from streamscope.recording.events import add_host_span, device_lanes
+from streamscope.recording.events import add_host_span, builder_of
 from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, node_id
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
@@ -157,7 +157,7 @@ class RecordedRun:
     def spans(self) -> SpanTable:
         """Return the spans of the run, and note launches without a record."""
         prepared = self.prepared
-        builder = SpanBuilder(["host", *device_lanes(prepared)])
+        builder = builder_of(prepared)
         for index, interval in enumerate(self.host):
             add_host_span(builder, interval, index, self.zero)
         for index, bound in enumerate(steps_of(prepared)):

@@ -10,7 +10,8 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
-from streamscope.recording.events import add_host_span, device_lanes
+from streamscope.recording.communication import call_of, communication_of
+from streamscope.recording.events import add_host_span, builder_of
 from streamscope.recording.launch_kernels import add_pieces, whole_piece
 from streamscope.recording.origins import info_of, origins_of_program, with_waits
 from streamscope.recording.passes import HostInterval, makespan_ns, steps_of, timed_run
@@ -64,7 +65,9 @@ class DeviceLogRecorder:
 
     def trace(self, prepared: Prepared, run: LoggedRun, origins: Origins) -> Trace:
         """Make the trace of a run; ``origins`` are those of its program."""
-        return Trace(*self.spans(prepared, run), with_waits(origins, prepared.plan))
+        spans, info = self.spans(prepared, run)
+        collectives, peers = communication_of(prepared.program, spans)
+        return Trace(spans, info, with_waits(origins, prepared.plan), collectives=collectives, peers=peers)
 
     def spans(self, prepared: Prepared, run: LoggedRun) -> tuple[SpanTable, TraceInfo]:
         """Return the spans of a run, and the facts of its trace."""
@@ -82,12 +85,12 @@ class DeviceLogRecorder:
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes
-        builder = SpanBuilder(["host", *device_lanes(prepared)])
+        builder = builder_of(prepared)
         for index, interval in enumerate(host):
             add_host_span(builder, interval, index, zero)
         own = {id(buffer) for buffer in prepared.buffers}
         # Other threads may have used the device meanwhile; a preview has neither memory nor others on its device.
-        ours = (record for record in records if not own or any(id(buffer) in own for buffer in record.writes))
+        ours = (record for record in records if not own or not record.writes or any(id(buffer) in own for buffer in record.writes))
         times: dict[tuple[int, int], list[tuple[float, float]]] = {}
         for record in ours:
             times.setdefault((record.operation, record.part), []).append((record.start_ns - zero, record.end_ns - zero))
@@ -99,7 +102,8 @@ class DeviceLogRecorder:
                 ran = times[step.launch.operation, step.launch.part]
                 symbol = "" if certificate is None else certificate.symbol(step.launch.operation)
                 pieces = [replace(whole_piece(step.launch, end, start), symbol=symbol) for start, end in ran]
-                add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
+                call = index if isinstance(bound.step, Replay) else call_of(step, index)
+                add_pieces(builder, step.launch, lanes[step.lane], call, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
                 extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)

@@ -16,6 +16,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.kernel_times import KernelTimes, key_of
 from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched
 from streamscope.recording.origins import info_of, origins_of
@@ -83,7 +84,8 @@ class EventRecorder:
         late = shift_ns(placed, natural, natural.clock.uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
         info = self._info(prepared, natural, calibration, passes)
-        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+        collectives, peers = communication_of(prepared.program, spans)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns), collectives=collectives, peers=peers)
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
@@ -167,7 +169,7 @@ class EventRecorder:
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
     """Return the spans of one run: calls of the host, their work on the device (shifted by ``late_ns``), replays of graphs."""
-    builder = SpanBuilder([_HOST_LANE, *device_lanes(prepared)])
+    builder = builder_of(prepared)
     zero, lanes = host[0].start_ns, prepared.plan.lanes
     graphs: dict[int, list[Placed]] = {}
     for index, interval in enumerate(host):
@@ -212,10 +214,12 @@ def shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> 
     return min(max(0.0, early), most_ns)
 
 
-def device_lanes(prepared: Prepared) -> list[str]:
-    """Return the names of the streams that carry work, in the plan's order."""
-    used = {step.lane for step in prepared.plan.flat() if isinstance(step, Issue)} | {0}
-    return [name for lane, name in enumerate(prepared.plan.lanes) if lane in used]
+def builder_of(prepared: Prepared) -> SpanBuilder:
+    """Return a builder with the host's lane and those of the streams that carry work, in the plan's order."""
+    plan = prepared.plan
+    used = sorted({step.lane for step in plan.flat() if isinstance(step, Issue)} | {0})
+    gpus = (-1, *(plan.gpu(lane) for lane in used)) if plan.gpus else ()
+    return SpanBuilder([_HOST_LANE, *(plan.lanes[lane] for lane in used)], gpus)
 
 
 def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
@@ -225,6 +229,8 @@ def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero
         case None:
             kind, name = SpanKind.SYNC, "wait for the device"
         case Issue(launch):
+            if call_of(interval.step, index) != index:
+                return  # The call of the last part puts all parts of a collective on their streams.
             kind, name = SpanKind.LAUNCH, f"launch {launch.name}"
             operation, part, correlation = launch.operation, launch.part, index
         case Replay():

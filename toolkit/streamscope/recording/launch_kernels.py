@@ -14,7 +14,7 @@ from streamscope.engines.binding import BoundStep, capturing
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
-from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.program.launch import Cost, Launch
 from streamscope.recording.passes import launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.words import counted
@@ -108,7 +108,7 @@ def stretched(pieces: Sequence[LaunchKernel], start_ns: float, end_ns: float) ->
 
 def whole_piece(launch: Launch, end_ns: float, start_ns: float = 0.0) -> LaunchKernel:
     """Return a launch as one piece, as its operator describes it."""
-    kind = SpanKind.KERNEL if launch.kind is LaunchKind.KERNEL else SpanKind.COPY
+    kind = SpanKind.KERNEL if launch.kind.on_multiprocessors else SpanKind.COPY
     return LaunchKernel(kind, start_ns, end_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
 
 
