@@ -35,6 +35,8 @@ class Option:
     """It stands without a value."""
     many: bool = False
     """It may be repeated."""
+    numbered: bool = False
+    """A number may stand behind a name: ``cuda:1``."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -51,13 +53,30 @@ class Option:
         """Name of the Python argument."""
         return self.flag.removeprefix("--").replace("-", "_")
 
+    def accepts(self, value: str) -> bool:
+        """Tell whether a value is one of the choices; anything is where there are none."""
+        name, colon, number = value.partition(":")
+        return not self.choices or value in self.choices or (self.numbered and bool(colon) and number.isdecimal() and name in self.choices)
+
     def on_a_line(self, value: object) -> str:
         """Return how a command line, or the magic's, says it: ``--device simulated``."""
         return f"{self.flag} {shlex.quote(str(value))}"
 
 
 DEVICE = Option(
-    "--device", "auto", "Where to run; auto is CUDA where there is a GPU, else simulated.", "DEVICE", first=(AUTO,), door=DEVICES
+    "--device",
+    "auto",
+    "Where to run; auto is CUDA where there is a GPU, else simulated.",
+    "DEVICE",
+    first=(AUTO,),
+    door=DEVICES,
+    numbered=True,
+)
+GPUS = Option(
+    "--gpus",
+    None,
+    "So many GPUs, or those with these numbers (0,2), for programs over several; by default as many as the program needs.",
+    "N",
 )
 ENGINES = Option(
     "--engines",
@@ -98,7 +117,7 @@ SET = Option("--set", None, "A setting of the workload; may be repeated.", "NAME
 SAVE = Option("--save", None, "Write comparison.json and a Parquet trace of each engine to this folder.", "DIR")
 REPORT = Option("--report", None, "Write the report to this file: .html, which works offline, .pdf or .md.", "FILE")
 
-COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, RECORDER, LEDGER, NAME)
+COMPARE_OPTIONS = (ENGINES, DEVICE, GPUS, STREAMS, REPEATS, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""
 
 
@@ -111,6 +130,16 @@ def setting_values(settings: Iterable[str] | None, wrong: Callable[[str], Except
             raise wrong(f"{setting!r} is not NAME=VALUE")
         values[name.strip()] = value.strip()
     return values
+
+
+def gpus_of(text: str | None, wrong: Callable[[str], Exception]) -> int | list[int] | None:
+    """Return the value of ``--gpus``: a number of GPUs, or, of ``0,2``, a list of their numbers; else raise the error of ``wrong``."""
+    if text is None:
+        return None
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(number.isdecimal() for number in numbers):
+        raise wrong(f"{text!r} is neither a number of GPUs nor a list of their numbers, such as 0,2")
+    return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

@@ -21,7 +21,7 @@ from streamscope.comparing.comparison import Comparison
 from streamscope.engines import engine_names
 from streamscope.errors import EngineError, OutputError, ProgramError, StreamscopeError, WorkloadError
 from streamscope.files import writable_file
-from streamscope.options import SET, hint_on_a_line, setting_values
+from streamscope.options import SET, gpus_of, hint_on_a_line, setting_values
 from streamscope.results.result import report_suffix
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
@@ -68,6 +68,7 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
             *inputs,
             engines=chosen.engines,
             device=chosen.device,
+            gpus=gpus_of(chosen.gpus, UsageError),
             streams=chosen.streams,
             repeats=chosen.repeats,
             recorder=chosen.recorder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from types import SimpleNamespace
@@ -119,8 +119,10 @@ def _add(made: argparse.ArgumentParser, option: Option) -> None:
     if option.switch:
         made.add_argument(option.flag, action="store_true", help=option.help)
         return
-    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None and option.most is not None else str
-    choices = option.choices or None
+    kind: Callable[[str], object] = partial(_accepted, option=option) if option.numbered else str
+    if option.least is not None and option.most is not None:
+        kind = partial(_whole, least=option.least, most=option.most)
+    choices = option.choices if option.choices and not option.numbered else None
     default = "" if option.default is None else f" [default: {option.default}]"
     made.add_argument(
         option.flag,
@@ -128,9 +130,15 @@ def _add(made: argparse.ArgumentParser, option: Option) -> None:
         default=option.default,
         type=kind,
         choices=choices,
-        metavar=None if choices else option.metavar,
+        metavar=None if choices else "|".join(option.choices) or option.metavar,
         help=option.whole_help + default,
     )
+
+
+def _accepted(text: str, option: Option) -> str:
+    if not option.accepts(text):
+        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(map(repr, option.choices))})")
+    return text
 
 
 def _whole(text: str, least: int, most: int) -> int:

@@ -207,6 +207,7 @@ def audit(
     *inputs: Any,
     engine: str | None = None,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     progress: bool | Progress = True,
     plan: Plan | None = None,
@@ -239,6 +240,7 @@ def audit(
         Whose plan is audited. By default that is ``"async"``, and of captured code ``"graph"``, which has the order of the capture.
     device : {"auto", "cuda", "simulated"} or Device
         For which device it is planned: its cost model estimates durations.
+    {gpus}
     {streams}
     {progress}
     plan : Plan, optional
@@ -278,8 +280,8 @@ def audit(
     """
     if estimate is not None and not callable(estimate):
         raise EngineError(f"estimate must be a function, not {shown(estimate)}", hint="estimate(launch) returns ns")
-    check_device(device)
-    expected = estimate or open_device(device).estimate_ns
+    check_device(device, gpus)
+    expected = estimate or open_device(device, gpus=gpus).estimate_ns
     chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
     touches = touches and not chosen.program.captured  # It has no reference, and its evidence is looked at instead.
     arrays = _input_arrays(chosen.program, inputs) if touches else []

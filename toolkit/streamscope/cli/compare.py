@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import WORKLOAD, WRONG_SETTING, AsJson, Settings, WrongUsageError, built, out, shared
+from streamscope.cli.parameters import WORKLOAD, WRONG_GPUS, WRONG_SETTING, AsJson, Settings, WrongUsageError, built, out, shared
 from streamscope.cli.terminal import complain, notes, output, print_sentences
-from streamscope.options import setting_values
+from streamscope.options import gpus_of, setting_values
 from streamscope.words import time_text
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def compare(
     settings: Settings = None,
     engines: Annotated[str | None, shared(options.ENGINES)] = None,
     device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
+    gpus: Annotated[str | None, shared(options.GPUS)] = None,
     streams: Annotated[int | None, shared(options.STREAMS)] = None,
     repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
     recorder: Annotated[str, shared(options.RECORDER)] = str(options.RECORDER.default),
@@ -72,6 +73,7 @@ def compare(
             *inputs,
             engines=engines,
             device=device,
+            gpus=gpus_of(gpus, WRONG_GPUS),
             streams=streams,
             repeats=repeats,
             progress=shown,

@@ -34,7 +34,7 @@ def shared(option: options.Option) -> Any:
         help=option.help,
         min=option.least,
         max=option.most,
-        callback=one_of(lambda: option.choices) if (option.first or option.door) and not option.several else None,
+        callback=_accepted(option) if (option.first or option.door) and not option.several else None,
         show_default=option.default is not None,
     )
 
@@ -72,6 +72,17 @@ def one_of(choices: Callable[[], Sequence[str]]) -> Callable[[str], str]:
     return check
 
 
+def _accepted(option: options.Option) -> Callable[[str], str]:
+    """Return a check that an option has one of its choices, which are asked for when there is a value."""
+
+    def check(value: str) -> str:
+        if not option.accepts(value):
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(option.choices)}")
+        return value
+
+    return check
+
+
 def given_path(text: str) -> Path:
     """Return the path that an option names; an empty one, of a variable that is not set, would be the current folder."""
     try:
@@ -90,6 +101,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 
 WRONG_SETTING = partial(typer.BadParameter, param_hint=options.SET.flag)
+WRONG_GPUS = partial(typer.BadParameter, param_hint=options.GPUS.flag)
 
 
 def built(name: str, values: Mapping[str, str]) -> tuple[Any, Sequence[Any], dict[str, int]]:

@@ -35,6 +35,7 @@ def compare(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     repeats: int = 30,
     progress: bool | Progress = True,
@@ -59,6 +60,7 @@ def compare(
     engines : sequence of str, optional
         Which engines; all by default, but those of other packages that fail. A string may name several, with commas.
     {device}
+    {gpus}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12, as many as
         are the fastest. Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches
@@ -111,7 +113,7 @@ def compare(
     if not isinstance(name, str | None):
         raise ProgramError(f"name={in_short(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
-    opened = device_for(case.program, device)
+    opened = device_for(case.program, device, gpus=gpus)
     case.warn_if_short_of_memory(opened, len(names))
     told = partial(comparison_of, progress=progress, title=str(name or ""), settings=kept)
     return told(case, opened, names, allowed, wanted, named=engines is not None, recording=recording)

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamscope.arguments import whole_number
 from streamscope.calling import no_program, verb
-from streamscope.devices import check_device
+from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
@@ -26,6 +26,7 @@ def explore(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     repeats: int = 30,
     recorder: str = "auto",
@@ -47,6 +48,7 @@ def explore(
         Which engines are compared at first; all but ``sync`` by default. A string may name several, with commas.
     device : {"auto", "cuda", "simulated"} or Device
         Where Run runs.
+    {gpus}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128; by default 2, and of captured code up to 12.
     {repeats}
@@ -83,13 +85,14 @@ def explore(
         raise ProgramError("ss.explore got inputs without a program", hint="ss.explore(function, *inputs), or ss.explore()")
     if not isinstance(program, ProgramFunction | ForeignProgram | None):
         raise no_program("ss.explore", program)
-    check_device(device)
+    check_device(device, gpus)
+    opened = device if gpus is None else open_device(device, gpus=gpus)
     return widgets.explorer(
         program,
         inputs,
         attributes,
         engines=None if engines is None else engine_names(engines),
-        device=device,
+        device=opened,
         streams=checked_streams(streams),
         repeats=whole_number("repeats", repeats, least=1, most=MOST_REPEATS),
         recorder=checked_recorder(recorder),

@@ -14,6 +14,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared, planned
 from streamscope.measuring.simulation import without_data
 from streamscope.program.operation import Program
+from streamscope.recording.communication import communication_of
 from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of_program, with_waits
 from streamscope.trace.origins import Origins
@@ -47,15 +48,17 @@ class Preview:
 
     @cached_property
     def _origins(self) -> Origins:
-        return origins_of_program(self.program, SimulatedDevice().estimate_ns)
+        return origins_of_program(self.program, SimulatedDevice(gpus=self.program.gpus).estimate_ns)
 
 
 def _run(program: Program, engine: str, streams: int | None, origins: Origins) -> Run:
-    device = SimulatedDevice()
+    device = SimulatedDevice(gpus=program.gpus)
     plan = planned(program, engine, device, streams)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     # Without data, the prepared program does not know the shapes.
     recorder = DeviceLogRecorder(device, device.log)
-    trace = Trace(*recorder.spans(prepared, logged_run(prepared, device.log)), with_waits(origins, plan))
+    spans, info = recorder.spans(prepared, logged_run(prepared, device.log))
+    collectives, peers = communication_of(program, spans)
+    trace = Trace(spans, info, with_waits(origins, plan), collectives=collectives, peers=peers)
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

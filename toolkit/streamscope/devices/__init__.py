@@ -88,7 +88,12 @@ def _opened(name: str, gpus: tuple[int, ...] | None) -> Device:
 
 
 def device_for(program: Program, choice: str | Device = "auto", *, gpus: int | Sequence[int] | None = None) -> Device:
-    """Open a device that can run a program: of captured code that was read from a file there are no kernels, so it is simulated."""
+    """Open a device that can run a program, by default of as many GPUs as it needs.
+
+    Of captured code that was read from a file there are no kernels, so it is simulated.
+    """
+    if gpus is None and program.gpus > 1 and isinstance(choice, str):
+        gpus = program.gpus
     if all(launch.cuda is not None or launch.kind is not LaunchKind.KERNEL for launch in program.launches()):
         return open_device(choice, gpus=gpus)
     from streamscope.devices.simulated import SimulatedDevice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamscope.calling import traced, verb
@@ -22,6 +22,7 @@ def prepare(
     *inputs: Any,
     engine: str = DEFAULT_ENGINE,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     progress: bool | Progress = True,
     **attributes: Any,
@@ -38,6 +39,7 @@ def prepare(
     engine : str
         Its name: ``"sync"``, ``"async"``, ``"dual"``, ``"graph"``, ``"graph-dual"``, or one that a package added.
     {device}
+    {gpus}
     streams : int, optional
         Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; by default 2, and of captured code up to 12.
         Where you give none, ``graph-dual`` of captured code also tries the graph with the fewest edges, whose branches CUDA places by
@@ -69,7 +71,7 @@ def prepare(
     """
     wanted = traced("ss.prepare", program, inputs, attributes)
     with showing("preparing", progress=progress) as said:
-        made = prepare_traced(wanted, engine, device, streams=streams, progress=said)
+        made = prepare_traced(wanted, engine, device, gpus=gpus, streams=streams, progress=said)
     if inputs and not any(isinstance(value, ArraySpec) for value in inputs):
         made.load(inputs)
     return made

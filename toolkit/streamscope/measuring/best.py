@@ -38,6 +38,7 @@ def best(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
@@ -57,6 +58,7 @@ def best(
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas.
     {device}
+    {gpus}
     {streams}
     {progress}
     memory_limit : int or str, optional
@@ -96,7 +98,7 @@ def best(
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.best", attributes)
-    opened = device_for(case.program, device)
+    opened = device_for(case.program, device, gpus=gpus)
     case.warn_if_short_of_memory(opened, len(names))
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:

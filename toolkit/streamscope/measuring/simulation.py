@@ -49,7 +49,7 @@ def simulated_ns(plan: Plan, duration_ns: Callable[[Launch], float], model: Cost
     def stretched(launch: Launch, stream: str) -> tuple[float, float]:
         return 0.0, max(duration_ns(launch), LEAST_NS) / device.estimate_ns(launch)
 
-    device = SimulatedDevice(model, delays=stretched)
+    device = SimulatedDevice(model, delays=stretched, gpus=plan.program.gpus)
     prepared = Prepared(plan, device)
     prepared.capture()
     return run_ns(prepared)

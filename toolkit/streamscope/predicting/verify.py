@@ -158,6 +158,7 @@ def verify(
     /,
     *inputs: Any,
     device: str | Device = "auto",
+    gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     repeats: int = 30,
     progress: bool | Progress = True,
@@ -174,6 +175,7 @@ def verify(
     {program}
     {inputs}
     {device}
+    {gpus}
     {streams}
     {repeats}
     {progress}
@@ -205,7 +207,7 @@ def verify(
     wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
     case = Case.of(program, inputs, "ss.verify", attributes, checked=False)
-    opened = device_for(case.program, device)
+    opened = device_for(case.program, device, gpus=gpus)
     count = SIMULATED_REPEATS if opened.info.exact else wanted
     with showing("verifying predictions", progress=progress) as said:
         parts = case.parts(opened)

@@ -207,8 +207,9 @@ class Program:
 
     @cached_property
     def gpus(self) -> int:
-        """Number of GPUs that it needs: one more than the highest that a variable lies on."""
-        return 1 + max((variable.gpu for variable in self.variables), default=0)
+        """Number of GPUs that it needs: one more than the highest that a variable lies on, or a launch runs on."""
+        on = {variable.gpu for variable in self.variables}.union(launch.gpu for launch in self.launches())
+        return 1 + max(on, default=0)
 
     @cached_property
     def written_inputs(self) -> frozenset[int]:

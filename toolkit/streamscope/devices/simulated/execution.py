@@ -97,7 +97,8 @@ class Execution:
         if work.collective is not None:
             ((_, held),) = work.pieces
             sends = work.launch.collective is not None and work.launch.collective.reads(work.launch.part)
-            operand = work.reads[0].values.copy() if sends else None
+            # A plan without data has no operands.
+            operand = work.reads[0].values.copy() if sends and work.reads else None
             kernel = self._multiprocessors.start(held, math.inf, _nothing)
             work.collective.begin(Part(work, finished, stream, stretch, replay, self.core.timeline.now_ns, kernel, operand))
             return

@@ -111,6 +111,8 @@ class BoundCollective:
             part.finished()
 
     def _commit(self, parts: Sequence[Part]) -> None:
+        if not any(part.work.writes for part in parts):
+            return
         operands = [_unchanged(part) for part in parts if part.operand is not None]
         results = iter(call_collective([part.work.launch for part in parts], operands))
         for part in parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
@@ -68,6 +68,8 @@ class Engine:
         By default what the environment variable ``STREAMSCOPE_ENGINE`` says, else ``"async"``.
     device : {"auto", "cuda", "simulated"} or Device
         A simulated device does one thing at a time: its engine's threads take turns.
+    gpus : int or list of int, optional
+        So many GPUs, or those with these numbers, for programs over several; by default as many as the first program needs.
     streams : int, optional
         Compute streams of ``dual`` and ``graph-dual``: 2 by default, and up to 12 in `run` of captured code. Operations of priority have
         one more, of higher priority, in every engine.
@@ -98,6 +100,7 @@ class Engine:
         name: str | None = None,
         *,
         device: str | Device = "auto",
+        gpus: int | Sequence[int] | None = None,
         streams: int | None = None,
         workers: int = 2,
         priority_workers: int = 1,
@@ -105,7 +108,7 @@ class Engine:
         self._name = chosen_engine(name)
         asked = checked_streams(streams)
         checked_workers(workers, priority_workers)
-        self._device = open_device(device)
+        self._device = open_device(device, gpus=gpus)
         synchronous = ENGINES[self._name].waits
         pools = () if synchronous else two_pools(workers, priority_workers, self._device.use)
         issuer = Issuer(self._device, synchronous=synchronous, streams=(asked or USUAL_STREAMS) if ENGINES[self._name].takes_streams else 1)
