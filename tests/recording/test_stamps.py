@@ -196,7 +196,7 @@ def test_the_results_are_still_right_and_the_plain_kernels_run_on_after_recordin
 
 @pytest.mark.usefixtures("stamping")
 def test_more_blocks_than_a_trace_keeps_are_left_out_with_a_note(monkeypatch):
-    monkeypatch.setattr(stamps, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(stamps.Blocks, "MOST", 3)
     trace = StampRecorder((prepared := prepared_workload("branches", "graph")).device, 1).record(prepared)
     assert len(trace.blocks) == 0
     assert any("blocks are left out: a trace keeps 3" in note for note in trace.info.notes)

@@ -148,7 +148,7 @@ def test_wrong_options_are_usage_errors_and_nothing_runs(shell, line, message):
 
 
 def test_hints_are_in_the_words_of_the_line(shell, monkeypatch):
-    def missing(_):
+    def missing(_, gpus=None):
         raise NoDeviceError("no CUDA device", hint="use device='simulated'")
 
     monkeypatch.setattr("streamscope.devices.open_device", missing)
