@@ -15,6 +15,7 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.engines.issuing import captured_plan
 from streamscope.engines.plan import Plan, own_branches
 from streamscope.engines.prepared import Prepared
+from streamscope.kernels.cuda import pieces
 from streamscope.kernels.library.libraries import libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaCall
@@ -28,49 +29,8 @@ _PRIORITIES = 6
 _NEIGHBOUR_NS = 300_000
 _COPY_BYTES = 1 << 24
 
-_NOW = """
-__device__ inline unsigned long long now()
-{
-    unsigned long long time;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time) :: "memory");
-    return time;
-}
-"""
-_BEGINS = KernelSource(
-    "node_begins",
-    f"""
-// Marks that a node may begin, and holds it back for a while, or until the host writes to the first word.
-{_NOW}
-extern "C" __global__ void node_begins(volatile unsigned int* words, int begun, int delay_ns)
-{{
-    words[begun] = 1;
-    const unsigned long long until = now() + words[delay_ns];
-    while (now() < until && words[0] == 0) {{}}
-}}
-""",
-)
-_ENDED = KernelSource(
-    "node_ended",
-    """
-// Marks that a node has ended.
-extern "C" __global__ void node_ended(volatile unsigned int* words, int ended)
-{
-    words[ended] = 1;
-}
-""",
-)
-_NEIGHBOUR = KernelSource(
-    "neighbour",
-    f"""
-// Keeps multiprocessors busy for a while.
-{_NOW}
-extern "C" __global__ void neighbour(unsigned int duration_ns)
-{{
-    const unsigned long long until = now() + duration_ns;
-    while (now() < until) {{}}
-}}
-""",
-)
+_PIECES = pieces("disturbing")
+_BEGINS, _ENDED, _NEIGHBOUR = (KernelSource(name, _PIECES["now"] + _PIECES[name]) for name in ("node_begins", "node_ended", "neighbour"))
 
 
 class Disturbed:
