@@ -55,7 +55,7 @@ def test_every_piece_has_a_name_of_its_own():
 def test_the_pieces_are_read_from_a_zip_too(tmp_path):
     package = Path(streamscope.__file__).parent
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-        for path in [*package.rglob("*.py"), *package.rglob("*.pyi"), *package.rglob("*.cuh")]:
+        for path in [*package.rglob("*.py"), *package.rglob("*.pyi"), *package.rglob("*.cuh"), *package.rglob("*.txt")]:
             archive.write(path, Path("streamscope", path.relative_to(package)))
     found = f"import sys; sys.path.insert(0, {str(tmp_path / 'all.zip')!r})"
     code = f"{found}; import streamscope.kernels.source as source; print(source.__file__, source.VECTORS)"
