@@ -18,7 +18,7 @@ from streamscope.formats.kineto import reader as kineto
 from streamscope.formats.read import read
 from streamscope.trace import foreign
 
-DEEP = "recursion|nested|in the middle of an event|holds no events"
+DEEP = "RecursionError|recursion|nested|in the middle of an event|holds no events"
 """Python 3.14 reads as deep as there is memory, and then finds no event."""
 GOOD = dumps(content(step()))
 
@@ -130,7 +130,7 @@ def test_names_that_would_break_a_screen_or_a_file_are_shown_harmless(tmp_path):
         (b" ", "its format is unknown"),
         (b'{"a":"' + b"x" * 1_000, "no 'traceEvents' in its first [0-9,]+ bytes"),
         (b'{"traceEvents":[{"name":"' + b"x" * 1_000, "without an event's end"),
-        (b'{"traceEvents":[' + b"[" * 1_000, "recursion|nested|not as PyTorch|without an event's end"),
+        (b'{"traceEvents":[' + b"[" * 1_000, "RecursionError|recursion|nested|not as PyTorch|without an event's end"),
         (b'{"traceEvents":[' + b"{}," * 1_000, "more than 100,000 events"),
     ],
 )

@@ -8,7 +8,9 @@ from streamscope.cli.main import main
 from streamscope.device_entry import DEVICES
 
 
-@pytest.mark.parametrize(("command", "name"), [("compare", "accelerator"), ("compare", "one-stream"), ("convert", ".steplog")])
+@pytest.mark.parametrize(
+    ("command", "name"), [("compare", "accelerator"), ("compare", "one-stream"), ("compare", "shortest"), ("convert", ".steplog")]
+)
 def test_it_lists_guests(guest, capsys, monkeypatch, command, name):
     monkeypatch.setenv("COLUMNS", "300")
     assert main([command, "--help"]) == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamscope.arguments import shown
-from streamscope.errors import RecordingError
+from streamscope.errors import RecordingError, StreamscopeError, described
 from streamscope.recorder_entry import RECORDERS
+from streamscope.words import a_kind
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 STAYED = (
     "CUPTI stayed in this process after a recording, so that launches are dearer, above all of graphs; start a new process for true times"
 )
+_ANOTHER = "choose another recorder"
 STAYS: list[Callable[[], bool]] = []
 """Of each profiler that was loaded, a function that tells whether it is still there."""
 
@@ -55,5 +57,32 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
 
         return DeviceLogRecorder(device, log, name)
     chosen = "events" if name == "auto" and device.info.kind != "cuda" else name
+    if chosen not in RECORDERS.own:
+        return _GuestRecorder(chosen, device)
     recorder: Recorder = RECORDERS[chosen].on(device)
     return recorder
+
+
+class _GuestRecorder:
+    """A recorder of another package: where it fails, the error names it."""
+
+    def __init__(self, name: str, device: Device) -> None:
+        self._name = name
+        self._recorder: Recorder = self._tried(RECORDERS[name].on, device)
+
+    def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
+        """Record a prepared program, as `Recorder.record` does."""
+        from streamscope.trace.trace import Trace
+
+        trace = self._tried(self._recorder.record, prepared, reload)
+        if not isinstance(trace, Trace):
+            raise RecordingError(f"{RECORDERS.named(self._name)} returned {a_kind(trace)}, not a Trace", hint=_ANOTHER)
+        return trace
+
+    def _tried(self, function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except StreamscopeError:
+            raise
+        except Exception as error:
+            raise RecordingError(f"{RECORDERS.named(self._name)} failed: {described(error)}", hint=_ANOTHER) from error
