@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from tests.recording.fake_cupti import CUDA_EVENT, ActivityKind, record
+from tests.recording.test_record import launch, library  # noqa: F401 — a fixture
 
 from streamscope.cli import checks as doctor
 from streamscope.cli.checks import diagnose
@@ -186,3 +191,29 @@ def test_a_machine_with_a_gpu():
     checks = by_name(diagnose())
     for name in ("GPU", "driver", "CuPy", "cuda-bindings", "CUDA device", "NVRTC", "cuBLAS", "cuDNN"):
         assert checks[name].state == "ok", checks[name]
+
+
+@pytest.mark.parametrize(
+    ("broken", "state", "found"),
+    [
+        (None, "ok", "permitted, for ss.record, "),
+        ("layout", "lacking", "CUPTI's records of kind 36 have 24 bytes, and cupti-python expects 32"),
+        ("refused", "lacking", "CUPTI refused cuptiActivityEnable: "),
+    ],
+)
+def test_a_cupti_that_does_not_fit_the_driver_is_lacking(library, monkeypatch, broken, state, found):  # noqa: F811
+    """Of one kind of records alone, which no kernel of a small program makes."""
+    prepared = SimpleNamespace(load=lambda inputs: launch(library, correlation=5), run=list, wait=list, outputs=list)
+    monkeypatch.setattr(doctor, "_run", lambda *_: prepared)
+    monkeypatch.setattr(doctor, "_use_all_kinds", lambda: library.records.append(record(ActivityKind.CUDA_EVENT)))
+    real = doctor._version_of
+    monkeypatch.setattr(doctor, "_version_of", lambda package: "13.2.0" if package == "cupti-python" else real(package))
+    if broken == "layout":
+        wider = np.dtype([*CUDA_EVENT.descr, ("another", "u8")])
+        layouts = library.subscription._layouts
+        layouts[ActivityKind.CUDA_EVENT] = replace(layouts[ActivityKind.CUDA_EVENT], dtype=wider)
+    if broken == "refused":
+        library.refusals["cuptiActivityEnable 36"] = 8
+    check = doctor._cupti("For real times", None, 13)
+    assert (check.state, check.found[: len(found)]) == (state, found)
+    assert bool(check.todo) == bool(broken)

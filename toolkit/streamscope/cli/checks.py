@@ -281,11 +281,32 @@ def _cupti(topic: str, device: CudaDevice, cuda: int) -> Check:
 
 
 def _record(device: CudaDevice) -> str:
-    from streamscope.recording.cupti import CuptiRecorder
+    """Record work of each kind: CUPTI may refuse one, and the layout of its records is checked only where there are any."""
+    from streamscope.recording.record import record
 
-    prepared = _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
-    CuptiRecorder.on(device).record(prepared)
-    return f"permitted, {_FOR_CUPTI}, {_versions(_GPU_PACKAGES['CUPTI'])}"
+    values = np.arange(8, dtype=np.float32)
+    prepared = _run(device, lambda x: x + x, values)
+    with record("doctor") as recording:
+        _use_all_kinds()
+        prepared.load([values])
+        prepared.run()
+        prepared.wait()
+        prepared.outputs()
+    found = f"permitted, {_FOR_CUPTI}, {_versions(_GPU_PACKAGES['CUPTI'])}"
+    return "; ".join([found, *recording.trace.info.notes])
+
+
+def _use_all_kinds() -> None:
+    """Name a range, set memory, record an event and wait for it: a small program does none of these."""
+    from streamscope.kernels.library.libraries import libraries
+
+    cupy = libraries().cupy
+    cupy.cuda.nvtx.RangePush("doctor")
+    cupy.zeros(8)
+    event = cupy.cuda.Event()
+    event.record()
+    event.synchronize()
+    cupy.cuda.nvtx.RangePop()
 
 
 def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
