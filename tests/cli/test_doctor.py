@@ -15,6 +15,7 @@ from tests.recording.test_record import launch, library  # noqa: F401 — a fixt
 from streamscope.cli import checks as doctor
 from streamscope.cli.checks import diagnose
 from streamscope.cli.main import main
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError
 from streamscope.recording.subscription import too_new, without_cupti
 
@@ -184,6 +185,10 @@ def test_a_cupti_that_is_newer_than_the_driver():
 def test_links_between_gpus(monkeypatch, kinds, found):
     monkeypatch.setattr("streamscope.devices.cuda.gpus.link_kind", lambda *pair: kinds[pair])
     assert doctor._links(3) == found
+
+
+def test_a_sum_over_all_gpus():
+    assert doctor._sum_over(SimulatedDevice(gpus=3)) == "sums over 3 GPUs"
 
 
 @pytest.mark.gpu

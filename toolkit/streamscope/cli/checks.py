@@ -109,7 +109,7 @@ def _gpu() -> Iterator[Check]:
     yield _cupti(topic, device, 12 if driver.startswith("CUDA 12") else 13)
     if len(gpus) > 1:
         yield _tried(topic, "between GPUs", lambda: _links(len(gpus)), "nothing: copies go through the host's memory")
-        yield _tried(topic, "NCCL", _nccl, f"{extra}; until then, copies carry collectives out, which is slower")
+        yield _tried(topic, "NCCL", lambda: _nccl(len(gpus)), f"{extra}; until then, copies carry collectives out, which is slower")
 
 
 def _run_time_compilation() -> Iterator[Check]:
@@ -265,10 +265,19 @@ def _links(gpus: int) -> str:
     return "; ".join(name if len(pairs) == 1 else f"{name}: {', '.join(these)}" for name, these in pairs.items())
 
 
-def _nccl() -> str:
+def _sum_over(device: Any) -> str:
+    """Sum a few numbers over all GPUs of a host."""
+    from streamscope.ops.communication import all_reduce
+
+    _run(device, lambda *each: all_reduce(each), *(np.full(8, gpu, np.float32) for gpu in range(device.gpus)))
+    return f"sums over {device.gpus} GPUs"
+
+
+def _nccl(gpus: int) -> str:
+    from streamscope.devices.cuda import CudaDevice
     from streamscope.devices.cuda.nccl import nccl_version
 
-    return nccl_version()
+    return f"{nccl_version()}, {_sum_over(CudaDevice(range(gpus)))}"
 
 
 def _cupti(topic: str, device: CudaDevice, cuda: int) -> Check:

@@ -240,7 +240,7 @@ class CudaDevice:
         if not hasattr(memory, "__cuda_array_interface__"):
             raise DeviceError(f"{a_kind(memory)} is not in device memory", hint="pass a CuPy array, or fill the input with load")
         cupy = libraries().cupy
-        with cuda_errors("taking over an array"):
+        with cuda_errors("taking over an array"), self.on(0):  # An empty array lies on the current GPU.
             array = cupy.asarray(memory)
             gpu = self._number_of(array)
             with self.on(gpu):
