@@ -1,9 +1,9 @@
-"""``streamscope compare``: one workload under several engines; in a terminal, a bar for each and their metrics, which fit 80 columns."""
+"""``streamscope compare``: one workload under several engines; in a terminal, their metrics, which fit 80 columns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,22 +13,16 @@ from streamscope import options
 from streamscope.cli.parameters import WORKLOAD, WRONG_GPUS, WRONG_SETTING, AsJson, Settings, WrongUsageError, built, out, shared
 from streamscope.cli.terminal import complain, notes, output, print_sentences
 from streamscope.options import gpus_of, setting_values
-from streamscope.words import time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    from streamscope.analysis.metrics import EngineMetrics
     from streamscope.analysis.table import MetricsTable
     from streamscope.comparing.comparison import Comparison
 
 _WRONG_RESULTS = 3
 
-_LONGEST_BAR = 60
-_COPIES = "copies alone"
-_STRETCHES = (("█", "blue", "kernels run"), ("▓", "magenta", _COPIES), ("░", "dim", "idle"))
 _BEST, _MUTED = "bold green", "dim"
 
 
@@ -134,7 +128,7 @@ def _judge(comparison: Comparison) -> int:
 
 
 def _print(console: Console, comparison: Comparison) -> None:
-    """Print a comparison: title, verdict, bars, metrics, notes."""
+    """Print a comparison: title, verdict, metrics, notes."""
     from rich.text import Text
 
     from streamscope.analysis.table import device_words, metrics_table
@@ -145,58 +139,10 @@ def _print(console: Console, comparison: Comparison) -> None:
     console.print()
     print_sentences(console, comparison.verdict)
     console.print()
-    console.print(_bars(comparison.metrics, table, min(_LONGEST_BAR, console.width - 40)))
-    console.print(_legend(comparison.metrics, table, "simulated times" if simulated else "measured times"))
-    console.print()
     console.print(_metrics(table))
     for number, note in enumerate(table.notes, 1):
         print_sentences(console, f"[{number}] {note}", _MUTED)
     console.print()
-
-
-def _bars(metrics: Mapping[str, EngineMetrics], table: MetricsTable, width: int) -> Table:
-    """Draw each engine's makespan as a bar, to one scale."""
-    from rich.table import Table
-
-    longest_us = max(m.makespan_us for m in metrics.values())
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for justify in ("left", "left", "right", "left"):
-        grid.add_column(no_wrap=True, justify=justify)
-    for engine, m in metrics.items():
-        row = dict(zip(table.headings, table.cells[engine], strict=True))
-        bar = _bar(m, width * m.makespan_us / longest_us if longest_us else 0)
-        grid.add_row(engine, bar, time_text(m.makespan_us * 1e3), row.get(table.against, "").strip("–"), style=_style(table, engine))
-    return grid
-
-
-def _bar(metrics: EngineMetrics, length: float) -> Text:
-    from rich.text import Text
-
-    bar, end = Text(), 0
-    for (sign, style, _), share in zip(_STRETCHES, _shares(metrics), strict=True):
-        # Ends are rounded, not lengths, so that the bar as a whole is right to half a character.
-        start, end = end, round(length * share)
-        bar.append(sign * max(0, end - start), style)
-    return bar if end else Text("▏", _STRETCHES[0][1])
-
-
-def _shares(metrics: EngineMetrics) -> Iterator[float]:
-    """Yield where each stretch ends, as a share of the makespan."""
-    busy = min(metrics.busy_fraction, 1.0)
-    yield busy
-    yield busy + (metrics.copy_us / metrics.makespan_us if metrics.makespan_us else 0.0)
-    yield 1.0
-
-
-def _legend(metrics: Mapping[str, EngineMetrics], table: MetricsTable, times: str) -> Text:
-    from rich.text import Text
-
-    copies = any(m.copy_us for m in metrics.values())
-    shown = [(sign, style, words) for sign, style, words in _STRETCHES if copies or words != _COPIES]
-    return Text.assemble(
-        *(part for sign, style, words in shown for part in ((sign, style), (f" {words}   ", _MUTED))),
-        (", ".join(filter(None, (times, table.against))), _MUTED),
-    )
 
 
 def _metrics(table: MetricsTable) -> Table:
@@ -208,8 +154,7 @@ def _metrics(table: MetricsTable) -> Table:
     for engine in table.cells:
         grid.add_column(table.names[engine], justify="right", style=_style(table, engine), header_style=_style(table, engine) or "bold")
     for row, heading in enumerate(table.headings):
-        if heading != table.against:  # It stands beside the bars.
-            grid.add_row(heading, *(cells[row] for cells in table.cells.values()))
+        grid.add_row(heading, *(cells[row] for cells in table.cells.values()))
     return grid
 
 
