@@ -384,7 +384,7 @@ def test_ctrl_c_in_the_middle(cache):
     assert "interrupted 0" in said
     assert "works True waited False" in said
     assert not list(cache.folder.path.glob("*.partial"))
-    assert all(file.header() for file in cache.folder.files())
+    assert all(unpacked(file.paths[0].read_bytes()) for file in cache.folder.files())
 
 
 def test_an_error_of_the_progress_stops_the_batch_and_leaves_no_claim(cache):

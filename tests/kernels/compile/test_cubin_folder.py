@@ -45,7 +45,6 @@ def test_kernels_of_one_unit_share_a_file(folder):
     (file,) = folder.files()
     assert sorted(path.stem for path in file.paths) == keys(1, 2, 3)
     assert file.bytes == len(packed(cubin(kernels=3)))
-    assert file.header()["kernels"] == 3
     other = again(folder)
     first = other.read(*keys(1))
     assert first == cubin(kernels=3)
@@ -129,16 +128,6 @@ def test_a_folder_that_another_user_owns_is_not_used(folder, monkeypatch, owner,
         other.write(keys(2), cubin())
     assert len(list(folder.path.iterdir())) == 1 + used
     assert ("user 1001 owns it" in folder.problem()) is not used
-
-
-def test_a_broken_file_says_nothing_of_itself(folder):
-    folder.write(keys(1), cubin())
-    (path,) = folder.path.iterdir()
-    path.write_bytes(b"something else")
-    (file,) = folder.files()
-    assert file.header() == {}
-    path.unlink()
-    assert file.header() == {}
 
 
 def test_the_least_recently_used_go_first(tmp_path):

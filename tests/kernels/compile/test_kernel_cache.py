@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import struct
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -213,10 +210,9 @@ def test_one_cache_for_one_folder(monkeypatch, tmp_path):
     assert kernel_cache().folder.path == tmp_path / "kernels"
 
 
-def elf(*kernels, number=90):
-    """Write the header of an ELF file of CUDA's, then the names that its sections would have."""
-    header = struct.pack("<5s3xB9xHIQQQIHHHHHH", b"\x7fELF\x02", 8, 190, 1, 0, 0, 64, number << 8, 64, 0, 0, 64, 0, 0)
-    return header + b"".join(f".text.{kernel}\0".encode() for kernel in kernels)
+def elf(*kernels):
+    """Write the names that the sections of machine code would have."""
+    return b"".join(f".text.{kernel}\0".encode() for kernel in kernels)
 
 
 def test_a_file_under_another_kernels_name_is_missing_and_is_replaced(tmp_path):
@@ -236,32 +232,11 @@ def test_a_file_under_another_kernels_name_is_missing_and_is_replaced(tmp_path):
 GOOD = Cubin(elf("k"), "sm_90", "13.0", 1, 1)
 
 
-def with_header(header, image=GOOD.image):
-    """Pack machine code under any header, with the right checksum."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    body = len(text).to_bytes(4, "little") + text + image
-    return MAGIC + hashlib.sha256(body).digest() + body
-
-
-HEADER = {"architecture": "sm_90", "nvrtc": "13.0", "compile_ns": 1, "kernels": 1}
 BROKEN = {
     "nothing": b"",
     "no magic word": b"other" * 100,
-    "no header": with_header(b""),
-    "a header that is a list": with_header([1, 2]),
-    "a header with a field missing": with_header({"architecture": "sm_90"}),
-    "a header with a field too many": with_header(HEADER | {"more": 1}),
-    "a number where a text should be": with_header(HEADER | {"architecture": 90}),
-    "no kernels": with_header(HEADER | {"kernels": 0}),
-    "a truth value for a number": with_header(HEADER | {"kernels": True}),
-    "a time that no number holds": with_header(HEADER | {"compile_ns": 10**400}),
-    "a header of 100,000 brackets": with_header(b"[" * 100_000),
-    "a header of 3,000 brackets": with_header(b"[" * 3000),
-    "a header longer than the file": MAGIC + hashlib.sha256(b"\xff" * 4).digest() + b"\xff" * 4,
-    "a header of another architecture": packed(replace(GOOD, architecture="sm_80", image=elf("k", number=80))),
-    "machine code for another architecture": packed(replace(GOOD, image=elf("k", number=80))),
-    "no ELF file": packed(replace(GOOD, image=b"PTX .text.k\0")),
-    "the start of an ELF file": packed(replace(GOOD, image=elf("k")[:60] + b".text.k\0")),
+    "a byte changed": packed(GOOD)[:-1] + b"?",
+    "machine code for another architecture": packed(replace(GOOD, architecture="sm_80")),
     "another kernel": packed(replace(GOOD, image=elf("other"))),
 }
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from mmap import mmap
-from typing import Any
 
 _SYMBOLS = 2
 """Type of the ELF section with the symbols' names."""
@@ -22,21 +21,10 @@ _VALUE_FOLLOWS, _REGISTERS, _FRAME_BYTES = 4, 0x2F, 0x11
 _RESERVED_SHARED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 """On Hopper and later, each block's shared memory begins with 1 KiB of CUDA's own, which the kernel's section includes."""
 _ELF64 = b"\x7fELF\x02"
-_ELF_HEADER_BYTES, _CUDA_MACHINE = 64, 190
-_ARCHITECTURE_BIT = {7: 0, 8: 8}
-"""Where the architecture's number begins in the flags of the ELF header, by the version of CUDA's format.
-
-CUDA 12 has version 7 up to sm_90 and 8 from sm_100 on; CUDA 13 has 8 for all.
-"""
 FORMAT = 1
 MAGIC = b"SSCUBIN" + bytes([FORMAT])
 CHECKSUM_END = len(MAGIC) + 32
 HEADER_START = CHECKSUM_END + 4
-HEADER_BYTES = 4096
-"""Largest header in bytes: a longer one belongs to another kind of file."""
-_FIELDS = {"architecture": str, "nvrtc": str, "compile_ns": int, "kernels": int}
-_LEAST = {"compile_ns": 0, "kernels": 1}
-"""Fields of a header, and the minimum of each number."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +58,6 @@ class Cubin:
     def has(self, kernel: str) -> bool:
         """Tell whether a kernel of that name is in it."""
         return f".text.{kernel}\0".encode() in self.image
-
-    def is_for(self, architecture: str) -> bool:
-        """Tell whether it is machine code for an architecture; the ELF file has to say so, too."""
-        return self.architecture == architecture and _is_cuda_elf(self.image, architecture)
 
     @cached_property
     def digest(self) -> str:
@@ -110,24 +94,13 @@ def unpacked(content: bytes) -> Cubin | None:
     checksum = checksum_of(content)
     if checksum is None or hashlib.sha256(content[CHECKSUM_END:]).digest() != checksum:
         return None
-    header = header_of(content)
-    return Cubin(image=content[_header_end(content) :], **header) if header else None
+    end = HEADER_START + int.from_bytes(content[CHECKSUM_END:HEADER_START], "little")
+    return Cubin(image=content[end:], **json.loads(content[HEADER_START:end]))
 
 
 def checksum_of(start: bytes) -> bytes | None:
     """Return the checksum that stands in the first bytes of a file; None where it is none of ours, or too short."""
     return start[len(MAGIC) : CHECKSUM_END] if start.startswith(MAGIC) and len(start) >= CHECKSUM_END else None
-
-
-def header_of(start: bytes) -> Mapping[str, Any]:
-    """Read the header from the first bytes of a file; empty where `packed` did not write it."""
-    try:
-        header = json.loads(start[HEADER_START : min(_header_end(start), HEADER_BYTES)])
-    except (ValueError, RecursionError):
-        return {}
-    known = isinstance(header, dict) and header.keys() == _FIELDS.keys()
-    fits = known and all(type(header[name]) is kind for name, kind in _FIELDS.items())  # a truth value is an int, too
-    return header if fits and all(least <= header[name] <= 2**63 for name, least in _LEAST.items()) else {}
 
 
 def resources_of(image: bytes) -> dict[str, KernelResources]:
@@ -171,16 +144,6 @@ def sections_of(image: bytes | mmap) -> Iterator[Section]:
         yield Section(_text(image, headers[names][4] + name), kind, start, length)
 
 
-def _is_cuda_elf(image: bytes, architecture: str) -> bool:
-    """Tell whether a file begins and ends as machine code does. In formats newer than ours, any architecture will do."""
-    if len(image) < _ELF_HEADER_BYTES or not image.startswith(_ELF64):
-        return False
-    machine, table, flags, size, count = struct.unpack_from("<18xH20xQI6xHH", image)
-    bit = _ARCHITECTURE_BIT.get(image[8])
-    whole = machine == _CUDA_MACHINE and table + size * count <= len(image)
-    return whole and (bit is None or f"sm_{flags >> bit & 0xFF}" == architecture.rstrip("af"))  # sm_90a has the number 90
-
-
 def _symbols(image: bytes, sections: list[Section]) -> list[str]:
     table = next((section for section in sections if section.kind == _SYMBOLS), None)
     names = next((section for section in sections if section.name == ".strtab"), None)
@@ -204,7 +167,3 @@ def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
 
 def _text(image: bytes | mmap, start: int) -> str:
     return image[start : image.find(b"\0", start)].decode(errors="replace")
-
-
-def _header_end(start: bytes) -> int:
-    return HEADER_START + int.from_bytes(start[CHECKSUM_END:HEADER_START], "little")

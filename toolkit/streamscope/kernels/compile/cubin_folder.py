@@ -18,7 +18,7 @@ from pathlib import Path
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.files import clear_unfinished, is_unfinished, make_private, unfinished_file, unfinished_name
 from streamscope.interrupts import Alive
-from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_BYTES, Cubin, checksum_of, header_of, packed, unpacked
+from streamscope.kernels.compile.cubin import CHECKSUM_END, Cubin, checksum_of, packed, unpacked
 
 _MOST_BYTES = 512 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
@@ -40,15 +40,6 @@ class CubinFile:
     bytes: int = 0
     used_s: float = 0.0
     """When it was written or read last, in seconds since 1970."""
-
-    def header(self) -> dict[str, object]:
-        """Read the file's header; empty where it is broken or gone."""
-        try:
-            with self.paths[0].open("rb") as file:
-                start = file.read(HEADER_BYTES)
-        except OSError:
-            return {}
-        return dict(header_of(start)) if checksum_of(start) else {}
 
 
 class CubinFolder:

@@ -135,7 +135,7 @@ class KernelCache:
         cubin = self.folder.read(key)
         if cubin is None:
             return None
-        if name and not (cubin.has(name) and cubin.is_for(architecture)):
+        if name and not (cubin.has(name) and cubin.architecture == architecture):
             self.folder.doubt(key)
             return None
         self._remember([key], cubin)
