@@ -105,8 +105,8 @@ def test_kernels_that_do_not_compile_are_told_as_they_are():
     message = caught.value.message
     first = re.match(
         r"2 kernels did not compile \(((bad|worse)_\w+), \w+\); the first:\n"
-        r'ss.elementwise\("y = \2\(x\)"\) at test_compare_compilation.py:\d+: kernel \'\1\' did not compile for sm_90\n'
-        r'error: identifier "\2" is undefined\n',
+        r'ss.elementwise\("y = \2\(x\)"\) at test_compare_compilation.py:\d+: kernel \'\1\' did not compile for sm_90:\n'
+        r'\1\.cu\(\d+\): error: identifier "\2" is undefined\n',
         message,
     )
     assert first is not None, message

@@ -114,7 +114,7 @@ class DeadlockError(StreamscopeError):
 
 
 class CompilationError(StreamscopeError):
-    """A kernel did not compile; the message holds the compiler's log with the numbered source, or the mistake in the user's line."""
+    """A kernel did not compile; the message holds the compiler's log, with the user's line or the numbered source."""
 
 
 class DeviceError(StreamscopeError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 from streamscope.arguments import shown
 from streamscope.errors import CompilationError, NoDeviceError
 from streamscope.kernels.compile.cubin import sections_of
-from streamscope.kernels.elementwise.compiler_errors import explained
+from streamscope.kernels.elementwise.compiler_errors import written_for
 from streamscope.kernels.source import KernelSource
 
 OPTIONS = ("--std=c++17",)
@@ -24,64 +22,38 @@ MAPS = Path("/proc/self/maps")
 _NOTE_HEADER_BYTES = 16
 """Bytes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
 
-_IN_PTX = re.compile(r"^ptxas application ptx input, line (\d+); (?:error|fatal)\s*: (.+)$", re.MULTILINE)
-_LOCATION = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
-"""Which line of the source the PTX that follows comes from."""
-
 INSTALL_HINT = "`make setup` in the clone installs it, or pip install '.[nvrtc]' there; with a GPU, '.[cuda13]' (or cuda12)"
 
 
 def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
     """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log."""
-    with _compiled(code, name, architecture) as (program, taken, log):
-        if not taken:
-            return None, log
-        image = bytes(_checked(_nvrtc().nvrtcGetCUBINSize(program)))
-        _checked(_nvrtc().nvrtcGetCUBIN(program, image))
-        return image, log
-
-
-@contextmanager
-def _compiled(code: str, name: str, architecture: str, *more: str) -> Iterator[tuple[Any, bool, str]]:
-    """Compile a translation unit; yield NVRTC's program, whether NVRTC took the source, and NVRTC's log."""
     nvrtc = _nvrtc()
     program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *OPTIONS, *more)]
+        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _log(program)
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
             hint = "an architecture is called sm_90, for example"
             raise CompilationError(f"NVRTC {nvrtc_version()} does not take the options {b' '.join(options).decode()}:\n{log}", hint=hint)
-        taken = status == nvrtc.nvrtcResult.NVRTC_SUCCESS
-        yield program, taken, log if taken else log or status.name
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            return None, log or status.name
+        image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+        _checked(nvrtc.nvrtcGetCUBIN(program, image))
+        return image, log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
 def rejected(source: KernelSource, architecture: str, log: str) -> CompilationError:
-    """Return the error for a source that NVRTC rejected: the mistake in the user's line, else the log and the numbered source."""
-    if _IN_PTX.search(log):
-        log = _with_lines_of_source(source, architecture) or log
-    told = explained(source.name, source.code, log, architecture)
-    if told is not None:
-        return CompilationError(told[0], hint=told[1])
-    return CompilationError(f"kernel {source.name!r} did not compile for {architecture}:\n{log}\n{_numbered(source.code)}")
-
-
-def _with_lines_of_source(source: KernelSource, architecture: str) -> str:
-    """Return NVRTC's log of a source whose PTX the assembler rejects, with lines of the source in the place of those of the PTX."""
-    with _compiled(source.code, source.name, architecture, "--generate-line-info") as (program, _, log):
-        ptx = bytes(_checked(_nvrtc().nvrtcGetPTXSize(program)))
-        _checked(_nvrtc().nvrtcGetPTX(program, ptx))
-    lines = ptx.decode(errors="replace").split("\n")
-
-    def located(error: re.Match[str]) -> str:
-        before = (_LOCATION.match(line) for line in reversed(lines[: int(error[1])]))
-        place = next((place for place in before if place is not None), None)
-        return error[0] if place is None else f"{source.name}.cu({place[1]}): error: {error[2]}"
-
-    return _IN_PTX.sub(located, log)
+    """Return the error for a source that NVRTC rejected: its log, below the user's line where that is known, else with the source."""
+    said = f"kernel {source.name!r} did not compile for {architecture}:\n{log}"
+    written = written_for(source.name, source.code)
+    if written is None:
+        return CompilationError(f"{said}\n{_numbered(source.code)}")
+    return CompilationError(
+        f'ss.elementwise("{written.line}") at {written.place}: {said}', hint="the program's source(*inputs) returns the whole kernel"
+    )
 
 
 @lru_cache(maxsize=1)
