@@ -96,35 +96,6 @@ def chosen(condition: Any, one: Any, other: Any) -> Any:
 
 
 def multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
-    """Return ``a * b + c``, rounded once: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums" (2008).
-
-    Doubles whose product is beyond 1e300, or below 1e-290, are rounded twice.
-    """
-    if a.dtype == np.float32:
-        return _rounded_to_odd_sum(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
-    product = a * b
-    left_of_product = _left_of_product(a, b, product)
-    low, left_of_low = _sum(c, left_of_product)
-    high, left_of_high = _sum(product, low)
-    once = high + _rounded_to_odd_sum(left_of_low, left_of_high)
-    return np.where(np.isfinite(left_of_product) & np.isfinite(once), once, product + c)
-
-
-def _sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return a sum and its rounding error (Knuth)."""
-    total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
-
-
-def _left_of_product(a: Any, b: Any, product: Any) -> Any:
-    """Return the rounding error of a product (Dekker, Veltkamp)."""
-    (a_high, a_low), (b_high, b_low) = ((high, x - high) for x in (a, b) for high in [x * 134217729.0 - (x * 134217729.0 - x)])
-    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
-
-
-def _rounded_to_odd_sum(a: Any, b: Any) -> Any:
-    """Return a sum of doubles; where it is rounded, the neighbour whose last bit is set, so that rounding it again is rounding once."""
-    total, left = _sum(a, b)
-    even = total.view(np.int64) % 2 == 0
-    return np.where(even & (left != 0) & np.isfinite(left), np.nextafter(total, np.copysign(np.inf, left)), total)
+    """Return ``a * b + c``: of floats rounded once but for rare ties, of doubles rounded twice, where a GPU rounds once."""
+    wide = np.float64 if a.dtype == np.float32 else a.dtype
+    return (a.astype(wide) * b + c).astype(a.dtype)
