@@ -240,18 +240,20 @@ class CudaDevice:
         if not hasattr(memory, "__cuda_array_interface__"):
             raise DeviceError(f"{a_kind(memory)} is not in device memory", hint="pass a CuPy array, or fill the input with load")
         cupy = libraries().cupy
-        with cuda_errors("taking over an array"), self.on(0):  # An empty array lies on the current GPU.
-            array = cupy.asarray(memory)
-            gpu = self._number_of(array)
-            with self.on(gpu):
+        with cuda_errors("taking over an array"):
+            gpu = self._gpu_of(memory.__cuda_array_interface__["data"][0])
+            with self.on(gpu):  # CuPy would copy the array to its current GPU.
+                array = cupy.asarray(memory)
                 cupy.cuda.get_current_stream().synchronize()
         if not array.flags.c_contiguous:
             raise DeviceError("an array that is not in one piece cannot be used in place", hint="pass cupy.ascontiguousarray(...)")
         return CudaBuffer(ArraySpec(array.shape, array.dtype), place, array, gpu)
 
-    def _number_of(self, array: Any) -> int:
-        """Return on which of the device's GPUs an array lies."""
-        index = int(array.device.id)
+    def _gpu_of(self, address: int) -> int:
+        """Return which of the device's GPUs memory belongs to; an empty array, which has none, counts as the first's."""
+        if not self._switches or not address:
+            return 0
+        index = int(self._runtime.pointerGetAttributes(address).device)
         if index not in self.indices:
             raise DeviceError(f"an array lies on GPU {index}, and this device is {_named(self.indices)}", hint="copy it there first")
         return self.indices.index(index)
