@@ -12,6 +12,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import numpy as np
 import streamscope as ss
 from streamscope.analysis.metric import METRICS
 from streamscope.analysis.verdict import difference, fastest
+from streamscope.calibrating.link_fit import graph_errors, held_out_errors
 from streamscope.comparing.preview import Preview
+from streamscope.devices.link_model import COLLECTIVES, LinkModel
 from streamscope.devices.reference import KNOWN_TO_NS
 from streamscope.engines import engine_names
 from streamscope.recording.events import ALONE_ERROR, BESIDE_ERROR
@@ -308,6 +311,56 @@ def simulated_accuracy() -> str:
     return makespans + "\n" + alone + measured_on(found["launches"])
 
 
+_LINK_SIZES = {1 << 10: "1 KiB", 1 << 16: "64 KiB", 1 << 20: "1 MiB", 1 << 24: "16 MiB", 1 << 30: "1 GiB"}
+
+
+def link_times() -> str:
+    """Return how long collectives and copies between two GPUs take, and their bus bandwidth at the largest size."""
+    links = LinkModel.load("h100")
+    rows = []
+    for kind in COLLECTIVES:
+        times = [format_us(links.collective_ns(kind, nbytes, 2) / 1e3) for nbytes in _LINK_SIZES]
+        rows.append([kind.replace("_", "-"), *times, f"{links.bus_gb_s(kind, 1 << 30, 2):.0f}"])
+    for link, name in (("nvlink", "copy over NVLink"), ("host", "copy without peer access")):
+        times = ["", *(format_us(links.peer_copy_ns(nbytes, link) / 1e3) for nbytes in list(_LINK_SIZES)[1:])]
+        rows.append([name, *times, f"{(1 << 30) / links.peer_copy_ns(1 << 30, link):.0f}"])
+    origin = links.provenance
+    measured = f"\n{origin.device}, driver {origin.driver}, NCCL {origin.versions['nccl']}, {origin.date[:10]}.\n"
+    return table(["µs", *_LINK_SIZES.values(), "GB/s at 1 GiB"], rows) + measured
+
+
+def link_accuracy() -> str:
+    """Return the errors of the link model, where its table has no entry, and in graphs."""
+    found, links = data("link_costs"), LinkModel.load("h100")
+    rows = []
+    for what, by_kind in (("sizes between", held_out_errors(links, found)), ("in a graph", graph_errors(links, found))):
+        for kind, errors in [*by_kind.items(), ("all", list(chain.from_iterable(by_kind.values())))]:
+            sizes = sorted(map(abs, errors))
+            rows.append(
+                [
+                    f"{what}: {kind.replace('_', '-')}",
+                    str(len(sizes)),
+                    *(f"{100 * one:.1f} %" for one in (statistics.median(sizes), sizes[-1])),
+                ]
+            )
+    return table(["collectives", "cases", "median error", "worst"], rows)
+
+
+def link_neighbours() -> str:
+    """Return how fast kernels and all-reduces are beside each other."""
+    links = LinkModel.load("h100")
+    names = {"matmul": "a 4096 × 4096 product", "elementwise": "an addition of 67 million"}
+    priorities = {"equal": "equal", "communication": "communication first"}
+    rows = []
+    for neighbour, name in names.items():
+        for priority, how in priorities.items():
+            curves = links.kernel_speed[priority][neighbour], links.collective_speed[priority][neighbour]
+            cells = [f"{100 * kernel:.0f} / {100 * one:.0f} %" for (_, kernel), (_, one) in zip(*curves, strict=True)]
+            rows.append([f"{name}, {how}", *cells])
+    sizes = [f"{nbytes / (1 << 20):.0f} MiB" for nbytes, _ in links.kernel_speed["equal"]["matmul"]]
+    return table(["kernel / all-reduce", *sizes], rows)
+
+
 def engines() -> str:
     """Return the makespans of each workload."""
     rows = []
@@ -566,6 +619,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "left-out": left_out,
     "simulated-times": simulated_times,
     "simulated-accuracy": simulated_accuracy,
+    "link-times": link_times,
+    "link-accuracy": link_accuracy,
+    "link-neighbours": link_neighbours,
     "engines": engines,
     "host-costs": host_costs,
     "captured": captured,

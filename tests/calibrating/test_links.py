@@ -1,8 +1,10 @@
 """The costs of links that `streamscope calibrate --gpus` measures: steps that hang, and the model of made-up readings."""
 
+import json
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from streamscope.calibrating import link_costs
@@ -27,6 +29,11 @@ def beside(neighbour, priority, share, kind="all_reduce"):
     alone = {"communication": [70.0, 70.0], "compute": [80.0, 80.0]}
     together = {"communication": [100.0, 100.0], "compute": [80 / share] * 2}
     return what | {"alone_ns": alone, "beside_ns": together}
+
+
+@pytest.fixture(autouse=True)
+def _no_model_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 def readings():
@@ -113,3 +120,14 @@ def test_errors_are_of_readings_that_the_table_does_not_have():
     assert len(model.collective_points[2]["send"]) == len(SIZES) + 1
     assert held_out_errors(model, found)["send"] == pytest.approx([0.25], abs=0.001)
     assert len(graph_errors(model, found)["send"]) == len(SIZES)
+
+
+def test_the_built_in_model_is_that_of_the_committed_readings(repository):
+    found = json.loads((repository / "benchmarks" / "results" / "link_costs.json").read_text(encoding="utf-8"))
+    model = fitted_links(found)
+    assert model == LinkModel.load("h100")
+    for errors, worst in ((held_out_errors(model, found), 0.15), (graph_errors(model, found), 0.08)):
+        sizes = [abs(each) for kind in errors.values() for each in kind]
+        assert len(sizes) >= 60
+        assert np.median(sizes) < 0.012
+        assert max(sizes) < worst
