@@ -252,12 +252,6 @@ def test_advice_takes_no_program():
     check(partial(ss.advise, relu, X, device="simulated"), ProgramError, "takes no program", "ss.best")
 
 
-@pytest.mark.parametrize("value", [3, "sync", X])
-def test_what_is_no_plan_and_no_estimate(value):
-    check(partial(ss.audit, relu, X, plan=value), EngineError, "plan must be a Plan, not ")
-    check(partial(ss.audit, relu, X, estimate=value), EngineError, "estimate must be a function, not ")
-
-
 @pytest.mark.parametrize("function", [3, "step", X])
 def test_what_is_no_function(function):
     check(partial(ss.capture, function), ProgramError, "ss.capture wants a function")

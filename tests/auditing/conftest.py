@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.issuing import captured_steps, repeating_steps
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
@@ -281,3 +282,14 @@ def plans(draw):
     kinds = st.sampled_from(["stream"] * 6 + ["host", "host wait", "synchronize", "graph"])
     listed = draw(st.lists(kinds, min_size=2, max_size=14))
     return plan_of(*(stream_step() if kind == "stream" else other_step(kind) for kind in listed))
+
+
+class Estimating(SimulatedDevice):
+    """A device whose estimate of a launch is the test's."""
+
+    def __init__(self, estimate):
+        super().__init__()
+        self._estimate = estimate
+
+    def estimate_ns(self, launch):
+        return self._estimate(launch)

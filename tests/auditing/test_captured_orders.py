@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.auditing.conftest import Estimating
 from tests.engines.captured_programs import captured
 
 import streamscope as ss
@@ -24,7 +25,7 @@ def own(number, evidence=Evidence.SCHEMA):
 
 def audited(*memories, engine="graph-dual"):
     """Audit a chain of nodes that take 1 µs each."""
-    return ss.audit(captured(list(memories), CHAIN), engine=engine, device="simulated", estimate=lambda launch: 1000.0)
+    return ss.audit(captured(list(memories), CHAIN), engine=engine, device=Estimating(lambda launch: 1000.0))
 
 
 def test_nothing_is_said_of_a_chain_that_is_one():
@@ -66,7 +67,7 @@ def test_a_false_order_beside_the_longest_path_is_none_of_graph_dual():
     """Nodes 0, 1 and 2 are a chain; the capture lets node 3 wait for node 0, and nothing needs that."""
     memories = [NodeMemory((own(0),))] * 3 + [NodeMemory((own(1),))]
     program = captured(memories, ((), (0,), (1,), (0,)))
-    assert ss.audit(program, engine="graph-dual", device="simulated", estimate=lambda launch: 1000.0).findings == ()
+    assert ss.audit(program, engine="graph-dual", device=Estimating(lambda launch: 1000.0)).findings == ()
 
 
 def test_a_node_that_is_not_understood_holds_all_others():
@@ -87,7 +88,7 @@ def test_many_reasons_are_said_together():
     count = 20
     memories = [NodeMemory(why_unknown=f"reason {number // 2}") for number in range(count)]
     chain = tuple((number - 1,) if number else () for number in range(count))
-    found = ss.audit(captured(memories, chain), device="simulated", estimate=lambda launch: 1000.0).of("not understood")
+    found = ss.audit(captured(memories, chain), device=Estimating(lambda launch: 1000.0)).of("not understood")
     assert len(found) == MOST_REASONS + 1
     assert "4 nodes are ordered against all others, because of 2 other reasons: node 16" in found[-1].message
 
@@ -114,7 +115,7 @@ def test_the_finding_names_who_gets_memory_again():
     program = captured(memories, CHAIN)
     nodes = nodes_of("a", "b", "c", "d")
     program = replace(program, certificate=replace(program.certificate, nodes=nodes))
-    (found,) = ss.audit(program, device="simulated", estimate=lambda launch: 1000.0).of("memory used twice")
+    (found,) = ss.audit(program, device=Estimating(lambda launch: 1000.0)).of("memory used twice")
     assert (found.severity, found.cost_ns) == (Severity.WARNING, 1000)
     assert found.message == (
         "1 node is handed memory that was used before: node 2, kernel (c). That keeps 1 of 1 edge, and costs at most 1.00 µs of 4.00 µs "

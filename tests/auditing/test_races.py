@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.auditing.conftest import Model, engine_plans, launch, plan_of, plans, spread
+from tests.auditing.redundant_waits import redundant_waits
 from tests.engines.conftest import PROGRAMS
 from tests.engines.test_missing_waits import LATE_NS, Stateful, right
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind, Severity
-from streamscope.auditing.waits import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from tests.auditing.conftest import Model, engine_plans, host_call, launch, plan_of, plans
+from tests.auditing.redundant_waits import redundant_waits
 from tests.engines.conftest import PROGRAMS
 
 from streamscope.auditing.audit import audit
-from streamscope.auditing.findings import Kind
-from streamscope.auditing.waits import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
@@ -35,7 +34,8 @@ def test_our_engines_have_no_redundant_waits(plan):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_with_state_have_none(name, engine):
     function, inputs = PROGRAMS[name]
-    assert audit(program(function), *inputs, engine=engine).of(Kind.REDUNDANT_WAIT) == ()
+    traced = program(function).trace(*inputs)
+    assert redundant_waits(ENGINES[engine].plan(traced, SimulatedDevice().estimate_ns)) == []
 
 
 WRITE, READ = Issue(launch(0, "", "a"), 0), Issue(launch(2, "ab", "c"), 1)
@@ -46,10 +46,6 @@ BACK = (RecordEvent(9, 1), WaitEvent(9, 0))
 def test_a_wait_that_a_later_one_implies():
     plan = plan_of(WRITE, RecordEvent(0, 0), OTHER, RecordEvent(1, 0), WaitEvent(0, 1), WaitEvent(1, 1), READ, *BACK)
     assert redundant_waits(plan) == [0]
-    (finding,) = audit(plan, touches=False).of(Kind.REDUNDANT_WAIT)
-    assert [operation.id for operation in finding.operations] == [0, 2]
-    assert finding.message.startswith("The wait of aux for an event behind k0 (operation 0, cell:0), before k2 (operation 2, cell:2),")
-    assert finding.advice == "take it out: it is wait 0 of the plan."
     assert redundant_waits(plan.without_wait(0)) == []
 
 

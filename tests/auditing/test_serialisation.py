@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.auditing.conftest import Model, engine_plans, host_call, launch, plan_of, programs
+from tests.auditing.conftest import Estimating, Model, engine_plans, host_call, launch, plan_of, programs
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.dependencies import Dependencies
@@ -64,7 +64,7 @@ def test_causes(steps, cause):
 
 def test_the_finding_says_what_it_costs_and_where():
     steps = [Issue(launch(0, "", "a"), 0), Issue(launch(1, "", "b"), 0)]
-    result = audit(plan_of(*steps), estimate=estimate)
+    result = audit(plan_of(*steps), device=Estimating(estimate))
     (finding,) = result.of(Kind.FALSE_SERIALISATION)
     assert (result.needed_ns, result.planned_ns) == (4000.0, 5000.0)
     assert finding.cost_ns == 1000.0
@@ -79,7 +79,7 @@ def test_an_order_that_costs_nothing_is_a_note():
     # The short one waits for another short one, beside a long one.
     steps = [Issue(launch(1, "", "a"), 0), Issue(launch(0, "", "b"), 1), Issue(launch(3, "", "c"), 1)]
     plan = plan_of(*steps, Issue(launch(2, "", "d"), 2))
-    (finding,) = audit(plan, estimate=estimate, touches=False).of(Kind.FALSE_SERIALISATION)
+    (finding,) = audit(plan, device=Estimating(estimate), touches=False).of(Kind.FALSE_SERIALISATION)
     assert finding.severity is Severity.NOTE
     assert finding.cost_ns == 0.0
     assert "cost nothing" in finding.message

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.arguments import shown
 from streamscope.auditing.captured_orders import order_findings
 from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import random_values, touch_findings
-from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
+from streamscope.auditing.waits import issue_findings, race_findings
 from streamscope.calling import traced, verb
 from streamscope.devices import check_device, open_device
 from streamscope.devices.protocol import Device
@@ -210,8 +209,6 @@ def audit(
     gpus: int | Sequence[int] | None = None,
     streams: int | None = None,
     progress: bool | Progress = True,
-    plan: Plan | None = None,
-    estimate: Estimate | None = None,
     touches: bool = True,
     **attributes: Any,
 ) -> Audit:
@@ -243,10 +240,6 @@ def audit(
     {gpus}
     {streams}
     {progress}
-    plan : Plan, optional
-        A plan of the program to audit instead of the engine's.
-    estimate : callable, optional
-        ``estimate(launch) -> ns``, in place of the device's, which is then not opened.
     touches : bool
         Look at what operators touch.
     {attributes}
@@ -256,7 +249,7 @@ def audit(
     ProgramError
         The program or its inputs are wrong, or ``progress`` is neither a truth value nor a function.
     EngineError
-        The engine is unknown, ``plan`` is not a plan of this program, or ``estimate`` is not a function.
+        The engine is unknown.
     DeviceError
         The device is missing.
 
@@ -278,18 +271,16 @@ def audit(
     >>> ss.audit(plan.without_wait(0)).ok
     False
     """
-    if estimate is not None and not callable(estimate):
-        raise EngineError(f"estimate must be a function, not {shown(estimate)}", hint="estimate(launch) returns ns")
     check_device(device, gpus)
-    expected = estimate or open_device(device, gpus=gpus).estimate_ns
-    chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
+    estimate = open_device(device, gpus=gpus).estimate_ns
+    chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), estimate)
     touches = touches and not chosen.program.captured  # It has no reference, and its evidence is looked at instead.
     arrays = _input_arrays(chosen.program, inputs) if touches else []
     with showing("auditing", progress=progress) as said:
         said("checking orders", 0, 1)
         dependencies = Dependencies.of(chosen.program)
-        order = serialisation(chosen, dependencies, expected)
-        causes = list(order_findings(chosen.program, expected, order))
+        order = serialisation(chosen, dependencies, estimate)
+        causes = list(order_findings(chosen.program, estimate, order))
         other, compared = _compared(program, inputs, attributes) if touches else ([], "")
         said_by_capture = any(finding.kind is Kind.FALSE_SERIALISATION for finding in causes)
         found = [
@@ -298,7 +289,6 @@ def audit(
             *race_findings(chosen),
             *(touch_findings(chosen.program, arrays, said) if touches else ()),
             *other,
-            *redundancy_findings(chosen),
             *(() if said_by_capture else serialisation_findings(chosen, order)),
             *causes,
         ]
@@ -324,21 +314,13 @@ def _plan(
     attributes: Mapping[str, Any],
     engine: str | None,
     streams: int | None,
-    plan: Plan | None,
     estimate: Estimate,
 ) -> Plan:
     if isinstance(program, Plan):
         return program
     audited = traced("ss.audit", program, inputs, attributes)
-    if plan is None:
-        (name,) = engine_names([(engine_with(GRAPH) if audited.captured else DEFAULT_ENGINE) if engine is None else engine])
-        return plan_for(audited, name, estimate, streams)
-    if not isinstance(plan, Plan):
-        raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")
-    # Two traces of one function are equal but for the functions in them.
-    if str(plan.program) != str(audited):
-        raise EngineError(f"the plan is for {plan.program.name!r}, not for {audited.name!r} with these inputs", hint="audit the plan alone")
-    return plan
+    (name,) = engine_names([(engine_with(GRAPH) if audited.captured else DEFAULT_ENGINE) if engine is None else engine])
+    return plan_for(audited, name, estimate, streams)
 
 
 def _input_arrays(program: Program, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:

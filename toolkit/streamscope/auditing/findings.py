@@ -41,8 +41,6 @@ class Kind(Enum):
     """The plan leaves a piece of work out, or does it twice."""
     BROKEN_CAPTURE = "broken capture"
     """A graph cannot be captured: a lane does not fork from the main one or is not joined to it, or an operation cannot be captured."""
-    REDUNDANT_WAIT = "redundant wait"
-    """An event wait that the other orders imply."""
     FALSE_SERIALISATION = "false serialisation"
     """The plan orders work that no path of declared dependencies orders."""
     NOT_UNDERSTOOD = "not understood"
