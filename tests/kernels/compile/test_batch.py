@@ -199,23 +199,6 @@ def test_too_much_shared_memory_is_told_by_the_assembler(cache):
     assert "too much shared data" in result.failures[greedy].message
 
 
-def test_a_source_without_the_function(cache):
-    other = KernelSource("named", kernel("otherwise").code)
-    result = compile_batch([other, *kernels(3)], SM, workers=1, cache=cache)
-    assert works(result, kernels(3))
-    assert "has no function of that name" in str(result.failures[other])
-
-
-def test_a_macro_reaches_nobody_else(cache):
-    """`threadIdx` by another name would silently change every kernel behind it."""
-    macro = kernel("a_macro", "x[0] = threadIdx;", before="#define threadIdx 7\n")
-    result = compile_batch([macro, *kernels(4)], SM, workers=1, cache=cache)
-    assert works(result, [macro, *kernels(4)])
-    for source in kernels(4):
-        image, _ = compile_unit(source.code, source.name, SM)
-        assert sections(result.cubins[source].image)[f".text.{source.name}"] == sections(image)[f".text.{source.name}"]
-
-
 def test_helpers_of_one_name_keep_apart(cache):
     """In namespaces of their own; and where the linkage is C, one is compiled without the other."""
     plain = [kernel(f"p{n}", "x[0] = factor();", before=f"__device__ float factor() {{ return {n}.0f; }}\n") for n in range(3)]

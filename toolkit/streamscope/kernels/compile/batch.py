@@ -164,15 +164,9 @@ class _Batch:
             self._isolate(group, log, keys_of)
             return
         cubin = Cubin(image, self.architecture, nvrtc_version(), compile_ns, len(group))
-        missing = [source for source in group if not cubin.has(source.name)]
-        for source in missing:
-            message = f"kernel {source.name!r}: its source has no function of that name"
-            self._fail(source, CompilationError(message, hint='declare it extern "C" __global__'))
-        there = [source for source in group if source not in missing]
-        if there:
-            with self.log.stage(CompileStage.STORE, several([source.name for source in there]), len(image)):
-                self.cache.keep([keys_of[source] for source in there], cubin)
-        for source in there:
+        with self.log.stage(CompileStage.STORE, several([source.name for source in group]), len(image)):
+            self.cache.keep([keys_of[source] for source in group], cubin)
+        for source in group:
             self._deliver(source, cubin, Origin.COMPILED)
 
     def _isolate(self, group: Group, log: str, keys_of: Mapping[KernelSource, str]) -> None:
