@@ -13,8 +13,6 @@ _LARGE = 2**22
 """From so many elements on, two vectors a thread still leave enough blocks to fill a GPU."""
 THREADS = 256
 VECTOR_BYTES = 16
-MOST_ITEMS = 16
-"""Vectors that a thread may have in flight: more do not fit its registers."""
 
 
 @dataclass(frozen=True)
