@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.calling import as_program
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError, EngineError, KeywordError, ProgramError
 from streamscope.trace.file_checks import MOST_REPEATS

@@ -11,7 +11,7 @@ from tests.engines.test_engines import SMALL
 
 import streamscope as ss
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import MemoryHeld
 from streamscope.errors import ProgramError
 from streamscope.workloads import WORKLOADS
 

@@ -16,7 +16,7 @@ import streamscope as ss
 from streamscope.auditing.audit import SHOWN
 from streamscope.auditing.findings import Kind, Severity
 from streamscope.capturing.function import CapturedFunction
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import MemoryHeld
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError, ProgramError

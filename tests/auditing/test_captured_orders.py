@@ -11,8 +11,8 @@ from tests.engines.captured_programs import captured
 
 import streamscope as ss
 from streamscope.auditing.findings import Kind, Severity
+from streamscope.capturing.certificate import MOST_REASONS
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.order_causes import MOST_REASONS
 from streamscope.devices.graph_node import GraphNode, NodeKind
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "captured"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.test_captured_orders import orders, program_of
 
-from streamscope.capturing.bound import upper_bound
+from streamscope.capturing.captured import upper_bound
 from streamscope.devices.cost_model import CostModel
 from streamscope.engine_entry import ENGINES
 from streamscope.measuring.simulation import simulated_ns, without_data

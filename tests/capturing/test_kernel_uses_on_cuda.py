@@ -162,7 +162,7 @@ def test_triton_kernels_that_follow_addresses_are_not_understood(cupy, torch, ke
 
 def test_our_analysis_of_triton_kernels_finds_all_that_pytorchs_finds(torch, kernels):
     wrap = pytest.importorskip("torch._higher_order_ops.triton_kernel_wrap")
-    from streamscope.capturing.ttir import kernel_arguments
+    from streamscope.capturing.triton_kernels import kernel_arguments
 
     texts = Path(__file__).parents[1] / "data" / "ttir"
     for kernel, signature in kernels.SIGNATURES.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing.memory_budget import Kept, MemoryHeld
+from streamscope.capturing.memory import Kept, MemoryHeld
 
 PIECES = st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=40)
 

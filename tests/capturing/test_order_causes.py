@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from streamscope.capturing.certificate import used_once
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.order_causes import used_once
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tests.mutating import mutated_bytes, mutated_json
 
 import streamscope as ss
-from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import Access, Evidence, MemoryHeld, NodeMemory
 from streamscope.capturing.saved import MOST_NODES, LoadedCapture, without_kernels
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamscope.capturing.ttir import ANYWHERE, kernel_arguments
+from streamscope.capturing.triton_kernels import ANYWHERE, kernel_arguments
 
 TEXTS = Path(__file__).parents[1] / "data" / "ttir"
 EXPECTED = {

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing.workspaces import Workspaces
+from streamscope.capturing.dispatching import Workspaces
 
 
 class Generator:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from streamscope.analysis.statistics import MedianInterval
-from streamscope.capturing.bound import UpperBound
+from streamscope.capturing.captured import UpperBound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import Access, Evidence, MemoryHeld, NodeMemory
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.measuring.choice import Candidate, Choice, Standing
 from streamscope.parallelising.gain import Gain

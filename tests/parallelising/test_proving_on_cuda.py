@@ -13,8 +13,7 @@ from streamscope.devices.cuda import raw_graph
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import HungError, RaceError
 from streamscope.parallelising.proving import prove
-from streamscope.parallelising.stress import Disturbed
-from streamscope.parallelising.watchdog import run_watched
+from streamscope.parallelising.stress import Disturbed, run_watched
 
 pytestmark = pytest.mark.gpu
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamscope.errors import TraceError
-from streamscope.predicting.changes import _by_name, _origins, chosen
+from streamscope.predicting.scenario import _by_name, _origins, chosen
 from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
 from streamscope.trace.origins import Trait

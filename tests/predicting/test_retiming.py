@@ -1,6 +1,6 @@
 """Faster kernels in a run whose order stays, by hand."""
 
-from streamscope.predicting.retiming import retimed
+from streamscope.predicting.simulating import retimed
 from streamscope.predicting.tasks import Task
 from streamscope.trace import SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.origins import Trait

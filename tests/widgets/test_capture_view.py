@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import streamscope as ss
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import MemoryHeld
 from streamscope.errors import TraceError
 from streamscope.program.foreign import CaptureInfo
 from streamscope_widgets.capture_view import capture_html, capture_section

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamscope.capturing.arrays import plainly
-from streamscope.capturing.memory import AddressRange, around, united
-from streamscope.capturing.memory_budget import Kept
+from streamscope.capturing.memory import AddressRange, Kept, around, united
 from streamscope.kernels.library.libraries import libraries
 
 _LOWEST, _HIGHEST = 2**16, 2**57  # No address of a GPU lies outside; most numbers that are none do.

@@ -15,8 +15,8 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from streamscope.capturing.incremental_graph import GrowingGraph
 from streamscope.capturing.memory import AddressRange
+from streamscope.capturing.nodes import GrowingGraph
 from streamscope.capturing.operators import Operator
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.errors import DeviceError

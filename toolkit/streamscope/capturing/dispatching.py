@@ -1,4 +1,4 @@
-"""Hearing of each PyTorch operator that a block of code calls, by a dispatch mode."""
+"""Hearing of each PyTorch operator that a block of code calls, by a dispatch mode; their temporaries, learnt from a plain call."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamscope.capturing.allocations import TorchCounts
+from streamscope.capturing.memory import AddressRange
 from streamscope.devices.cuda.gate import WATCHDOG
 
 _THREADS = "/proc/self/task"
@@ -138,3 +140,40 @@ def _splits(function: Any, args: tuple[Any, ...]) -> bool:
     tensors = gradient, values, weight
     formats = [torch.contiguous_format] + ([torch.channels_last] if values.ndim == 4 else [])
     return plain and sum(mask) > 1 and any(all(one.is_contiguous(memory_format=each) for one in tensors) for each in formats)
+
+
+class Workspaces:
+    """Notes the temporaries of each operator of a plain call, and the generators that users' operators draw from."""
+
+    def __init__(self, counts: TorchCounts) -> None:
+        self.generators: list[Any] = []
+        """Each once; PyTorch's own is not among them."""
+        self._counts = counts
+        self._calls: list[tuple[range, tuple[int, ...]]] = []
+        self._sizes: list[tuple[int, ...]] = []
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator, and note which allocations were made meanwhile."""
+        torch = sys.modules["torch"]
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Generator) and value.device.type == "cuda":
+                # An operator is given another Python object of the same generator.
+                known = {one._cdata for one in (*torch.cuda.default_generators, *self.generators)}  # noqa: SLF001 — PyTorch's address of it
+                self.generators += [] if value._cdata in known else [value]  # noqa: SLF001
+        before = self._counts.now().allocations
+        result = function(*args, **kwargs)
+        after = self._counts.now().allocations
+        results = storages_in(tensors_in(result)) if after > before else ()
+        self._calls.append((range(before, after), tuple(storage.data_ptr() for _, storage in results)))
+        return result
+
+    def learn(self, made: Sequence[AddressRange]) -> None:
+        """Take the sizes from the allocator's events."""
+        self._sizes = [
+            tuple(end - start for start, end in (made[number] for number in numbers if number < len(made)) if start not in results)
+            for numbers, results in self._calls
+        ]
+
+    def of(self, call: int) -> tuple[int, ...]:
+        """Return how many bytes an operator allocated for itself each time, by its number among all calls; nothing where none is known."""
+        return self._sizes[call] if call < len(self._sizes) else ()

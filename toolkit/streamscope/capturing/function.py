@@ -22,10 +22,8 @@ from streamscope.capturing.arrays import allowed, copy_of, device_address, fetch
 from streamscope.capturing.capture_errors import let_variables_go, not_captured
 from streamscope.capturing.captured import ELSEWHERE, CapturedProgram, certified, program_of
 from streamscope.capturing.cupy_sources import note_sources
-from streamscope.capturing.durations import timed
-from streamscope.capturing.memory import AddressRange, NodeMemory, inside, united
-from streamscope.capturing.memory_budget import CaptureOrigin, MemoryHeld
-from streamscope.capturing.nodes import LaunchableNode, addresses_of
+from streamscope.capturing.memory import AddressRange, CaptureOrigin, MemoryHeld, NodeMemory, inside, united
+from streamscope.capturing.nodes import LaunchableNode, addresses_of, timed
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import Taken, casting_each_time, take

@@ -11,12 +11,10 @@ from types import FrameType
 from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
-from streamscope.capturing.dispatching import OtherThreads, listening, storages_in, tensors_in
-from streamscope.capturing.incremental_graph import GrowingGraph
-from streamscope.capturing.memory import AddressRange
-from streamscope.capturing.memory_budget import Kept
+from streamscope.capturing.dispatching import OtherThreads, Workspaces, listening, storages_in, tensors_in
+from streamscope.capturing.memory import AddressRange, Kept
+from streamscope.capturing.nodes import GrowingGraph
 from streamscope.capturing.side_streams import ProductThreads
-from streamscope.capturing.workspaces import Workspaces
 from streamscope.program.user_line import UserLine, UserLines
 from streamscope.tracebacks import is_ours
 

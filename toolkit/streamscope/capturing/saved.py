@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import given_path
 from streamscope.capturing.captured import TOKEN, CapturedProgram, certified, program_of
-from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.memory_budget import CaptureOrigin, MemoryHeld
+from streamscope.capturing.memory import Access, CaptureOrigin, Evidence, MemoryHeld, NodeMemory
 from streamscope.devices.cost_model import LARGEST_BLOCK
 from streamscope.devices.graph_node import GraphNode, NodeKind, kernel_name
 from streamscope.devices.measured_models import model_of

@@ -21,16 +21,13 @@ from streamscope.capturing.allocations import (
 )
 from streamscope.capturing.cupy_products import CupyProducts
 from streamscope.capturing.cupy_uploads import CupyUploads
-from streamscope.capturing.dispatching import listening, tensors_in
+from streamscope.capturing.dispatching import Workspaces, listening, tensors_in
 from streamscope.capturing.evidence import node_memories, sharing_calls
-from streamscope.capturing.incremental_graph import GrowingGraph
-from streamscope.capturing.memory import AddressRange, NodeMemory, united
-from streamscope.capturing.memory_budget import MemoryHeld
-from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
+from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes
 from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
-from streamscope.capturing.workspaces import Workspaces
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.devices.cuda.streams import ForeignStream
 from streamscope.interrupts import nothing_collected, when_gone

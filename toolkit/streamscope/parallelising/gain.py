@@ -7,9 +7,9 @@ from typing import Any
 
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
-from streamscope.capturing.bound import UpperBound
+from streamscope.capturing.captured import UpperBound
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.memory_budget import MemoryHeld
+from streamscope.capturing.memory import MemoryHeld
 from streamscope.engine_entry import GRAPH, STREAM, engine_with
 from streamscope.measuring.choice import Choice, Standing
 from streamscope.parallelising.proving import Proof

@@ -23,8 +23,7 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import HungError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.device_arrays import holds_the_same
-from streamscope.parallelising.stress import Disturbed, Neighbours
-from streamscope.parallelising.watchdog import run_watched, time_limit_s
+from streamscope.parallelising.stress import Disturbed, Neighbours, run_watched, time_limit_s
 from streamscope.tolerance import absolute_errors
 from streamscope.words import counted, listed, time_text
 
