@@ -88,11 +88,9 @@ def test_whichever_engines_ran_each_is_told_by_what_it_does():
         for names in combinations(ENGINES, count):
             judged = assess({name: engine(100) for name in names}, CARD)
             for change in judged.changes:
-                told = what_differs(change.engine, change.base)
-                assert told.startswith(tuple(trait for entry in ENGINES.values() for trait in entry.traits))
-                assert (" in place of " in told or " with " in told) == (
-                    len(ENGINES[change.engine].traits ^ ENGINES[change.base].traits) > 1
-                )
+                told, differ = what_differs(change.engine, change.base), ENGINES[change.engine].traits ^ ENGINES[change.base].traits
+                assert told.startswith(tuple(trait for entry in ENGINES.values() for trait in entry.traits) if differ else change.engine)
+                assert (" in place of " in told or " with " in told) == (len(differ) > 1)
 
 
 @pytest.mark.parametrize(

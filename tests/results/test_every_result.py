@@ -13,7 +13,7 @@ from tests.results.kinds import KINDS
 import streamscope as ss
 from streamscope.errors import OutputError, UnknownAttributeError
 from streamscope.results import views
-from streamscope.results.views import OWN, VIEWS
+from streamscope.results.views import VIEWS
 
 pytestmark = pytest.mark.usefixtures("bundle")
 MOST_BYTES = 200_000
@@ -37,13 +37,13 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.fixture(scope="module", params=OWN)
+@pytest.fixture(scope="module", params=VIEWS.own)
 def result(request):
     return KINDS[request.param]()
 
 
 def test_its_class_names_its_view(result):
-    assert views.kinds(result)[0] in OWN
+    assert views.kinds(result)[0] in VIEWS.own
 
 
 def test_html_is_whole_small_and_without_scripts(result):
@@ -106,6 +106,6 @@ def test_old_names_tell_the_new_ones_and_no_other_name_is_there(result, reposito
 
 
 def test_there_is_a_result_of_each_kind():
-    assert list(KINDS) == list(OWN)
-    for name in OWN:
+    assert list(KINDS) == list(VIEWS.own)
+    for name in VIEWS.own:
         assert VIEWS[name].of == name

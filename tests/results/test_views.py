@@ -12,7 +12,7 @@ from streamscope import doors
 from streamscope.doors import Door, GuestWarning
 from streamscope.results import views
 from streamscope.results.result import Result
-from streamscope.results.views import OWN, View
+from streamscope.results.views import VIEWS, View
 
 BROKEN = View(of="comparison", html=lambda runs: 1 / 0, pictures={"gone": "no_such_module:picture"})
 
@@ -39,7 +39,7 @@ def guests(monkeypatch):
     def made(**places):
         points = [EntryPoint(name, f"{__name__}:{place}", "streamscope.views") for name, place in places.items()]
         monkeypatch.setattr(doors, "entry_points", lambda group: points if group == "streamscope.views" else [])
-        monkeypatch.setattr(views, "VIEWS", Door("view", OWN, View))
+        monkeypatch.setattr(views, "VIEWS", Door("view", VIEWS.own, View))
 
     return made
 
