@@ -50,7 +50,8 @@ class LinkModel:
     peer_call_ns : float
         Host: a copy between GPUs.
     graph_call_ns, graph_join_ns : float
-        A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes.
+        A graph over several GPUs, which begins and ends on one of them. Host: launching it. GPUs: its time beyond that of its nodes,
+        if it waits for work before it on its stream. On idle GPUs, the launch takes as long and hides that.
     kernel_speed, collective_speed : mapping of str to mapping of str to pairs (bytes, share)
         Speed of kernels beside all-reduces of so many bytes, and of the all-reduces beside the kernels, as shares of their speeds alone.
         By the priorities of their streams, and by kind of kernel: a matrix product or an element-wise one. Waiting for multiprocessors
