@@ -194,12 +194,17 @@ def test_ranges_that_do_not_nest_lie_side_by_side(written):
     assert "on further lanes (· 2): 1 range that overlapped another of the same thread" in trace.info.notes
 
 
-def test_one_gpu_is_read_and_the_others_are_counted(written):
+def test_all_gpus_are_read_or_one_and_the_others_are_counted(written):
     events = [call("cudaLaunchKernel", 0, 10, 1), kernel("small", 20, 30, 1), call("cudaLaunchKernel", 10, 20, 2),
               kernel("large", 30, 90, 2, device=1), kernel("large", 90, 150, 3, device=1)]  # fmt: skip
-    trace = read(written(events))
+    both = read(written(events))
+    assert both.gpus == (0, 1)
+    assert both.spans.lanes == ("thread 4242", "GPU 0 stream 7", "GPU 1 stream 7")
+    assert both.info.notes[0] == "2 GPUs: 0 and 1; metrics are of one each (gpu= reads one alone)"
+    assert (both.info.device.name, both.info.device.gpu, both.info.device.gpus) == ("NVIDIA H200 and NVIDIA H200 b", None, (0, 1))
+    trace = read(written(events), gpu=1)
     assert rows(trace, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 2), ("KERNEL", "large", 2), ("KERNEL", "large", 3)]
-    assert trace.info.device.name == "NVIDIA H200 b"
+    assert (trace.info.device.name, trace.spans.lanes) == ("NVIDIA H200 b", ("thread 4242", "stream 7"))
     assert trace.info.notes[0] == "only GPU 1; left out: 1 device span of GPU 0, and 1 call that launched it (gpu= chooses another)"
     other = read(written(events), gpu=0)
     assert rows(other, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 1), ("KERNEL", "small", 1)]
@@ -239,7 +244,7 @@ def test_calls_without_a_number_stay_where_work_of_another_gpu_has_none(written)
         elsewhere,
         call("cudaDeviceSynchronize", 10, 95),
     ]
-    trace = read(written(events))
+    trace = read(written(events), gpu=0)
     assert [row[0] for row in rows(trace, "name")] == ["cudaMalloc", "cudaLaunchKernel", "cudaDeviceSynchronize", "k"]
     assert trace.info.notes == ("only GPU 0; left out: 1 device span of GPU 1 (gpu= chooses another)",)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.formats.test_parquet import traces
 
 from streamscope.errors import OutputError
-from streamscope.formats.kineto.writer import CATEGORIES, DEVICE_PID, FLOW, HOST_PID, WAIT
+from streamscope.formats.kineto.writer import CATEGORIES, FLOW, WAIT
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope.trace.spans import DEVICE_KINDS
 
@@ -120,9 +120,9 @@ def test_times_that_were_not_measured_are_called_so(tmp_path, change, word):
     content = written(trace_of(["host", "main", "aux"], small, replace(INFO, **change)), tmp_path)
     assert content["traceName"] == f"step · async ({word} times)"
     shown = {(row["name"], row["pid"]): row["args"] for row in rows(content, "M") if row["name"].startswith("process")}
-    assert shown["process_name", HOST_PID] == {"name": f"step · async ({word} times)"}
-    assert shown["process_name", DEVICE_PID] == {"name": "simulated NVIDIA H200"}
-    assert shown["process_labels", DEVICE_PID] == {"labels": "GPU 0, simulated"}
+    assert shown["process_name", 1] == {"name": f"step · async ({word} times)"}
+    assert shown["process_name", 0] == {"name": "simulated NVIDIA H200"}
+    assert shown["process_labels", 0] == {"labels": "GPU 0, simulated"}
     assert content["streamscope"]["device"]["kind"] == "simulated"
 
 

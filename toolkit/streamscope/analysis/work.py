@@ -9,11 +9,13 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.communication import checked_patterns, communicates, compiled, is_called
+from streamscope.analysis.gpus import busiest, of_busiest
 from streamscope.analysis.intervals import Intervals, intersection_ns, union
 from streamscope.analysis.overlap import span_ns
 from streamscope.arrays import IntArray
+from streamscope.trace.communication import checked_patterns, communicates, compiled, is_called
 from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
 
 
 class Work(IntEnum):
@@ -22,9 +24,10 @@ class Work(IntEnum):
     COMPUTE = 0
     """Any kernel that does not communicate."""
     COMMUNICATION = 1
-    """A kernel whose name says that it communicates between GPUs: one of `COMMUNICATION`, or of the user's patterns."""
+    """A kernel whose name says that it communicates between GPUs: one of `COMMUNICATION`, or of the user's patterns. Of a trace also its
+    collectives, and its copies between GPUs."""
     MEMORY = 2
-    """A copy or a memory set."""
+    """Any other copy, or a memory set."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class WorkSplit:
         return self.hidden_communication_ns / self.communication_ns if self.communication_ns else None
 
 
-def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
+def work_of(spans: SpanTable | Trace, communication: Iterable[str] = ()) -> IntArray:
     """Return each span's kind of work: int8 array of `Work`, -1 for spans of the host and replays of graphs.
 
     A kernel communicates where `COMMUNICATION` has a pattern for its symbol or, where that is not known, for its name. The name is
@@ -74,7 +77,8 @@ def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
 
     Parameters
     ----------
-    spans : SpanTable
+    spans : SpanTable or Trace
+        Only a trace says which spans are collectives and copies between GPUs, whatever their names are.
     communication : iterable of str
         Patterns of yours, with ``*`` and ``?``, beside those of `COMMUNICATION`: ``["*my_ring*"]``.
 
@@ -88,6 +92,7 @@ def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
     >>> [ss.analysis.Work(work).name for work in ss.analysis.work_of(spans, communication=["ge*"])]
     ['COMMUNICATION', 'COMMUNICATION', 'MEMORY']
     """
+    trace, spans = (spans, spans.spans) if isinstance(spans, Trace) else (None, spans)
     found = np.full(len(spans), -1, np.int8)
     found[spans.is_kind(MEMORY_KINDS)] = Work.MEMORY
     kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
@@ -95,6 +100,8 @@ def work_of(spans: SpanTable, communication: Iterable[str] = ()) -> IntArray:
     # A short name has lost its namespaces, so the symbol decides. Patterns of the user's mean either: tables show names.
     known = _tell(spans, np.where(symbol >= 0, symbol, name), communicates)
     found[kernels] = np.where(known | kernels_called(spans, communication), Work.COMMUNICATION, Work.COMPUTE)
+    if trace is not None:
+        found[trace.collectives.span] = found[trace.peers.span] = Work.COMMUNICATION
     return found
 
 
@@ -119,7 +126,7 @@ def _tell(spans: SpanTable, codes: IntArray, told: Callable[[str], bool]) -> npt
     return found
 
 
-def work_split(spans: SpanTable, communication: Iterable[str] = ()) -> WorkSplit:
+def work_split(spans: SpanTable | Trace, communication: Iterable[str] = ()) -> WorkSplit:
     """Split a trace's span into compute, communication that compute does not hide, copies that neither hides, and idle time.
 
     Formula: compute = |∪compute|; exposed communication = |∪communication - ∪compute|; exposed memory = |∪copies and sets - ∪(compute and
@@ -142,7 +149,9 @@ def work_split(spans: SpanTable, communication: Iterable[str] = ()) -> WorkSplit
     >>> found.compute_ns, found.exposed_communication_ns, found.communication_overlap
     (30, 30, 0.25)
     """
+    spans = busiest(spans) if isinstance(spans, Trace) else of_busiest(spans)
     work = work_of(spans, communication)
+    spans = spans.spans if isinstance(spans, Trace) else spans
     compute, communicating, memory = (_union(spans, work == one) for one in Work)
     kernels = _joined(compute, communicating)
     every = _joined(kernels, memory)
@@ -165,9 +174,38 @@ def _joined(some: Intervals, others: Intervals) -> Intervals:
     return union(np.concatenate([some.start_ns, others.start_ns]), np.concatenate([some.end_ns, others.end_ns]))
 
 
-def exposed_communication_ns(spans: SpanTable) -> int:
-    """Time in which a kernel that communicates between GPUs runs and no other kernel does. Unit: ns."""
+def exposed_communication_ns(spans: SpanTable | Trace) -> int:
+    """Time of communication on a GPU in which no kernel computes there.
+
+    Formula: |∪communication - ∪compute|, where communication is collectives and copies between GPUs, and compute all other kernels
+    (`work_of`). Unit: ns. Source: TraceLens (exposed communication).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "gemm", "stream 7", 0, 30),
+    ...                       ("kernel", "ncclDevKernel_AllReduce_Sum", "stream 20", 20, 60))
+    >>> ss.analysis.exposed_communication_ns(spans)
+    30
+    """
     return work_split(spans).exposed_communication_ns
+
+
+def hidden_communication_ns(spans: SpanTable | Trace) -> int:
+    """Time of communication on a GPU in which a kernel computes there, too.
+
+    Formula: |∪communication ∩ ∪compute|, as in `exposed_communication_ns`: both add up to the time of communication. Unit: ns.
+    Source: Holistic Trace Analysis (communication-computation overlap).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanTable
+    >>> spans = SpanTable.of(("kernel", "gemm", "stream 7", 0, 30),
+    ...                       ("kernel", "ncclDevKernel_AllReduce_Sum", "stream 20", 20, 60))
+    >>> ss.analysis.hidden_communication_ns(spans)
+    10
+    """
+    return work_split(spans).hidden_communication_ns
 
 
 def _union(spans: SpanTable, chosen: npt.NDArray[np.bool_]) -> Intervals:

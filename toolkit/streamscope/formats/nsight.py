@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from streamscope.errors import printable
 from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
-from streamscope.formats.metadata import created_at, device_info, versions_of
-from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined, name_waits
+from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
+from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, joined, name_waits, wanted_gpus, with_peers
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import DeviceInfo
@@ -32,6 +32,7 @@ _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
     f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")
 )
 _COPY_KINDS = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 9: "Memcpy HtoH", 10: "Memcpy PtoP"}
+_PEER = 10
 _GRID, _BLOCK = ([f"{size}{axis}" for axis in "XYZ"] for size in ("grid", "block"))
 _SYMBOLS = ("demangledName", "mangledName", "shortName")
 _PUSHED, _STARTED = 59, 60
@@ -48,7 +49,7 @@ def _is_nsight(names: Collection[str]) -> bool:
 
 
 def _read_nsight(file: object, options: ReadOptions) -> Trace:
-    """Read the trace of one GPU from the tables of an export."""
+    """Read the trace of an export's tables."""
     with opened_tables(options.path) as tables:
         return _trace(tables, options)
 
@@ -66,13 +67,15 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     found.names = names.all()
     odd = list[str]()
     found = recorded(found, odd)
-    keys = ("id",) if _number_gpus(tables, found) else ("cuDevice", "id")
-    gpu = busiest_gpu(found, options.gpu)
-    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+    keys: tuple[str, ...] = ("cuDevice", "id")
+    if _number_gpus(tables, found):
+        keys, found.fact = ("id",), np.full(len(found), -1)  # GPUs of copies have the numbers of their processes.
+    gpus = wanted_gpus(found, options.gpu)
+    found.places = streams.texts_of(found)
     if _SYNCS in tables.names:
         waits = tables.numbers(_SYNCS, {"correlationId": -1, "globalPid": 0, "contextId": -1, "streamId": -1, "syncType": -1})
         waits = {name: values[waits["syncType"] == _STREAM_SYNC] for name, values in waits.items()}
-        name_waits(found, _correlation(waits, waits["globalPid"] >> 24), _places(waits, streams))
+        name_waits(found, _correlation(waits, waits["globalPid"] >> 24), _places(waits, streams), options.gpu)
     notes = []
     if graphs is not None and len(graphs):
         notes.append(
@@ -83,7 +86,8 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
-        found, engine=_RECORDER, program=options.program, device=_device(tables, gpu, keys), recorder=_RECORDER, gpu=gpu,
+        found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu,
+        device=host_info({gpu: _device(tables, gpu, keys) for gpu in gpus}),
         notes=[*notes, *odd], waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
         versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
@@ -160,9 +164,11 @@ def _kernels(tables: Tables, texts: Mapping[int, str], names: Names, streams: St
 def _copies(tables: Tables, names: Names, streams: Streams) -> Activities | None:
     if _COPIES not in tables.names:
         return None
-    columns = _device_rows(tables, _COPIES, {"copyKind": 0})
+    columns = _device_rows(tables, _COPIES, {"copyKind": 0, "srcDeviceId": -1, "dstDeviceId": -1})
     kind = np.where(np.isin(columns["copyKind"], list(_COPY_KINDS)), columns["copyKind"], 0)
-    return _on_device(columns, SpanKind.COPY, names.codes(kind, text_of(_COPY_KINDS | {0: "Memcpy"})), streams)
+    found = _on_device(columns, SpanKind.COPY, names.codes(kind, text_of(_COPY_KINDS | {0: "Memcpy"})), streams)
+    source, target = columns["srcDeviceId"], columns["dstDeviceId"]
+    return with_peers(found, (columns["copyKind"] == _PEER) & (source >= 0) & (target >= 0) & (source != target), source, target)
 
 
 def _others(tables: Tables, table: str, kind: SpanKind, name: str, names: Names, streams: Streams) -> Activities | None:

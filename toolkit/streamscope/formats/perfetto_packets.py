@@ -35,6 +35,7 @@ _FIRST_TRACK = 2
 _CORRELATION_FIELD = 3000
 """Of ``TrackEvent``: ``GpuTrackEvent.gpu_correlation``, which the package does not know. Its fields are lists of ids of render stages."""
 _SUBMITTED, _AWAITED = 1, 2
+_MOST_GPUS = 1024
 _MOST_SIZE = 2**32 - 1
 """Largest extent of a launch that Perfetto can express."""
 _ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops")
@@ -125,7 +126,11 @@ class _Packets:
         self._names(tracks)
         self._descriptors(tracks)
         for index, one in enumerate(tracks):
-            (self._work if one.device else self._calls)(np.flatnonzero(track == index), index)
+            rows = np.flatnonzero(track == index)
+            if one.device:
+                self._work(rows, index, one.gpu)
+            else:
+                self._calls(rows, index)
 
     def _clock(self) -> None:
         packet = self.add(timestamp=0)
@@ -138,7 +143,8 @@ class _Packets:
         device = self.trace.info.device
         packet = self.add(timestamp=0, sequence_flags=proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
         packet.trace_packet_defaults.timestamp_clock_id = proto.BUILTIN_CLOCK_BOOTTIME
-        packet.gpu_info.gpus.add(name=device.name)
+        for gpu in range(1 + min(max(self.trace.gpus, default=0), _MOST_GPUS)):  # Their places are their numbers.
+            packet.gpu_info.gpus.add(name=device.of_one(gpu).name)
         data = packet.interned_data
         api = {"cuda": proto.InternedGraphicsContext.CUDA, "hip": proto.InternedGraphicsContext.HIP}
         data.graphics_contexts.add(iid=_PROCESS, pid=_PROCESS, api=api.get(device.kind, proto.InternedGraphicsContext.UNDEFINED))
@@ -195,7 +201,7 @@ class _Packets:
         event = self.add(timestamp=time_ns, sequence_flags=_NEEDS_NAMES).track_event
         event.type, event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, _FIRST_TRACK + index
 
-    def _work(self, rows: IntArray, index: int) -> None:
+    def _work(self, rows: IntArray, index: int, gpu: int) -> None:
         """Write the render stages of a stream."""
         spans = self.trace.spans
         columns = (
@@ -205,7 +211,7 @@ class _Packets:
         for row, name, start, length, stage, blocks, threads in zip(*(column.tolist() for column in columns), strict=True):
             event = self.add(timestamp=start, sequence_flags=_NEEDS_NAMES).gpu_render_stage_event
             event.event_id, event.duration, event.name_iid = row + 1, length, name + 1
-            event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = 0, _PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
+            event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = gpu, _PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
             if 0 < blocks <= _MOST_SIZE:
                 event.launch.grid_size.x = blocks
             if threads:

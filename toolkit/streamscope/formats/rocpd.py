@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.formats.database import Columns, Tables, has_tables, opened_tables, text_of
-from streamscope.formats.metadata import device_info, versions_of
-from streamscope.trace.activities import ON_DEVICE, Activities, Names, Streams, busiest_gpu, joined
+from streamscope.formats.metadata import device_info, host_info, versions_of
+from streamscope.trace.activities import Activities, Names, Streams, joined, wanted_gpus, with_peers
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.joins import looked_up
@@ -39,7 +39,7 @@ def _is_rocpd(names: Collection[str]) -> bool:
 
 
 def _read_rocpd(file: object, options: ReadOptions) -> Trace:
-    """Read the trace of one GPU from the tables of rocprofv3."""
+    """Read the trace of rocprofv3's tables."""
     with opened_tables(options.path) as tables:
         return _trace(tables, options)
 
@@ -56,16 +56,16 @@ def _trace(tables: Tables, options: ReadOptions) -> Trace:
     found.names = names.all()
     notes = list[str]()
     found = recorded(found, notes, streams_known=streams_known)
-    gpu = busiest_gpu(found, options.gpu)
-    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+    gpus = wanted_gpus(found, options.gpu)
+    found.places = streams.texts_of(found)
     versions = versions_of({
         f"rocpd {tag}": value
         for name in sorted(tables.names) if name.startswith("rocpd_metadata")
         for tag, value in tables.texts(name, ("tag", "value")) if tag == "schema_version" and isinstance(value, str)
     })  # fmt: skip
     return foreign_trace(
-        found, engine=_RECORDER, program=options.program, device=device_info("hip", devices.get(gpu), gpu), recorder=_RECORDER, gpu=gpu,
-        notes=notes, versions=versions, created="",
+        found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu,
+        device=host_info({gpu: device_info("hip", devices.get(gpu), gpu) for gpu in gpus}), notes=notes, versions=versions, created="",
     )  # fmt: skip
 
 
@@ -119,7 +119,10 @@ class _Process:
         texts = {one: _COPIES.get(text, text) for one, text in self._strings.items()}
         agent = np.where(np.isin(columns["dst_agent_id"], self._gpus), columns["dst_agent_id"], columns["src_agent_id"])
         gpu = looked_up(*self._agents, agent, 0)
-        return self._activities(columns, SpanKind.COPY, self._names.codes(columns["name_id"], text_of(texts)), gpu, bytes=columns["size"])
+        found = self._activities(columns, SpanKind.COPY, self._names.codes(columns["name_id"], text_of(texts)), gpu, bytes=columns["size"])
+        ends = columns["src_agent_id"], columns["dst_agent_id"]
+        between = np.isin(ends[0], self._gpus) & np.isin(ends[1], self._gpus) & (ends[0] != ends[1])
+        return with_peers(found, between, *(looked_up(*self._agents, end, 0) for end in ends))
 
     def regions(self) -> Activities | None:
         if f"rocpd_region{self._ending}" not in self._tables.names:

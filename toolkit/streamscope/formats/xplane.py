@@ -17,8 +17,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from streamscope.errors import TraceError, printable
-from streamscope.formats.metadata import created_at, device_info, versions_of
-from streamscope.trace.activities import Activities, Names, busiest_gpu
+from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
+from streamscope.trace.activities import Activities, Names, wanted_gpus, with_peers
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.format import Format, ReadOptions
 from streamscope.trace.info import DeviceInfo
@@ -38,17 +38,19 @@ _STREAM = re.compile(r"Stream #(\d{1,9})")
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]")
 _GRID, _BLOCK = (re.compile(rf"\b{name}:(\d{{1,9}}),(\d{{1,9}}),(\d{{1,9}})") for name in ("grid", "block"))
 _SIZE = re.compile(r"\bsize:(\d{1,18})")
+_TARGET = re.compile(r"\bdest:(\d{1,9})")
+"""GPU to which a copy between GPUs goes."""
 _NAMES = {"MemcpyH2D": "Memcpy HtoD", "MemcpyD2H": "Memcpy DtoH", "MemcpyD2D": "Memcpy DtoD", "MemcpyP2P": "Memcpy PtoP"}
 _VERSIONS = ("jax_version", "jaxlib_version", "cuda_runtime_version", "cuda_driver_version")
 _MOST_KNOWN = 1 << 16
 _Value = int | float | str | bytes
-_Row = tuple[int, int, int, int, int, int, int, int, int, int, int]
-"""Kind, name, start and end in ns, place, correlation, node of a graph, blocks, threads, bytes, GPU."""
-_COLUMNS = ("kind", "name", "start_ns", "end_ns", "place", "correlation", "graph_node", "blocks", "threads", "bytes", "gpu")
+_Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+"""Kind, name, start and end in ns, place, correlation, node of a graph, blocks, threads, bytes, GPU; of a copy to another GPU, that one."""
+_COLUMNS = ("kind", "name", "start_ns", "end_ns", "place", "correlation", "graph_node", "blocks", "threads", "bytes", "gpu", "target")
 
 
 def _read_xplane(file: io.BufferedReader[Any], options: ReadOptions) -> Trace:
-    """Read the trace of one GPU."""
+    """Read a trace."""
     data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise TraceError(f"it has more than the {_MOST_BYTES:,} bytes that are read")
@@ -97,11 +99,12 @@ class _Space:
                 continue
             for name, start_ns, end_ns, said in line.events():
                 kernel, copy = _text(said.get("kernel_details", "")), _text(said.get("memcpy_details", said.get("memset_details", "")))
-                size = _SIZE.search(copy)
+                size, target = _SIZE.search(copy), _TARGET.search(copy) if name == "MemcpyP2P" else None
                 self._add((
                     _kind_of_work(name, kernel, said), self.names.code(_NAMES.get(name, name)), start_ns, end_ns, int(stream[1]),
                     _whole(said.get("correlation_id"), -1), _whole(said.get("cuda_graph_node_id"), -1),
                     _product(_GRID.search(kernel)), _product(_BLOCK.search(kernel)), int(size[1]) if size else 0, gpu,
+                    int(target[1]) if target else -1,
                 ))  # fmt: skip
 
     def _add_calls(self, plane: _Plane) -> None:
@@ -116,7 +119,7 @@ class _Space:
                     self.left_out["Python function" if name.startswith("$") else "mark"] += 1
                     continue
                 kind = int(call_kinds([name.partition(" ")[0]])[0]) if call else SpanKind.API if correlation >= 0 else SpanKind.RANGE
-                self._add((kind, self.names.code(name), start_ns, end_ns, place, correlation, -1, 0, 0, 0, -1))
+                self._add((kind, self.names.code(name), start_ns, end_ns, place, correlation, -1, 0, 0, 0, -1, -1))
 
     def _add(self, row: _Row) -> None:
         self.rows.append(row)
@@ -124,17 +127,20 @@ class _Space:
             raise TraceError(f"it has more than {_MOST_EVENTS:,} calls, ranges, kernels and copies")
 
     def trace(self, options: ReadOptions) -> Trace:
-        """Return the trace of one GPU."""
-        if not any(row[-1] >= 0 for row in self.rows) and self.others:
+        """Return the trace."""
+        if not any(row[_COLUMNS.index("gpu")] >= 0 for row in self.rows) and self.others:
             raise TraceError(f"it holds work of {self.others[0]!r:.80}, and none of a GPU")
         notes = self.notes + [f"left out: {counted(count, what)}" for what, count in self.left_out.items()]
         columns = np.array(self.rows or np.zeros((0, len(_COLUMNS))), np.int64).T
         named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))
+        target = named.pop("target")
         found = Activities(**named | {"kind": named["kind"].astype(np.uint8)}, names=self.names.all(), places=self.threads)
+        found = with_peers(found, (target >= 0) & (target != found.gpu), found.gpu, target)
         found = recorded(found, notes)
-        gpu = busiest_gpu(found, options.gpu)
+        gpus = wanted_gpus(found, options.gpu)
         return foreign_trace(
-            found, engine=_RECORDER, program=options.program, device=_device(self.gpus[gpu], gpu), recorder=_RECORDER, gpu=gpu, notes=notes,
+            found, engine=_RECORDER, program=options.program, recorder=_RECORDER, gpu=options.gpu, notes=notes,
+            device=host_info({gpu: _device(self.gpus[gpu], gpu) for gpu in gpus}),
             versions=versions_of({name.removesuffix("_version"): value for name, value in self.versions.items()}),
             created=created_at(self.began_ns) or created_at(int(found.start_ns.min())),
         )  # fmt: skip

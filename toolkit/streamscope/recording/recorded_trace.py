@@ -69,7 +69,7 @@ def recorded_trace(records: ActivityRecords, block: CodeBlock, device: DeviceInf
     found = timed(replace(joined(parts), names=names.all()), said)
     found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == block.gpu)])
     on_stream = records.waits[records.waits["what"] == _STREAM_SYNCHRONIZED]
-    name_waits(found, on_stream["correlation"], on_stream["stream"])
+    name_waits(found, on_stream["correlation"], on_stream["stream"], block.gpu)
     return foreign_trace(
         found,
         engine="recorded",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
-from streamscope.trace.file_checks import MOST_NS
+from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 
@@ -22,7 +22,7 @@ FAR_NS = 2**61
 ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
 STREAM_BITS = 40
 """A place is the number of an owner, from 1 on, and below it that of the stream, in so many bits: no thread has such a number."""
-_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1, "process": -1}
+_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1, "process": -1, "fact": -1}
 
 
 class Names:
@@ -73,7 +73,11 @@ class Activities:
     """int64: number of the GPU; -1 for the host."""
     process: npt.NDArray[Any] = field(default_factory=_none)
     """int64: number of the process that called or launched; -1 where it is not known."""
+    fact: npt.NDArray[Any] = field(default_factory=_none)
+    """int64: index into ``facts``; -1 for none."""
     names: tuple[str, ...] = ()
+    facts: Sequence[CollectiveFacts | PeerFacts] = ()
+    """What the profiler says of work with other GPUs."""
     places: Mapping[int, str] = field(default_factory=dict)
     """Texts for numbers of threads and streams that are not numbers in the file."""
     processes: Mapping[int, str] = field(default_factory=dict)
@@ -98,13 +102,16 @@ class Activities:
         return np.isin(self.kind, list(map(int, kinds)))
 
 
-_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places", "processes"))
+_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "facts", "places", "processes"))
 
 
 def joined(parts: Sequence[Activities]) -> Activities:
-    """Return several activities, which have the same names, as one."""
+    """Return several activities, which have the same names and facts, as one."""
     columns: dict[str, Any] = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
-    return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
+    facts = next((part.facts for part in parts if part.facts), ())
+    return Activities(
+        **columns, names=parts[-1].names, facts=facts, places={number: text for part in parts for number, text in part.places.items()}
+    )
 
 
 NO_WORK_HINT = "switch CUDA activities on in the profiler, and synchronize before it stops"
@@ -115,18 +122,34 @@ def no_work() -> TraceError:
     return TraceError("it holds no work of a GPU", hint=NO_WORK_HINT)
 
 
-def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
-    """Return the number of the GPU with the most work, or the wanted one."""
-    rows = activities.is_kind(ON_DEVICE)
-    gpus, which = distinct(activities.gpu[rows])
-    if not len(gpus):
+def gpus_of(found: Activities) -> list[int]:
+    """Return the numbers of the GPUs that have work."""
+    gpus: list[int] = distinct(found.gpu[found.is_kind(ON_DEVICE)])[0].tolist()
+    return gpus
+
+
+def wanted_gpus(found: Activities, wanted: int | None) -> list[int]:
+    """Return the GPUs that are read: the wanted one, or all.
+
+    Raises
+    ------
+    TraceError
+        There is no work of the wanted one, or of any.
+    """
+    gpus = gpus_of(found)
+    if not gpus:
         raise no_work()
-    if wanted is None:
-        lengths = np.clip(activities.end_ns[rows] - activities.start_ns[rows], 0, MOST_NS).astype(np.float64)
-        return int(gpus[np.argmax(np.bincount(which, lengths))])
-    if wanted not in gpus:
+    if wanted is not None and wanted not in gpus:
         raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")
-    return wanted
+    return gpus if wanted is None else [wanted]
+
+
+def with_peers(found: Activities, chosen: npt.NDArray[np.bool_], from_gpu: npt.NDArray[Any], to_gpu: npt.NDArray[Any]) -> Activities:
+    """Return copies of which the ``chosen`` ones went from one GPU to another."""
+    pairs, which = np.unique(np.stack((from_gpu, to_gpu))[:, chosen], axis=1, return_inverse=True)
+    fact = np.full(len(found), -1)
+    fact[chosen] = which.reshape(-1)
+    return replace(found, fact=fact, facts=[PeerFacts(*pair) for pair in pairs.T.tolist()])
 
 
 def named_place(what: str, text: str) -> str:
@@ -134,13 +157,28 @@ def named_place(what: str, text: str) -> str:
     return text if re.match(rf"{what}\b", text, re.IGNORECASE) else f"{what} {text}"
 
 
-def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDArray[Any]) -> None:
-    """Add to the names of calls that wait for a stream which one it is: ``"cudaStreamSynchronize stream 7"``."""
+def gpu_names(found: Activities) -> dict[int, str]:
+    """Return what stands before the names of the streams of each GPU; nothing where there is one GPU."""
+    gpus = gpus_of(found)
+    return {gpu: f"GPU {gpu} " for gpu in gpus} if len(gpus) > 1 else {}
+
+
+def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDArray[Any], gpu: int | None = None) -> None:
+    """Add to the names of calls that wait for a stream which one it is: ``"cudaStreamSynchronize stream 7"``, as its lane is called.
+
+    ``gpu``: which one is read; by default all.
+    """
     names = {text: code for code, text in enumerate(found.names)}
+    on_gpu = gpu_names(found) if gpu is None else {}
+    work = np.flatnonzero(found.is_kind(ON_DEVICE))
+    gpu_of = dict(zip(found.place[work].tolist(), found.gpu[work].tolist(), strict=True)) if on_gpu else {}
     place = looked_up(correlation, stream, found.correlation, -1)
     rows = np.flatnonzero(found.is_kind([SpanKind.SYNC]) & (place >= 0) & (found.correlation >= 0))
     pairs, which = np.unique(np.stack((found.name[rows], place[rows])), axis=1, return_inverse=True)
-    waits = (f"{found.names[code]} {named_place('stream', str(found.places.get(one, one)))}" for code, one in pairs.T.tolist())
+    waits = (
+        f"{found.names[code]} {on_gpu.get(gpu_of.get(one, -1), '')}{named_place('stream', str(found.places.get(one, one)))}"
+        for code, one in pairs.T.tolist()
+    )
     codes = [names.setdefault(wait, len(names)) for wait in waits]
     found.name = found.name.copy()
     found.name[rows] = np.array(codes, np.int64)[which.reshape(-1)]
@@ -179,6 +217,14 @@ class Streams:
             (owner << STREAM_BITS) + stream: _called(stream, self._what, owners[owner - 1], [owners[other - 1] for other in found])
             for stream, found in same.items() for owner in found
         }  # fmt: skip
+
+    def texts_of(self, found: Activities) -> dict[int, str]:
+        """Name the streams of all work; streams of two GPUs need not be told apart."""
+        work = found.is_kind(ON_DEVICE)
+        named = dict[int, str]()
+        for gpu in gpus_of(found):
+            named |= self.texts(found.place[work & (found.gpu == gpu)])
+        return named
 
 
 def _called(stream: int, what: Sequence[str], owner: tuple[int, ...], owners: Sequence[tuple[int, ...]]) -> str:

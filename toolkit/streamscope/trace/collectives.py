@@ -196,3 +196,8 @@ class PeerCopies(SpanColumns):
     DTYPES: ClassVar = {"span": np.int32, "from_gpu": np.int32, "to_gpu": np.int32}
     NOUN: ClassVar = "copies from GPU to GPU"
     MOST: ClassVar = 200_000
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int]]) -> Self:
+        """Make it of rows in any order: span, and the two GPUs."""
+        return cls(*np.array(sorted(rows), np.int64).reshape(-1, 3).T) if rows else cls()

@@ -13,16 +13,18 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, named_place
+from streamscope.trace.activities import ON_DEVICE, Activities, gpu_names, gpus_of, named_place, wanted_gpus
+from streamscope.trace.collectives import PeerCopies
 from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.instances import CollectiveFacts, PeerFacts, collectives_of
 from streamscope.trace.joins import CALL_KINDS, distinct, looked_up
 from streamscope.trace.origins import Origins
 from streamscope.trace.plausibility import possible
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MOST_FOREIGN_SPANS, MOST_GPU, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import placed
-from streamscope.words import counted, time_text
+from streamscope.words import counted, listed, time_text
 
 LONGEST_NAME = 10_000
 """Most characters; longer names are cut."""
@@ -89,13 +91,14 @@ def foreign_trace(
     symbols: bool = True,
     **info: Any,
 ) -> Trace:
-    """Return the trace of one GPU's activities.
+    """Return the trace of activities, of all GPUs or of one.
 
     Whatever does not fit into a table of spans is left out or moved, and a note counts it. Threads become lanes ``"thread ID"``, their
-    ranges ``"thread ID ranges"``, streams ``"stream ID"``. Kernels that overlap on one stream go to lanes ``"stream ID · 2"`` and so on.
+    ranges ``"thread ID ranges"``, streams ``"stream ID"``; of several GPUs, ``"GPU 1 stream ID"``. Kernels that overlap on one stream go to
+    lanes ``"stream ID · 2"`` and so on.
 
     ``engine``, ``program``, ``device``, ``recorder``, ``**info``: for the `TraceInfo`.
-    ``gpu``: which GPU; the one with the most work by default.
+    ``gpu``: which GPU; by default all, and a note says so. ``device`` is then the busiest.
     ``zero_ns``: the trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
     ``notes``: notes of the reader.
     ``waits``: which streams waited for which, where the file says so.
@@ -104,10 +107,15 @@ def foreign_trace(
     """
     said = list(notes)
     found = possible(activities, said)
+    found = _gpus_known(found)
+    wanted_gpus(found, gpu)
+    gpus = gpus_of(found)
     if gpu is not None:
-        gpus = np.unique(found.gpu[found.is_kind(ON_DEVICE)]).tolist()
-        device = replace(device, details={**device.details, "gpu": gpu, "gpus": gpus})
-    found = _of_one_gpu(found, gpu, said)
+        found = _of_one_gpu(found, gpu, said)
+    elif len(gpus) > 1:
+        said.append(f"{len(gpus)} GPUs: {listed([str(one) for one in gpus[:20]])}; metrics are of one each (gpu= reads one alone)")
+    which = {"gpu": gpus[0] if gpu is None else gpu} if gpu is not None or len(gpus) == 1 else {}
+    device = replace(device, details={**device.details, **which, "gpus": gpus})
     found = _few_enough(_launching(found, said), said)
     if zero_ns is None:
         calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
@@ -115,7 +123,7 @@ def foreign_trace(
     if len(profiler):
         said += _profiler_notes(found, *profiler)
     found = _threads_apart(found.rows(_order(found.start_ns, found.end_ns)))
-    lane, lanes = _lanes(found, said)
+    lane, lanes, lane_gpus = _lanes(found, said)
     name, symbol, names = _named(found, said, symbols=symbols)
     count = len(found)
     columns: dict[str, Any] = {
@@ -135,8 +143,16 @@ def foreign_trace(
         "symbol": symbol,
         "graph_node": found.graph_node,
     }
-    table = SpanTable(**columns, names=names, lanes=lanes)
-    return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info), _origins(found, waits))
+    table = SpanTable(**columns, names=names, lanes=lanes, gpus=lane_gpus)
+    rows = np.flatnonzero(found.fact >= 0)
+    facts = [(row, found.facts[fact]) for row, fact in zip(rows.tolist(), found.fact[rows].tolist(), strict=True)]
+    collectives = collectives_of(table, {row: fact for row, fact in facts if isinstance(fact, CollectiveFacts)}, said)
+    copies = [(row, *fact) for row, fact in facts if isinstance(fact, PeerFacts) and 0 <= min(fact) <= max(fact) <= MOST_GPU]
+    if len(copies) > PeerCopies.MOST:
+        said.append(f"not told apart: {counted(len(copies), 'copy', 'copies')} between GPUs, since a trace keeps {PeerCopies.MOST:,}")
+        copies = []
+    about = TraceInfo(engine, program, device, recorder, notes=tuple(said), **info)
+    return Trace(table, about, _origins(found, waits), collectives=collectives, peers=PeerCopies.of(copies))
 
 
 def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -163,7 +179,8 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     waited = sum(number for code, number in zip(used.tolist(), count.tolist(), strict=True) if "StreamWaitEvent" in found.names[code])
     hidden = bool(found.is_kind([SpanKind.GRAPH_LAUNCH, SpanKind.GRAPH]).any())
     told = waits is not None and waited == len(waits) > 0
-    known = len(launch) > 0 and not hidden and (told or (not waited and len(np.unique(found.place[device])) <= 1))
+    streams = len(np.unique(np.stack((found.gpu[device], found.place[device])), axis=1).T)
+    known = len(launch) > 0 and not hidden and (told or (not waited and streams <= 1))
     return Origins(row_waits=rows, complete=known)
 
 
@@ -176,9 +193,15 @@ def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> 
     return [f"the profiler itself took {time_text(took_ns)} of host time within the span"] if took_ns else []
 
 
-def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:
+def _gpus_known(found: Activities) -> Activities:
+    """Return work whose GPU is unknown, or has a number that is none, as that of the first or the last that there may be."""
+    work = found.is_kind(ON_DEVICE)
+    gpu = np.where(work, np.clip(found.gpu, 0, MOST_GPU), -1)
+    return found if np.array_equal(gpu, found.gpu) else replace(found, gpu=gpu)
+
+
+def _of_one_gpu(found: Activities, gpu: int, said: list[str]) -> Activities:
     """Leave out the work of other GPUs, the calls that launched it, and processes that worked on other GPUs alone."""
-    gpu = busiest_gpu(found, wanted)
     on_device = found.is_kind(ON_DEVICE)
     others = on_device & (found.gpu != gpu)
     if not others.any():
@@ -263,11 +286,12 @@ def _threads_apart(found: Activities) -> Activities:
     return replace(found, place=where, places=texts)
 
 
-def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...]]:
-    """Return each row's lane, and the names of all lanes: each thread with its ranges, then the streams."""
+def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...], tuple[int, ...]]:
+    """Return each row's lane, and names and GPUs of all lanes: each thread with its ranges, then the streams, GPU by GPU."""
     family = _LANE_OF_KIND[found.kind]
     places, place = distinct(found.place)
-    groups, group = distinct(((family >= _WORK) * len(places) + place) * len(_BEHIND) + family)
+    gpus, gpu = distinct(np.where(family >= _WORK, found.gpu, -1))
+    groups, group = distinct((gpu * len(places) + place) * len(_BEHIND) + family)
     group = group.astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
     order = np.argsort(group, kind="stable")
     track = np.zeros(len(found), np.int64)
@@ -281,13 +305,16 @@ def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...
         if spilled[kind]:
             said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
     lanes, lane = distinct(group.astype(np.int64) * _MOST_TRACKS + track)
-    texts = list[str]()
-    names = _Names("thread", found.places), _Names("stream", found.places)
+    texts, owners = list[str](), list[int]()
+    on_gpu = gpu_names(found)
+    names = {owner: _Names("thread" if owner < 0 else "stream", found.places) for owner in gpus.tolist()}
     for which, number in zip((lanes // _MOST_TRACKS).tolist(), (lanes % _MOST_TRACKS).tolist(), strict=True):
         at, kind = divmod(int(groups[which]), len(_BEHIND))
-        text = names[kind >= _WORK][int(places[at % len(places)])] + _BEHIND[kind]
+        of_gpu = int(gpus[at // len(places)])
+        text = on_gpu.get(of_gpu, "") + names[of_gpu][int(places[at % len(places)])] + _BEHIND[kind]
         texts.append(f"{text} · {number + 1}" if number else text)
-    return lane, tuple(texts)
+        owners.append(of_gpu)
+    return lane, tuple(texts), tuple(owners)
 
 
 class _Names:

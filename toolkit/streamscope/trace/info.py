@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -43,8 +44,8 @@ class DeviceInfo:
     name : str
         For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
     details : mapping
-        Multiprocessors, driver version, cost model and the like, as JSON values. Of a trace that another tool recorded, ``gpu`` is the
-        number of its GPU, and ``gpus`` lists those of its file.
+        Multiprocessors, driver version, cost model and the like, as JSON values. Of a trace that another tool recorded, ``gpus`` lists
+        the GPUs of its file; and where it is of one, ``gpu`` is its number.
 
     Raises
     ------
@@ -66,7 +67,7 @@ class DeviceInfo:
 
     @property
     def gpu(self) -> int | None:
-        """Number of the GPU in the file that its trace comes from; None where that is unknown."""
+        """Number of the one GPU that the trace is of, in its file; None where that is unknown, or the trace is of several."""
         number = self.details.get("gpu")
         return number if isinstance(number, int) else None
 
@@ -75,6 +76,13 @@ class DeviceInfo:
         """Numbers of all GPUs of that file; empty where they are unknown."""
         numbers = self.details.get("gpus")
         return tuple(number for number in numbers if isinstance(number, int)) if isinstance(numbers, list) else ()
+
+    def of_one(self, gpu: int) -> DeviceInfo:
+        """Return one of the GPUs of a host, which is called ``"2 × NVIDIA H100"``, or has the ``names`` of its GPUs in its details."""
+        details = dict(self.details)
+        names = details.pop("names", None)
+        name = names.get(str(gpu)) if isinstance(names, Mapping) else None
+        return replace(self, name=name or re.sub(r"\b\d+ × ", "", self.name, count=1), details={**details, "gpu": gpu})
 
     @property
     def exact(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import whole_number
+from streamscope.arrays import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.joins import CALL_KINDS
 from streamscope.trace.spans import SpanKind, SpanTable
@@ -22,11 +23,11 @@ def trace_of_gpu(trace: Trace, gpu: int) -> Trace:
     gpu = whole_number("gpu", gpu, error=TraceError)
     if gpu not in trace.gpus:
         raise TraceError(f"no lane of this trace is of GPU {gpu}", hint=f"it has {', '.join(f'GPU {one}' for one in trace.gpus)}")
-    device = replace(trace.info.device, details={**trace.info.device.details, "gpu": gpu, "gpus": list(trace.gpus)})
-    info = replace(trace.info, device=device)
     if trace.gpus == (gpu,):
         return trace
-    rows = np.flatnonzero(_of_gpu(trace.spans, gpu))
+    device = trace.info.device.of_one(gpu)
+    info = replace(trace.info, device=replace(device, details={**device.details, "gpus": list(trace.gpus)}))
+    rows = rows_of_gpu(trace.spans, gpu)
     new_row = np.full(len(trace.spans), -1, np.int64)
     new_row[rows] = np.arange(len(rows))
     known = (trace.origins.row_waits < len(new_row)).all(axis=1)
@@ -49,12 +50,32 @@ def on_used_lanes(spans: SpanTable, lanes: list[int]) -> SpanTable:
     return replace(spans, lane=number[spans.lane], lanes=texts, gpus=gpus)
 
 
-def _of_gpu(spans: SpanTable, gpu: int) -> npt.NDArray[np.bool_]:
-    """Tell which spans are of a GPU or the host, without calls that launched work of other GPUs alone."""
+def rows_of_gpu(spans: SpanTable, gpu: int) -> IntArray:
+    """Return the rows of one GPU and of the host, without those that have to do with other GPUs alone.
+
+    These are calls that launched work of other GPUs, and threads that launched nothing else, as those of other ranks in a merged file.
+    """
     on_gpu = spans.gpu
     others, ours = (on_gpu >= 0) & (on_gpu != gpu), on_gpu == gpu
-    work = spans.kind >= SpanKind.KERNEL
-    theirs = np.setdiff1d(spans.correlation[others & work], np.append(spans.correlation[ours & work], -1))
-    elsewhere = spans.is_kind(CALL_KINDS) & np.isin(spans.correlation, theirs)
-    found: npt.NDArray[np.bool_] = ~others & ~elsewhere
+    theirs = np.setdiff1d(spans.correlation[others], np.append(spans.correlation[ours], -1))
+    launches = spans.is_kind(CALL_KINDS) & (spans.correlation >= 0)
+    elsewhere = launches & np.isin(spans.correlation, theirs)
+    idle_threads = _lanes_with(spans, elsewhere) & ~_lanes_with(spans, launches & ~elsewhere)
+    return np.flatnonzero(~others & ~elsewhere & ~idle_threads[spans.lane])
+
+
+def _lanes_with(spans: SpanTable, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Tell which lanes have spans that a mask chooses, or are the ranges of a thread that has."""
+    found: npt.NDArray[np.bool_] = np.bincount(spans.lane[chosen], minlength=len(spans.lanes)) > 0
+    threads = {f"{spans.lanes[lane]} ranges" for lane in np.flatnonzero(found).tolist()}
+    found |= np.array([spans.lanes[lane] in threads for lane in spans.stream_lanes.tolist()], bool)
     return found
+
+
+def busiest_gpu(spans: SpanTable) -> int:
+    """Return the GPU with the most work, by the sum of its spans' durations; the first of those that have as much."""
+    work = spans.kind >= SpanKind.KERNEL
+    by_lane = np.bincount(spans.lane[work], spans.duration_ns[work], len(spans.lanes))
+    gpus = np.array(spans.gpus, np.int64)
+    numbers = np.unique(gpus[gpus >= 0])
+    return int(numbers[np.argmax([by_lane[gpus == gpu].sum() for gpu in numbers.tolist()])]) if len(numbers) else 0

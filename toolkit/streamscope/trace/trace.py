@@ -90,7 +90,7 @@ class Trace(Result):
     def of_gpu(self, gpu: int) -> Trace:
         """Return the trace of one GPU: its lanes and those of the host, at the same times.
 
-        Calls that launched work of other GPUs alone are left out. Waits of one GPU for another are, too.
+        Calls that launched work of other GPUs, and threads that launched nothing else, are left out, and so are waits for other GPUs.
 
         Parameters
         ----------
@@ -155,8 +155,8 @@ class Trace(Result):
             raise unknown_attribute(self, name, hint)
 
     def __repr__(self) -> str:
-        spans = counted(len(self.spans), "span")
-        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {spans} on {self.info.device.name!r:.80}>"
+        spans, gpus = counted(len(self.spans), "span"), f" of {len(self.gpus)} GPUs" if len(self.gpus) > 1 else ""
+        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {spans}{gpus} on {self.info.device.name!r:.80}>"
 
     def writers(self) -> dict[str, Callable[[Path], Path]]:
         """Return the functions that write the trace, each by the suffix of its files."""
@@ -325,6 +325,7 @@ class Trace(Result):
               ``_us``, ``_ms`` or ``_s``.
             - ``kind``, optional: ``"kernel"`` by default; any `SpanKind` in small letters, such as ``"copy"``, ``"launch"``, ``"range"``.
             - ``correlation``, optional: a number that a launch has in common with its work on the device; -1 for none.
+            - ``gpu``, optional: number of the GPU of a stream, 0 by default; -1 for a thread.
             - ``blocks``, ``threads``, ``bytes``, ``graph_node``, optional: as in the table of spans.
             - ``lane`` in the place of ``stream``: lanes and times stay as they are, and ``operation``, ``part``, ``basis``, ``flops``
               and ``symbol`` are kept, too. So a table of `to_pandas` comes back as it was, also with fewer rows.

@@ -22,10 +22,15 @@ class Track:
     """Where a writer puts some spans of one lane."""
 
     lane: str
-    device: bool
-    """Whether it is a stream's; else it is the host's."""
+    gpu: int
+    """GPU of its stream; -1 where it is the host's."""
     level: int
     """0 for the first track of its lane."""
+
+    @property
+    def device(self) -> bool:
+        """Whether it is a stream's."""
+        return self.gpu >= 0
 
     @property
     def label(self) -> str:
@@ -46,18 +51,12 @@ def tracks_of(spans: SpanTable) -> tuple[list[Track], IntArray]:
         rows = order[bounds[code] : bounds[code + 1]]
         for device in (False, True):
             side = rows[host[rows] != device]
-            if not len(side) and (len(rows) or device != _is_stream(spans, code)):
+            if not len(side) and (len(rows) or device != (spans.gpus[code] >= 0)):
                 continue
             level = _levels(spans, side)
             track[side] = len(tracks) + level
-            tracks += [Track(lane, device, number) for number in range(int(level.max(initial=0)) + 1)]
+            tracks += [Track(lane, spans.gpus[code] if device else -1, number) for number in range(int(level.max(initial=0)) + 1)]
     return tracks, track
-
-
-def _is_stream(spans: SpanTable, lane: int) -> bool:
-    """Tell whether a lane without spans is a stream's: host lanes come first."""
-    on_device = spans.lane[~spans.is_kind(HOST_KINDS)]
-    return bool(len(on_device)) and lane > on_device.min()
 
 
 def _levels(spans: SpanTable, rows: IntArray) -> IntArray:
@@ -88,18 +87,21 @@ def placed(starts: list[int], ends: list[int], work: Iterable[bool]) -> Iterator
 
 
 def numbered(tracks: list[Track]) -> list[int]:
-    """Return a number of each track: the one in the name of its lane (``"stream 7"``), where it is free, else the next free one from 1."""
-    taken: dict[bool, set[int]] = {False: set(), True: set()}
+    """Return a number of each track: the one in the name of its lane (``"stream 7"``), where it is free, else the next free one from 1.
+
+    Each GPU has numbers of its own, and so has the host.
+    """
+    taken: dict[int, set[int]] = {track.gpu: set() for track in tracks}
     numbers = [0] * len(tracks)
     for own in (True, False):
         for at, track in enumerate(tracks):
-            named = re.fullmatch(r"(?:thread|stream) ([0-9]{1,18})", track.lane) if track.level == 0 else None
+            named = re.fullmatch(r"(?:GPU \d+ )?(?:thread|stream) ([0-9]{1,18})", track.lane) if track.level == 0 else None
             wanted = int(named[1]) if named else 0
-            if own and wanted > 0 and wanted not in taken[track.device]:
+            if own and wanted > 0 and wanted not in taken[track.gpu]:
                 numbers[at] = wanted
             elif not own and not numbers[at]:
-                numbers[at] = next(number for number in count(1) if number not in taken[track.device])
-            taken[track.device].add(numbers[at])
+                numbers[at] = next(number for number in count(1) if number not in taken[track.gpu])
+            taken[track.gpu].add(numbers[at])
     return numbers
 
 

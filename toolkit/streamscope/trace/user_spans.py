@@ -82,8 +82,9 @@ def trace_of_spans(spans: Any, program: str, device: str | DeviceInfo) -> Trace:
     names, name = _coded("name", columns["name"], _text)
     streams, place = _in_order(*_coded("stream", columns["stream"], _place))
     numbers: dict[str, Any] = {column: _numbers(column, columns[column], least) for column, least in _NUMBERS.items() if column in columns}
+    gpu = _numbers("gpu", columns["gpu"], -1) if "gpu" in columns else np.zeros(len(kind), np.int64)
     found = Activities(
-        kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, 0, -1), names=names, places=dict(enumerate(streams))
+        kind, name, start_ns, end_ns, place, **numbers, gpu=np.where(on_device, gpu, -1), names=names, places=dict(enumerate(streams))
     )
     about = _device_info(device)
     return foreign_trace(found, engine="spans", program=program, device=about, recorder="spans", symbols=False, notes=notes)

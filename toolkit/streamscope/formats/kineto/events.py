@@ -61,6 +61,18 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     graph_node_id: Any = None
     wait_on_stream: Any = msgspec.field(default=None, name="wait_on_stream")
     recorded_by: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
+    reduction: Any = None
+    instance: Any = None
+    from_gpu: Any = msgspec.field(default=None, name="fromDevice")
+    to_gpu: Any = msgspec.field(default=None, name="toDevice")
 
 
 Time = TypeVar("Time", float, Decimal)

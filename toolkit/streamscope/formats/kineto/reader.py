@@ -18,23 +18,25 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
+from streamscope.formats.kineto.facts import fact_of
 from streamscope.formats.kineto.ranks import by_process
 from streamscope.formats.kineto.values import products, times_ns, whole_numbers
-from streamscope.formats.metadata import created_at, device_info, versions_of
+from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import (
     FAR_NS,
     NO_WORK_HINT,
     ON_DEVICE,
     Activities,
     Streams,
-    busiest_gpu,
     joined,
     name_waits,
     no_work,
+    wanted_gpus,
 )
 from streamscope.trace.file_checks import DamagedError, named_values
 from streamscope.trace.foreign import EventWaits, foreign_trace
 from streamscope.trace.info import DeviceInfo, TraceInfo
+from streamscope.trace.instances import CollectiveFacts, PeerFacts
 from streamscope.trace.joins import distinct, looked_up
 from streamscope.trace.plausibility import recorded
 from streamscope.trace.spans import MOST_FOREIGN_SPANS, SpanKind
@@ -139,6 +141,7 @@ class _Collected:
             name: [np.zeros((0, len(_WAITS)), np.int64)] for name in (_STREAM_WAIT, _STREAM_SYNC)
         }
         self._streams = Streams("context")
+        self._facts = list[CollectiveFacts | PeerFacts]()
         self._kept = self._on_device = 0
         self._timeless = 0
         """Kernels, copies and sets without a time."""
@@ -161,21 +164,23 @@ class _Collected:
     def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int) -> Trace:
         if not self._on_device:
             raise self._no_work()
-        self._parts[-1].names = tuple(self._names)
+        self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
         told = by_process(recorded(self._joined(), notes, _unknown_ns(beside)), tuple(self._pids))
         found = told.found
         notes += told.notes
-        gpu = busiest_gpu(found, gpu)
-        found.places = {**found.places, **self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])}
+        gpus = wanted_gpus(found, gpu)
+        if told.devices:  # Copies between GPUs name them as their processes do.
+            found.facts = [fact if isinstance(fact, CollectiveFacts) else PeerFacts(-1, -1) for fact in found.facts]
+        found.places = {**found.places, **self._streams.texts_of(found)}
         waits = None
         if not told.several:  # Else correlations of the file say nothing by themselves.
             waited = self._said(_STREAM_SYNC)
-            name_waits(found, waited["correlation"], waited["stream"])
+            name_waits(found, waited["correlation"], waited["stream"], gpu)
             waits = self._event_waits(found)
         hip = any(name.startswith("hip") for name in self._names)
         base_ns = beside.baseTimeNanoseconds
-        device = _device(beside.deviceProperties, gpu, told.devices.get(gpu, gpu), hip=hip)
+        device = host_info({one: _device(beside.deviceProperties, one, told.devices.get(one, one), hip=hip) for one in gpus})
         return foreign_trace(
             found, engine="kineto", program=program, device=device, recorder="kineto", gpu=gpu,
             notes=notes, waits=waits, profiler=tuple(np.concatenate(self._profiler, axis=1)),
@@ -234,9 +239,20 @@ class _Collected:
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
         if device is not None:
             columns |= _on_device(timed, self._places)
+            columns["fact"] = self._facts_of(timed)
             # Streams of two contexts may have one number.
             columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
+
+    def _facts_of(self, events: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """Keep what some work says of other GPUs, and return its places; -1 for all other work."""
+        found = np.full(len(events), -1)
+        for at, event in enumerate(events):
+            given = event.args
+            if given is not None and (given.collective is not None or given.from_gpu is not None):
+                found[at] = len(self._facts)
+                self._facts.append(fact_of(given))
+        return found
 
     def _no_work(self) -> TraceError:
         """Say why a file has no work of a GPU that can be read."""

@@ -28,7 +28,6 @@ from streamscope.trace.tracks import Track, launched_by, numbered, time_before_z
 
 _OURS = "streamscope"
 _EVENTS = "traceEvents"
-HOST_PID, DEVICE_PID = 1, 0
 
 _RUNTIME, _DRIVER = "cuda_runtime", "cuda_driver"
 CATEGORIES = {
@@ -81,9 +80,14 @@ def write_events(trace: Trace, path: Path) -> Path:
 class _Table:
     """Spans with their threads, and with the times that they have in the file, in ns."""
 
-    spans: SpanTable
+    trace: Trace
+    pid: IntArray
     tid: IntArray
     start_ns: IntArray
+
+    @property
+    def spans(self) -> SpanTable:
+        return self.trace.spans
 
 
 def _write(trace: Trace, file: Any) -> None:
@@ -93,8 +97,10 @@ def _write(trace: Trace, file: Any) -> None:
     head = json.dumps(_head(trace))
     file.write(f'{head[:-1]}, "{_EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
-    table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
-    for texts in (_spans(table, trace.origins), _launch_arrows(table), _wait_arrows(table, trace.origins)):
+    pid = np.where(trace.spans.kind < SpanKind.KERNEL, _host_pid(trace), trace.spans.gpu)
+    start_ns = trace.spans.start_ns + time_before_zero_ns(trace.spans)
+    table = _Table(trace, pid, np.array([*numbers, 0], np.int64)[track], start_ns)
+    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table)):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
@@ -103,12 +109,12 @@ def _write(trace: Trace, file: Any) -> None:
 def _head(trace: Trace) -> dict[str, Any]:
     """Return the fields of the file beside the events."""
     info = trace.info
-    device: dict[str, Any] = {"id": 0, "name": info.device.name}
+    each: dict[str, Any] = {}
     if "multiprocessors" in info.device.details:
-        device["numSms"] = plain(info.device.details["multiprocessors"])
+        each["numSms"] = plain(info.device.details["multiprocessors"])
     return {
         "schemaVersion": 1,
-        "deviceProperties": [device],
+        "deviceProperties": [{"id": gpu, "name": info.device.of_one(gpu).name, **each} for gpu in trace.gpus or (0,)],
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
         "traceName": titled(trace),
@@ -128,23 +134,31 @@ def titled(trace: Trace) -> str:
     return f"{trace.info.program} · {trace.info.engine}" + (f" ({what} times)" if what else "")
 
 
-def _pid(track: Track) -> int:
-    return DEVICE_PID if track.device else HOST_PID
+def _host_pid(trace: Trace) -> int:
+    """Return the number of the process; those of the GPUs have the GPUs' numbers, as Kineto's have."""
+    return 1 + max(trace.gpus, default=0)
 
 
 def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield the rows that name processes and threads, and order them."""
-    device = trace.info.device
-    label = "GPU 0, simulated" if device.simulated else "GPU 0"
-    for pid, name, shown in ((HOST_PID, titled(trace), "CPU"), (DEVICE_PID, device.name, label)):
-        for row, args in (("name", {"name": name}), ("labels", {"labels": shown}), ("sort_index", {"sort_index": 1 - pid})):
+    device, gpus = trace.info.device, trace.gpus or (0,)
+    labels = [f"GPU {gpu}, simulated" if device.simulated else f"GPU {gpu}" for gpu in gpus]
+    processes = [(_host_pid(trace), titled(trace), "CPU"), *zip(gpus, (device.of_one(gpu).name for gpu in gpus), labels, strict=True)]
+    for place, (pid, name, shown) in enumerate(processes):
+        for row, args in (("name", {"name": name}), ("labels", {"labels": shown}), ("sort_index", {"sort_index": place})):
             yield {"ph": "M", "name": f"process_{row}", "pid": pid, "tid": 0, "args": args}
     for index, (track, number) in enumerate(zip(tracks, numbers, strict=True)):
         for row, thread in (("name", {"name": track.label}), ("sort_index", {"sort_index": index})):
-            yield {"ph": "M", "name": f"thread_{row}", "pid": _pid(track), "tid": number, "args": thread}
+            yield {
+                "ph": "M",
+                "name": f"thread_{row}",
+                "pid": track.gpu if track.device else _host_pid(trace),
+                "tid": number,
+                "args": thread,
+            }
 
 
-def _spans(table: _Table, origins: Origins) -> Iterator[str]:
+def _spans(table: _Table) -> Iterator[str]:
     """Yield the events of all spans, some at a time."""
     spans, tid = table.spans, table.tid
     heads, owns, form = _forms(spans)
@@ -152,11 +166,12 @@ def _spans(table: _Table, origins: Origins) -> Iterator[str]:
     work = spans.is_kind(DEVICE_KINDS)
     replay = spans.kind == SpanKind.GRAPH
     basis = [f', "basis": "{basis.name.lower()}"' for basis in Basis]
-    said = _said(origins)
+    said, together = _said(table.trace.origins), _together(table.trace)
     for first in range(0, len(spans), _AT_ONCE):
         rows = slice(first, first + _AT_ONCE)
         some = form[rows].tolist()
         columns = [
+            _argument("device", table.pid[rows], work[rows]),
             _argument("stream", tid[rows], work[rows]),
             _argument("correlation", spans.correlation[rows], ~replay[rows] & (spans.correlation[rows] >= 0)),
             _argument("graph id", graph[rows], graph[rows] > 0),
@@ -168,18 +183,41 @@ def _spans(table: _Table, origins: Origins) -> Iterator[str]:
             _argument("flops", spans.flops[rows], spans.flops[rows] > 0),
             [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
             [said.get(code, "") for code in np.where(work[rows], spans.operation[rows], -1).tolist()] if said else None,
+            [together.get(row, "") for row in range(first, first + len(some))] if together else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
-        times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
+        times = zip(table.pid[rows].tolist(), tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
         yield ",\n".join(
-            f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{(owns[code] + others).removeprefix(", ")}}}}}'
-            for code, (thread, start, length), others in zip(some, times, rest, strict=True)
+            f'{heads[code]}, "pid": {process}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": '
+            f"{{{(owns[code] + others).removeprefix(', ')}}}}}"
+            for code, (process, thread, start, length), others in zip(some, times, rest, strict=True)
         )
 
 
 def _said(origins: Origins) -> dict[int, str]:
     """Return, for each operation of which something is known, the arguments that say it."""
     return {number: f", {json.dumps(each)[1:-1]}" for number, each in enumerate(origins.words()) if each}
+
+
+def _together(trace: Trace) -> dict[int, str]:
+    """Return, for the row of each collective and of each copy between GPUs, Kineto's arguments that say what it is."""
+    found, arguments = trace.collectives, dict[int, dict[str, Any]]()
+    texts = {name: found.words(name) for name in ("kind", "op", "communicator")}
+    numbers = zip(
+        found.span.tolist(), found.instance.tolist(), found.nbytes.tolist(), found.ranks.tolist(), found.sequence.tolist(), strict=True
+    )
+    for at, (row, instance, nbytes, ranks, sequence) in enumerate(numbers):
+        said = {"Collective name": texts["kind"][at]}
+        said |= {"In msg nelems": nbytes, "Out msg nelems": nbytes, "dtype": "Byte"} if nbytes else {}
+        said |= {"Group size": ranks} if ranks else {}
+        said |= {"Process Group Name": texts["communicator"][at]} if texts["communicator"][at] else {}
+        said |= {"Seq": sequence} if sequence >= 0 else {}
+        said |= {"reduction": texts["op"][at]} if texts["op"][at] else {}
+        arguments[row] = said | ({"instance": instance} if instance >= 0 else {})
+    peers = trace.peers
+    for row, source, target in zip(peers.span.tolist(), peers.from_gpu.tolist(), peers.to_gpu.tolist(), strict=True):
+        arguments[row] = arguments.get(row, {}) | {"fromDevice": source, "toDevice": target}
+    return {row: f", {json.dumps(said)[1:-1]}" for row, said in arguments.items()}
 
 
 def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: str = "{}") -> list[str] | None:
@@ -222,7 +260,7 @@ def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
 
 def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[str, str]:
     """Return how an event begins, and how its arguments begin, for spans of one kind, name and symbol."""
-    own: dict[str, Any] = {"device": 0} if kind in DEVICE_KINDS else {}
+    own: dict[str, Any] = {}
     event = name
     if kind == SpanKind.KERNEL:
         event = name if symbol is None else symbol
@@ -235,8 +273,7 @@ def _form(kind: SpanKind, name: str, symbol: str | None, target: int) -> tuple[s
     category = CATEGORIES[kind]
     if category == _RUNTIME and re.match("cu[A-Z]", event):
         category = _DRIVER
-    pid = HOST_PID if kind < SpanKind.KERNEL else DEVICE_PID
-    return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}, "pid": {pid}', json.dumps(own)[1:-1]
+    return f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(event)}', json.dumps(own)[1:-1]
 
 
 def is_call(name: str) -> bool:
@@ -268,10 +305,10 @@ def _launch_arrows(table: _Table) -> Iterator[str]:
     yield from _arrows(table, FLOW, number, (call, table.start_ns[call]), device)
 
 
-def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
+def _wait_arrows(table: _Table) -> Iterator[str]:
     """Yield arrows from the end of each awaited span to the start of the one that waited."""
     spans = table.spans
-    before, after = origins.wait_rows(spans)
+    before, after = table.trace.origins.wait_rows(spans)
     at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
     number = int(spans.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
     yield from _arrows(table, WAIT, number, (before, at_ns), after)
@@ -279,13 +316,12 @@ def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
 
 def _arrows(table: _Table, category: str, number: IntArray, begin: tuple[IntArray, IntArray], end: IntArray) -> Iterator[str]:
     """Yield the events of arrows, some at a time, from rows at their times to the starts of other rows."""
-    pid = np.where(table.spans.kind < SpanKind.KERNEL, HOST_PID, DEVICE_PID)
     named = f'"cat": "{category}", "name": "{category}"}}'
     for first in range(0, len(end), _AT_ONCE):
         some = slice(first, first + _AT_ONCE)
         numbers = number[some].tolist()
         texts = []
         for sign, rows, at_ns in (('"s"', begin[0][some], begin[1][some]), ('"f", "bp": "e"', end[some], table.start_ns[end[some]])):
-            columns = zip(numbers, pid[rows].tolist(), table.tid[rows].tolist(), _us(at_ns), strict=True)
+            columns = zip(numbers, table.pid[rows].tolist(), table.tid[rows].tolist(), _us(at_ns), strict=True)
             texts += [f'{{"ph": {sign}, "id": {one}, "pid": {of}, "tid": {thread}, "ts": {at}, {named}' for one, of, thread, at in columns]
         yield ",\n".join(texts)

@@ -1,4 +1,4 @@
-"""Kernels that communicate between GPUs, known by their names."""
+"""Kernels that communicate between GPUs, known by their names; and kinds of collectives by theirs."""
 
 from __future__ import annotations
 
@@ -80,3 +80,31 @@ def checked_patterns(more: Iterable[str]) -> list[str]:
 
 
 _KNOWN = compiled(pattern for some in COMMUNICATION.values() for pattern in some)
+_KINDS = (
+    ("crossdevicereduce", "all_reduce"), ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"), ("all2all", "all_to_all"), ("a2a", "all_to_all"), ("sendrecv", "send_recv"), ("broadcast", "broadcast"),
+    ("barrier", "barrier"), ("send", "send"), ("recv", "recv"), ("gather", "gather"), ("scatter", "scatter"), ("reduce", "reduce"),
+    ("dispatch", "all_to_all"), ("combine", "all_to_all"),
+)  # fmt: skip
+"""What stands in a name, without underscores, and the kind of collective: the first that fits."""
+_OPS = {"sum": "sum", "avg": "mean", "min": "min", "max": "max", "prod": "prod"}
+_OP = re.compile(r"(?:all_?reduce|reduce_?scatter|reduce)_(sum|avg|min|max|prod)(?![a-z])", re.IGNORECASE)
+
+
+def collective_kind(name: str) -> str:
+    """Return the kind of a collective by the name of a function or a kernel; empty where the name does not say it.
+
+    Examples
+    --------
+    >>> from streamscope.trace.communication import collective_kind
+    >>> [collective_kind(name) for name in ("_allgather_base", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_Generic")]
+    ['all_gather', 'all_reduce', '']
+    """
+    plain = re.sub(r"[^a-z0-9]", "", qualified_name(name).lower())
+    return next((kind for part, kind in _KINDS if part in plain), "")
+
+
+def collective_op(name: str) -> str:
+    """Return the reduction in the name of a kernel of NCCL, such as ``"sum"``; empty where it has none."""
+    found = _OP.search(name)
+    return _OPS[found[1].lower()] if found else ""
