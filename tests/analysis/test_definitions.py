@@ -6,7 +6,7 @@ import re
 import pytest
 
 from streamscope.analysis import definitions, json_lines, measure, summary
-from streamscope.analysis.metric import ENGINE, METRICS, TRACE, Metric, definition_of, metrics_of
+from streamscope.analysis.metric import ENGINE, HOST, METRICS, TRACE, UNITS, Metric, definition_of, metrics_of
 from streamscope.analysis.table import AGAINST
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
 
@@ -22,8 +22,8 @@ def test_every_metric_is_whole(metric):
     """The contract of an entry: a name that says the unit, a scope, a definition with formula and unit, a value as text."""
     assert metric.name.isidentifier()
     assert metric.scope
-    assert set(metric.scope) <= {ENGINE, TRACE}
-    assert metric.unit in ("µs", "%", "×", "MiB", "")
+    assert set(metric.scope) <= {ENGINE, TRACE, HOST}
+    assert metric.unit in UNITS
     assert metric.name.endswith("_us") == (metric.unit == "µs")
     assert metric.name.endswith("_bytes") == (metric.unit == "MiB")
     for function in {metric.function, metric.trace_function}:
@@ -89,7 +89,7 @@ def test_an_entry_of_ours_that_no_field_holds_is_computed_by_its_function(monkey
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [({"unit": "fraction"}, "'µs', '%', '×', 'MiB', ''"), ({"scope": ("run",)}, "'engine', 'trace'")]
+    ("changed", "said"), [({"unit": "fraction"}, "'µs', '%', '×', 'MiB', 'GB/s', ''"), ({"scope": ("run",)}, "'engine', 'trace'")]
 )
 def test_a_unit_or_scope_that_is_not_known_is_refused(changed, said):
     with pytest.raises(ValueError, match=said):

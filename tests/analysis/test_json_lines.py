@@ -36,7 +36,7 @@ def test_each_number_of_the_summary_is_a_line():
     assert found[None, "launch_latency_us.p95"] == wanted["launch_latency_us"]["p95"] == 5.0
     assert found["stream 8", "copy_us"] == 4.0
     assert found["stream 7", "busy_us"] == 20.0
-    numbers = 5 + 5 + 6 + 4 * 2 + 1 + 2 * (3 + 5)
+    numbers = 5 + 5 + 12 + 4 * 2 + 1 + 2 * (3 + 5)
     assert len(lines(trace())) == len(found) == numbers
 
 
@@ -44,7 +44,7 @@ def test_a_line_says_what_its_number_is():
     count = next(line for line in lines(trace()) if line["name"] == "kernel_count")
     assert count == {
         "name": "kernel_count", "value": 1, "unit": "1", "definition": "kernel_count", "at_least": False, "basis": "measured",
-        "program": "step", "engine": "kineto", "device": "card",
+        "program": "step", "engine": "kineto", "device": "card", "gpu": 0,
     }  # fmt: skip
     assert {line["unit"] for line in lines(trace()) if "_us" in line["name"]} == {"us"}
 

@@ -18,9 +18,10 @@ LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
     SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "API", "RANGE", "SYNC", "KERNEL", "COPY", "SET")
 )  # fmt: skip
 KEYS = [
-    "span_us", "gpu_busy_us", "communication_us", "exposed_us", "copy_us", "idle_us", "overlap", "average_concurrency", "net_overlap_us",
+    "gpu", "span_us", "gpu_busy_us", "communication_us", "exposed_us", "hidden_us", "collective_wait_us", "collective_transfer_us",
+    "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap", "average_concurrency", "net_overlap_us",
     "kernel_count", "short_kernels", "late_kernels", "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us",
-    "queue_full_us", "streams", "at_least", "warnings",
+    "queue_full_us", "streams", "at_least", "warnings", "gpus", "links",
 ]  # fmt: skip
 IDLE = ["total", "host_wait", "launch", "kernel_wait", "other"]
 
@@ -112,10 +113,12 @@ def test_where_there_is_nothing_to_measure_there_is_no_number():
     found = summary(foreign()).to_dict()
     nothing = {"median": None, "p95": None}
     assert found == {
-        "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0,
+        "gpu": None, "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "communication_us": 0, "exposed_us": 0, "hidden_us": 0,
+        "collective_wait_us": None, "collective_transfer_us": None, "bus_bandwidth": None, "busy_imbalance": None, "peer_copy_us": None,
         "copy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None, "average_concurrency": None, "net_overlap_us": None,
         "short_kernels": 0, "late_kernels": 0, "launch_overhead_us": nothing, "queue_full_us": 0,
         "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "at_least": [], "warnings": [],
+        "gpus": [], "links": [],
     }  # fmt: skip
     only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
     assert span_ns(only_ranges.spans) == 0

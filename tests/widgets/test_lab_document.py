@@ -150,7 +150,7 @@ def test_of_a_file_with_several_gpus_one_is_shown_and_each_can_be_had(tmp_path):
         content, block = answered(path, path.name, **({} if gpu is None else {"gpu": gpu}))
         assert (content["gpu"], content["gpus"]) == (shown, [0, 3])
         assert f" {name} " in content["title"]
-        trace = ss.read(path, gpu=gpu)
+        trace = ss.read(path).of_gpu(0) if gpu is None else ss.read(path, gpu=gpu)
         assert (int(trace.spans.is_kind({SpanKind.KERNEL}).sum()), block) == (kernels, encode(as_groups([trace])).block)
         assert ("gpu=3" in content["further"]) is (gpu == 3)
     refused, _ = answered(path, path.name, gpu=1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
+from streamscope.analysis.summary import GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.results.views import View
 from streamscope.results.views import sections as added
@@ -147,7 +147,13 @@ def _first_numbers(found: Summary) -> Html:
 
 def _all_numbers(found: Summary) -> Html:
     whole = table([Column(kind="text"), Column(), Column(kind="prose")], map(Row, found.rows()))
-    return folded("What the numbers mean, and each stream", whole, _streams(found))
+    return joined([*_gpus(found), folded("What the numbers mean, and each stream", whole, _streams(found))])
+
+
+def _gpus(found: Summary) -> list[Html]:
+    """Return the GPUs of a trace of several side by side, and the copies between them."""
+    tables = [(GPU_HEADS, list(found.gpu_rows())), (LINK_HEADS, list(found.link_rows()))]
+    return [table([Column(heads[0], kind="text"), *map(Column, heads[1:])], map(Row, rows)) for heads, rows in tables if rows]
 
 
 def _kernels(found: Summary) -> Html:

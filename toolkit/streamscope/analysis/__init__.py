@@ -1,7 +1,17 @@
 """Analysis of traces: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
 
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
-from streamscope.analysis.communication import COMMUNICATION
+from streamscope.analysis.collectives import (
+    CollectiveTimes,
+    LinkCopies,
+    bus_bandwidth,
+    busy_imbalance,
+    collective_times,
+    collective_transfer_ns,
+    collective_wait_ns,
+    link_copies,
+    peer_copy_ns,
+)
 from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
 from streamscope.analysis.json_lines import json_lines
@@ -43,7 +53,8 @@ from streamscope.analysis.statistics import MedianInterval, Ranking, median_inte
 from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
-from streamscope.analysis.work import Work, WorkSplit, exposed_communication_ns, work_of, work_split
+from streamscope.analysis.work import Work, WorkSplit, exposed_communication_ns, hidden_communication_ns, work_of, work_split
+from streamscope.trace.communication import COMMUNICATION
 
 __all__ = [
     "COMMUNICATION",
@@ -51,12 +62,14 @@ __all__ = [
     "Activity",
     "Bound",
     "Change",
+    "CollectiveTimes",
     "CriticalPath",
     "EngineMetrics",
     "Gaps",
     "IdleCause",
     "IdleSplit",
     "Launches",
+    "LinkCopies",
     "MedianInterval",
     "Metric",
     "MissingRecords",
@@ -76,8 +89,13 @@ __all__ = [
     "api_time_ns",
     "assess",
     "average_concurrency",
+    "bus_bandwidth",
     "busy_error_ns",
+    "busy_imbalance",
     "call_times_ns",
+    "collective_times",
+    "collective_transfer_ns",
+    "collective_wait_ns",
     "concurrency",
     "copy_busy_ns",
     "copy_compute_overlap",
@@ -91,6 +109,7 @@ __all__ = [
     "exposed_host_ns",
     "fullness",
     "gpu_busy_ns",
+    "hidden_communication_ns",
     "host_device_overlap",
     "idle_by_stream",
     "incomplete_replays",
@@ -101,6 +120,7 @@ __all__ = [
     "late_kernels",
     "launch_latency_ns",
     "launch_overhead_ns",
+    "link_copies",
     "measure",
     "median_interval",
     "missing_records",
@@ -110,6 +130,7 @@ __all__ = [
     "overlap_error",
     "overlap_fraction",
     "overlap_ns",
+    "peer_copy_ns",
     "queue_full_ns",
     "queue_length",
     "queue_time_ns",

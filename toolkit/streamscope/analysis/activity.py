@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.gpus import of_one_gpu
 from streamscope.analysis.idle import Gaps, device_gaps
 from streamscope.analysis.intervals import Intervals, UpAndDown, sums_over_time
 from streamscope.analysis.overlap import busy_on_lanes, occupied
@@ -60,6 +61,7 @@ class Activity:
         return int((self.end_ns - self.start_ns)[chosen].sum())
 
 
+@of_one_gpu
 def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     """Return the device's activity over time, from the trace's zero (or its first kernel, if that is earlier) to its last end.
 
@@ -99,6 +101,7 @@ def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     return _merged(time_ns, kernels, copies, occupation, _fullness(kernels, known, blocks, multiprocessors))
 
 
+@of_one_gpu
 def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, FloatArray]:
     """Return how full the GPU is over time: the multiprocessors that have a block of a running kernel, at most, over all of them.
 

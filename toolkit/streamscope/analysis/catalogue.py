@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from streamscope.analysis.collectives import (
+    bus_bandwidth,
+    busy_imbalance,
+    collective_transfer_ns,
+    collective_wait_ns,
+    peer_copy_ns,
+)
 from streamscope.analysis.idle import device_idle, host_wait_ns, kernel_wait_ns, launch_wait_ns, other_idle_ns
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import api_time_ns, call_times_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.metric import ENGINE, TRACE, Metric
+from streamscope.analysis.metric import ENGINE, HOST, TRACE, Metric
 from streamscope.analysis.metrics import busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
@@ -18,7 +25,7 @@ from streamscope.analysis.overlap import (
     overlap_fraction,
     span_ns,
 )
-from streamscope.analysis.work import exposed_communication_ns, work_split
+from streamscope.analysis.work import exposed_communication_ns, hidden_communication_ns, work_split
 
 _IDLE_PARTS = (
     ("host_wait", "idle: host wait", host_wait_ns),
@@ -33,12 +40,16 @@ BUSY_FRACTION = Metric(
     name="busy_fraction", label="GPU busy", unit="%", function=busy_fraction, scope=(ENGINE,), error="busy_fraction_error", first=True
 )
 SPAN_US = Metric(name="span_us", label="span", unit="µs", function=span_ns, scope=(TRACE,))
-COMMUNICATION_US = Metric(
-    name="communication_us", label="communication", unit="µs", function=work_split, scope=(TRACE,), share=True, quiet_at=0
+COMMUNICATION_US = Metric(name="communication_us", label="communication", unit="µs", function=work_split, share=True, quiet_at=0)
+EXPOSED_US = Metric(name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, share=True, quiet_at=0)
+HIDDEN_US = Metric(name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, share=True, quiet_at=0)
+COLLECTIVE_WAIT_US = Metric(name="collective_wait_us", label="collectives: waiting", unit="µs", function=collective_wait_ns)
+COLLECTIVE_TRANSFER_US = Metric(name="collective_transfer_us", label="collectives: transfer", unit="µs", function=collective_transfer_ns)
+BUS_BANDWIDTH = Metric(name="bus_bandwidth", label="bus bandwidth", unit="GB/s", function=bus_bandwidth, scope=(ENGINE, TRACE, HOST))
+BUSY_IMBALANCE = Metric(
+    name="busy_imbalance", label="imbalance of GPU busy", unit="%", function=busy_imbalance, scope=(ENGINE, TRACE, HOST)
 )
-EXPOSED_US = Metric(
-    name="exposed_us", label="communication alone", unit="µs", function=exposed_communication_ns, scope=(TRACE,), share=True, quiet_at=0
-)
+PEER_COPY_US = Metric(name="peer_copy_us", label="copies between GPUs", unit="µs", function=peer_copy_ns, scope=(ENGINE, TRACE, HOST))
 COPY_US = Metric(name="copy_us", label="copies and sets alone", unit="µs", function=exposed_copy_ns, scope=(TRACE,), share=True, quiet_at=0)
 IDLE_US = Metric(name="idle_us", label="idle", unit="µs", function=idle_ns, of_trace=device_idle, first=True, share=True, parts=_IDLE_PARTS)
 OVERLAP = Metric(name="overlap", label="overlap", unit="%", function=overlap_fraction, error="overlap_error", first=True)

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.collectives import collective_times
 from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.arrays import IntArray
@@ -93,7 +94,7 @@ def critical_path(trace: Trace) -> CriticalPath:
     a call, it goes to the call before on its thread, or to the last call of another thread if that ended later and did not wait. From a
     wait of the host, it goes to the kernel or copy whose end the host noticed: the last one within the wait, on its stream if that is
     named. From a blocking copy, it goes to that copy; from a host function, to the launch that it waited for, if the host was there
-    before. Unit: ns.
+    before. From a part of a collective that waited for other GPUs, it goes to the part that began last. Unit: ns.
 
     Ranges, and calls of CUDA that neither launch nor wait, are part of the time between two calls. The path stops at a span that began
     after nothing, or where clocks that disagree would lead it round in a ring. If that is later than the run's first start, the path is
@@ -122,6 +123,7 @@ def critical_path(trace: Trace) -> CriticalPath:
         none = np.zeros(0, np.int64)
         return CriticalPath(none, none, none, none, complete)
     before = _Before.of(spans, _last_awaited(trace, kept))
+    before.follow_collectives(spans, *_held_up(trace, kept))
     last = int(work[np.flatnonzero(spans.end_ns[work] == spans.end_ns[work].max())[-1]])
     path = _stretches(spans, before, _followed(before.row, last), complete=complete)
     return replace(path, span=kept[path.span], whole_ns=span_ns(spans.select(work)))
@@ -147,6 +149,11 @@ class _Before:
         found.follow_host(spans, waited)
         found.follow_device(spans, waited)
         return found
+
+    def follow_collectives(self, spans: SpanTable, held_up: IntArray, by: IntArray) -> None:
+        """Lead the path from parts of collectives that waited to the part that began last: what they did until then was waiting."""
+        began_ns = np.minimum(spans.start_ns[by], spans.end_ns[held_up])
+        self._take(held_up, by, began_ns, Bound.GAP, leave_ns=began_ns)
 
     def follow_host(self, spans: SpanTable, waited: IntArray) -> None:
         """Set the predecessors of host spans: the one before on the thread; of a wait, the device; of a host function, its launch."""
@@ -257,6 +264,15 @@ def _last_awaited(trace: Trace, kept: IntArray) -> IntArray:
     at[kept[::-1]] = np.arange(len(kept))[::-1]  # Of a call that was divided, the first part.
     found: IntArray = at[of_trace[kept]]
     return found
+
+
+def _held_up(trace: Trace, kept: IntArray) -> tuple[IntArray, IntArray]:
+    """Return parts of collectives that waited for another GPU, and of each the part that began last, as rows of the run."""
+    times = collective_times(trace)
+    at = np.full(len(trace.spans), -1)
+    at[kept] = np.arange(len(kept))
+    held = times.waiting_ns > 0
+    return at[trace.collectives.span[held]], at[times.last[held]]
 
 
 def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
+from streamscope.analysis.gpus import busiest
 from streamscope.analysis.matching import SAME_PROGRAM_FROM, Joined, join
 from streamscope.analysis.overlap import kernel_time_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, SAME_WITHIN, Ranking
@@ -328,6 +329,9 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
     times, a row has the median of the differences of its pairs with its interval, as `median_interval` has it. If the two traces have
     different counts, it has the difference of the medians, with the interval from one's low end to the other's high end. Unit: µs.
 
+    Of traces of several GPUs, one GPU is compared: the busiest of the first, in both traces if the second one has it. Take others by
+    `Trace.of_gpu`, also two GPUs of one trace: ``ss.diff(trace.of_gpu(0), trace.of_gpu(1))``.
+
     Parameters
     ----------
     first, second : Trace
@@ -350,10 +354,21 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
             raise TraceError(
                 f"diff compares two traces, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file'
             )
+    first, second = _one_gpu_each(first, second)
     summaries = summary(first), summary(second)
     joined = join(first, second)
     rows = sorted(diff_rows(first, second, joined), key=lambda row: -abs(row.difference_us))
     return TraceDiff(first, second, summaries, joined, _contributions((first, second), summaries), tuple(rows))
+
+
+def _one_gpu_each(first: Trace, second: Trace) -> tuple[Trace, Trace]:
+    """Return one GPU of each of two traces: the same one, if both have the busiest of the first, or of the second."""
+    ours, theirs = busiest(first), busiest(second)
+    if len(second.gpus) > 1 and ours.gpus[0] in second.gpus:
+        return ours, second.of_gpu(ours.gpus[0])
+    if len(first.gpus) > 1 and theirs.gpus and theirs.gpus[0] in first.gpus:
+        return first.of_gpu(theirs.gpus[0]), theirs
+    return ours, theirs
 
 
 def _contributions(traces: tuple[Trace, Trace], summaries: tuple[Summary, Summary]) -> tuple[Contribution, ...]:

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.gpus import of_one_gpu
 from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_launch_ns
 from streamscope.arrays import IntArray
 from streamscope.trace.joins import call_rows
@@ -99,6 +100,7 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     return _joined([causes.of_gaps(work.rows(rows), None) for rows in np.split(order, cuts) if len(rows)])
 
 
+@of_one_gpu
 def device_gaps(
     spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
 ) -> Gaps:
@@ -155,6 +157,7 @@ def idle_by_stream(
     return {spans.lanes[lane]: IdleSplit(*by_cause[lane * length :][:length].tolist()) for lane in np.flatnonzero(present)}
 
 
+@of_one_gpu
 def device_idle(
     spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
 ) -> IdleSplit:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.collectives import link_copies
 from streamscope.analysis.idle import idle_by_stream
-from streamscope.analysis.metric import TRACE, metrics_of
+from streamscope.analysis.metric import HOST, TRACE, metrics_of
 from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count
 from streamscope.analysis.summary import Summary, summary
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
@@ -22,14 +23,18 @@ _ERRORS: Mapping[str, Callable[..., Any]] = {"gpu_busy_error_us": busy_error_ns,
 _OF_STREAMS: Mapping[str, Callable[..., Any]] = {
     "kernel_count": kernel_count, "busy_us": gpu_busy_ns, "copy_us": copy_busy_ns, "idle_us": idle_by_stream,
 }  # fmt: skip
+_OF_LINKS: Mapping[str, Callable[..., Any]] = dict.fromkeys(("peer_copy_count", "peer_copy_bytes", "peer_copy_time_us"), link_copies)
+_UNITS = {"us": "us", "bytes": "bytes"}
+"""Units by the endings of names."""
 
 
 def json_lines(trace: Trace, *, communication: Iterable[str] = ()) -> str:
     """Return the metrics of a trace as JSON Lines: those of `summary`, one a line, those of a stream with its lane.
 
-    Each line has ``name``, ``value`` (null where there is nothing to measure), ``unit`` (``"us"`` or ``"1"``), ``definition`` (the
-    function of `ss.analysis` that defines it), ``at_least`` (whether it is a lower bound), ``basis``, ``program``,
-    ``engine``, ``device``, and ``lane`` where it is of one stream. The basis is ``"measured"``, ``"derived"`` or ``"placed"``, after
+    Each line has ``name``, ``value`` (null where there is nothing to measure), ``unit`` (``"us"``, ``"GB/s"``, ``"bytes"`` or ``"1"``),
+    ``definition`` (the function of `ss.analysis` that defines it), ``at_least`` (whether it is a lower bound), ``basis``, ``program``,
+    ``engine`` and ``device``. Metrics of one GPU have ``gpu``, those of a stream also ``lane``, those of copies between two GPUs ``from``
+    and ``to``; others are of all GPUs together. The basis is ``"measured"``, ``"derived"`` or ``"placed"``, after
     the least certain span that the number rests on; or ``"simulated"`` or ``"predicted"``.
 
     Parameters
@@ -51,19 +56,35 @@ def json_lines(trace: Trace, *, communication: Iterable[str] = ()) -> str:
 
 
 def _lines(trace: Trace, communication: Iterable[str]) -> Iterator[dict[str, Any]]:
-    found, spans = summary(trace, communication=communication), trace.spans
-    whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
-    streams = whole.pop("streams")
-    del whole["at_least"], whole["warnings"]
-    definitions = {**_ERRORS, **{metric.name: metric.trace_function for metric in metrics_of(TRACE)}}
-    for name, value in _flat(whole):
-        rests_on = spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
-        yield _line(name, value, definitions, found) | {"basis": _basis(trace, rests_on)} | whose
-    for stream in streams:
-        lane = stream.pop("name")
-        rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))
-        for name, value in _flat(stream):
-            yield _line(name, value, _OF_STREAMS, found) | {"basis": _basis(trace, rests_on)} | whose | {"lane": lane}
+    found, whose = summary(trace, communication=communication), _whose(trace)
+    metrics = metrics_of(TRACE)
+    definitions = {**_ERRORS, **{metric.name: metric.trace_function for metric in metrics}}
+    spans = trace.spans
+    for each in found.each_gpu or (found,):
+        of_gpu = np.isin(spans.gpu, (-1, -1 if each.gpu is None else each.gpu))
+        whole = each.metric_values(metric for metric in metrics if HOST not in metric.scope)
+        streams, gpu = whole.pop("streams"), {"gpu": whole.pop("gpu")}
+        for name, value in _flat(whole):
+            rests_on = of_gpu & spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
+            yield _line(name, value, definitions, each) | {"basis": _basis(trace, rests_on)} | whose | gpu
+        for stream in streams:
+            lane = stream.pop("name")
+            rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))
+            for name, value in _flat(stream):
+                yield _line(name, value, _OF_STREAMS, each) | {"basis": _basis(trace, rests_on)} | whose | gpu | {"lane": lane}
+    basis = {"basis": _basis(trace, spans.is_kind(DEVICE_KINDS))} | whose
+    for metric in metrics:
+        if HOST in metric.scope:
+            yield _line(metric.name, found.value(metric.name), definitions, found) | basis
+    for link in found.links:
+        values = link.to_dict()
+        ends = {end: values.pop(end) for end in ("from", "to")}
+        for name, value in values.items():
+            yield _line(f"peer_copy_{name}", value, _OF_LINKS, found) | basis | ends
+
+
+def _whose(trace: Trace) -> dict[str, str]:
+    return {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
@@ -75,11 +96,11 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
             yield name, value
 
 
-def _line(name: str, value: float | None, definitions: Mapping[str, Callable[..., Any]], found: Summary) -> dict[str, Any]:
+def _line(name: str, value: Any, definitions: Mapping[str, Callable[..., Any]], found: Summary) -> dict[str, Any]:
     whole = name.partition(".")[0]
     function = definitions[whole]
     at_least = ("gpu_busy_us" if whole == "busy_us" else whole) in found.at_least
-    unit = "us" if whole.endswith("_us") else "1"
+    unit = "GB/s" if whole == "bus_bandwidth" else _UNITS.get(whole.rpartition("_")[2], "1")
     return {"name": name, "value": value, "unit": unit, "definition": function.__name__, "at_least": at_least}
 
 

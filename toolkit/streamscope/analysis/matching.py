@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,11 +10,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.gpus import several_gpus
 from streamscope.arrays import IntArray
-from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 
+_OF_GPU = re.compile(r"^GPU \d+ ")
 SAME_PROGRAM_FROM = 0.5
 """From this share of equal names on, two traces are of the same operations."""
 
@@ -104,11 +107,12 @@ def join(first: Trace, second: Trace) -> Joined:
 def _columns(first: Trace, second: Trace, texts: tuple[str, ...]) -> _Columns:
     traces = first, second
     rows = [np.flatnonzero(trace.spans.is_kind(DEVICE_KINDS)) for trace in traces]
-    lanes = tuple(dict.fromkeys((*first.spans.lanes, *second.spans.lanes)))
+    named = [_lane_names(trace.spans) for trace in traces]
+    lanes = tuple(dict.fromkeys((*named[0], *named[1])))
     columns = []
-    for trace, row in zip(traces, rows, strict=True):
+    for trace, row, own in zip(traces, rows, named, strict=True):
         spans = trace.spans
-        text_of, lane_of = _numbers(spans.names, texts), _numbers(spans.lanes, lanes)
+        text_of, lane_of = _numbers(spans.names, texts), _numbers(own, lanes)
         columns.append(
             (
                 row, spans.kind[row], lane_of[spans.lane[row]], spans.operation[row], spans.part[row],
@@ -117,6 +121,11 @@ def _columns(first: Trace, second: Trace, texts: tuple[str, ...]) -> _Columns:
         )  # fmt: skip
     row, *others = (np.concatenate(pair).astype(np.int64) for pair in zip(*columns, strict=True))
     return _Columns(row, np.repeat([0, 1], [len(one) for one in rows]), *others)
+
+
+def _lane_names(spans: SpanTable) -> tuple[str, ...]:
+    """Return the names of lanes, by which streams are joined; of one GPU, without its number, so that two GPUs can be compared."""
+    return spans.lanes if several_gpus(spans) else tuple(_OF_GPU.sub("", lane) for lane in spans.lanes)
 
 
 def _numbers(some: tuple[str, ...], every: tuple[str, ...]) -> IntArray:

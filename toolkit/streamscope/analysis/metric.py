@@ -20,8 +20,10 @@ ENGINE: Final = "engine"
 """Scope of a metric of one engine: of its trace, and of its repeats without recording."""
 TRACE: Final = "trace"
 """Scope of a metric of any one trace."""
-UNITS: Final = ("µs", "%", "×", "MiB", "")
-"""Units that tables show: of times in µs, fractions, ratios, bytes, and numbers."""
+HOST: Final = "host"
+"""Scope of a metric of all GPUs of a trace together. Others are of one GPU: of each, or of the busiest."""
+UNITS: Final = ("µs", "%", "×", "MiB", "GB/s", "")
+"""Units that tables show: of times in µs, fractions, ratios, bytes, bandwidths, and numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +39,14 @@ class Metric:
         Public name, in JSON and for ``%streamscope_assert``; its ending says the unit where it is a time (``_us``) or a size (``_bytes``).
     label : str
         Heading in tables.
-    unit : {"µs", "%", "×", "MiB", ""}
+    unit : {"µs", "%", "×", "MiB", "GB/s", ""}
         Unit that tables show: ``"%"`` of a fraction, ``"MiB"`` of bytes.
     function : callable
         Computes it, and defines it: the text before the sections of its docstring is the definition. Of another package:
-        ``function(trace) -> float or None``, None where there is nothing to measure.
+        ``function(trace) -> float or None``, None where there is nothing to measure. Of a trace of several GPUs, it gets one at a time.
     scope : tuple of str
-        ``"engine"``, ``"trace"`` or both: the table of engines, the summary of a trace.
+        ``"engine"``, ``"trace"`` or both: the table of engines, the summary of a trace. With ``"host"``, it is of all GPUs of a trace
+        together.
     of_trace : callable, optional
         Function that defines it for a trace, where that is another one.
     error : str
@@ -83,8 +86,8 @@ class Metric:
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"unit {self.unit!r} of metric {self.name!r} is not known: one of {', '.join(map(repr, UNITS))}")
-        if not {*self.scope} <= {ENGINE, TRACE}:
-            raise ValueError(f"scope {self.scope!r} of metric {self.name!r} is not known: a tuple of {ENGINE!r}, {TRACE!r}, or both")
+        if not {*self.scope} <= {ENGINE, TRACE, HOST}:
+            raise ValueError(f"scope {self.scope!r} of metric {self.name!r} is not known: a tuple of {ENGINE!r}, {TRACE!r} and {HOST!r}")
 
     @property
     def heading(self) -> str:
@@ -122,7 +125,8 @@ def definition_of(function: Callable[..., Any]) -> str:
 
 
 _OWN = (
-    "makespan_us", "span_us", "gpu_busy_us", "busy_fraction", "communication_us", "exposed_us", "copy_us", "idle_us", "overlap",
+    "makespan_us", "span_us", "gpu_busy_us", "busy_fraction", "communication_us", "exposed_us", "hidden_us",
+    "collective_wait_us", "collective_transfer_us", "bus_bandwidth", "busy_imbalance", "peer_copy_us", "copy_us", "idle_us", "overlap",
     "average_concurrency", "net_overlap_us", "copy_overlap", "host_overlap", "kernel_count", "short_kernels", "late_kernels",
     "launch_latency_us", "launch_overhead_us", "queue_time_us", "api_time_us", "queue_full_us", "device_memory_bytes", "recording_cost",
 )  # fmt: skip

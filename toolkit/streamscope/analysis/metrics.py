@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.collectives import (
+    bus_bandwidth,
+    busy_imbalance,
+    collective_transfer_ns,
+    collective_wait_ns,
+    peer_copy_ns,
+)
+from streamscope.analysis.gpus import busiest
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metric import ENGINE, Metric, added_values
@@ -24,6 +32,7 @@ from streamscope.analysis.overlap import (
 )
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.analysis.uncertainty import busy_error_ns, overlap_error
+from streamscope.analysis.work import work_split
 from streamscope.arrays import IntArray
 from streamscope.results.result import Result
 from streamscope.trace.file_checks import plain
@@ -90,6 +99,15 @@ class EngineMetrics(Result):
         of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
     added : mapping of str to float or None
         Further metrics by name: those of other packages.
+    communication_us, exposed_us, hidden_us : float or None
+        Time of communication between GPUs, and that of it beside which no kernel computes, or one does (`work_split`). None where the
+        trace is of one GPU and has no collectives.
+    collective_wait_us, collective_transfer_us : float or None
+        `collective_wait_ns` and `collective_transfer_ns`.
+    bus_bandwidth, busy_imbalance : float or None
+        Of all GPUs together: in GB/s, and a fraction.
+    peer_copy_us : float or None
+        `peer_copy_ns`.
     """
 
     view = "metrics"
@@ -127,6 +145,14 @@ class EngineMetrics(Result):
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
     added: Mapping[str, float | None] = field(default_factory=dict)
+    communication_us: float | None = None
+    exposed_us: float | None = None
+    hidden_us: float | None = None
+    collective_wait_us: float | None = None
+    collective_transfer_us: float | None = None
+    bus_bandwidth: float | None = None
+    busy_imbalance: float | None = None
+    peer_copy_us: float | None = None
 
     def value(self, name: str) -> float | None:
         """Return a metric by its name in the registry, also one that another package adds; None where it has no value."""
@@ -162,7 +188,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     Parameters
     ----------
     trace : Trace
-        One recorded run.
+        One recorded run. Of several GPUs, metrics of one GPU are those of the busiest.
     makespans_ns : array of float or int
         Makespans of the repeats that ran without recording, in ns.
 
@@ -180,13 +206,14 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     >>> metrics.makespan_us, metrics.gpu_busy_us, metrics.busy_fraction, metrics.launch_latency_us
     (40.0, 20.0, 0.5, 5.0)
     """
+    whole, trace = trace, busiest(trace)
     spans = trace.spans
     makespan = makespan_ns(makespans_ns)
     busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
     unused_ns = idle_ns(makespan.median, busy_ns)
     copy_ns = min(exposed_copy_ns(spans), unused_ns)
     causes = _split_idle(unused_ns - copy_ns, device_idle(spans))
-    missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
+    missing, latency_ns = missing_records(whole.spans), launch_latency_ns(spans)
     simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
     added, failed = added_values(trace, ENGINE, EngineMetrics.__dataclass_fields__)
@@ -228,7 +255,30 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         gpu_busy_error_us=None if (error_ns := busy_error_ns(trace)) is None else error_ns / 1000,
         overlap_error=overlap_error(trace),
         added=added,
+        **of_several_gpus(whole),
+        **_communication(trace, several=len(whole.gpus) > 1),
     )
+
+
+def of_several_gpus(trace: Trace, gpu: int | None = None) -> dict[str, float | None]:
+    """Return the metrics that need all GPUs of a trace: of the host, and the waiting and transfer of one GPU, by default the busiest."""
+    waiting_ns, transfer_ns, copied_ns = collective_wait_ns(trace, gpu), collective_transfer_ns(trace, gpu), peer_copy_ns(trace)
+    return {
+        "collective_wait_us": None if waiting_ns is None else waiting_ns / 1000,
+        "collective_transfer_us": None if transfer_ns is None else transfer_ns / 1000,
+        "bus_bandwidth": bus_bandwidth(trace),
+        "busy_imbalance": busy_imbalance(trace),
+        "peer_copy_us": None if copied_ns is None else copied_ns / 1000,
+    }
+
+
+def _communication(trace: Trace, *, several: bool) -> dict[str, float]:
+    """Return the metrics of communication; none for a trace that can have no communication between GPUs."""
+    if not several and not len(trace.collectives):
+        return {}
+    work = work_split(trace)
+    found = (work.communication_ns, work.exposed_communication_ns, work.hidden_communication_ns)
+    return dict(zip(("communication_us", "exposed_us", "hidden_us"), (time_ns / 1000 for time_ns in found), strict=True))
 
 
 def makespan_ns(repeats_ns: npt.ArrayLike) -> MedianInterval:

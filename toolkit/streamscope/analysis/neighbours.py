@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamscope.analysis.gpus import several_gpus
 from streamscope.analysis.matching import join, packed
 from streamscope.analysis.overlap import concurrency, gpu_busy_ns
 from streamscope.arrays import FloatArray, IntArray
+from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -99,8 +101,10 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
     >>> found.gross_ns, found.cost_ns, found.net_ns
     (12000, 7000.0, 5000.0)
     """
-    spans = trace.spans
-    kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    spans, gpu = trace.spans, busiest_gpu(trace.spans)
+    if alone is not None and several_gpus(alone.spans) and gpu in alone.gpus:
+        alone = alone.of_gpu(gpu)
+    kernels = np.flatnonzero((spans.kind == SpanKind.KERNEL) & (spans.gpu == gpu))
     beside_ns = _beside_ns(spans, kernels)
     lonely, rows = kernels[beside_ns == 0], kernels[beside_ns > 0]
     alone_ns, measured = np.full(len(rows), np.nan), spans.basis[rows] == Basis.MEASURED

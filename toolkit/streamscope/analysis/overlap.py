@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.gpus import of_one_gpu
 from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
 from streamscope.arrays import IntArray
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
@@ -67,6 +68,7 @@ def span_ns(spans: SpanTable) -> int:
     return int(spans.end_ns.max() - spans.start_ns.min()) if len(spans) else 0
 
 
+@of_one_gpu
 def gpu_busy_ns(spans: SpanTable) -> int:
     """Time with at least one kernel running.
 
@@ -83,6 +85,7 @@ def gpu_busy_ns(spans: SpanTable) -> int:
     return occupied(spans, SpanKind.KERNEL).length_ns
 
 
+@of_one_gpu
 def copy_busy_ns(spans: SpanTable) -> int:
     """Time with at least one copy or memory set running.
 
@@ -98,6 +101,7 @@ def copy_busy_ns(spans: SpanTable) -> int:
     return occupied(spans, *MEMORY_KINDS).length_ns
 
 
+@of_one_gpu
 def exposed_copy_ns(spans: SpanTable) -> int:
     """Time in which a copy or a memory set runs and no kernel does.
 
@@ -115,6 +119,7 @@ def exposed_copy_ns(spans: SpanTable) -> int:
     return copies.length_ns - intersection_ns(copies, kernels)
 
 
+@of_one_gpu
 def copy_compute_overlap(spans: SpanTable) -> float:
     """Share of the copying time that kernels hide.
 
@@ -132,6 +137,7 @@ def copy_compute_overlap(spans: SpanTable) -> float:
     return (copied_ns - exposed_copy_ns(spans)) / copied_ns if copied_ns else 0.0
 
 
+@of_one_gpu
 def exposed_host_ns(spans: SpanTable) -> int:
     """Time in which a host function of the program runs and neither a kernel nor a copy does.
 
@@ -148,6 +154,7 @@ def exposed_host_ns(spans: SpanTable) -> int:
     return host.length_ns - intersection_ns(host, device)
 
 
+@of_one_gpu
 def host_device_overlap(spans: SpanTable) -> float:
     """Share of the host functions' time in which the device works, too.
 
@@ -166,6 +173,7 @@ def host_device_overlap(spans: SpanTable) -> float:
     return (host_ns - exposed_host_ns(spans)) / host_ns if host_ns else 0.0
 
 
+@of_one_gpu
 def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> Steps:
     """Count the kernels running at each time.
 
@@ -214,6 +222,7 @@ def _rows_by(lane: IntArray, rows: IntArray) -> list[tuple[int, IntArray]]:
     return [(int(lane[part[0]]), part) for part in np.split(ordered, cuts) if len(part)]
 
 
+@of_one_gpu
 def overlap_ns(spans: SpanTable) -> int:
     """Time with two or more kernels running.
 
@@ -229,6 +238,7 @@ def overlap_ns(spans: SpanTable) -> int:
     return int(concurrency(spans).time_at_ns()[2:].sum())
 
 
+@of_one_gpu
 def overlap_fraction(spans: SpanTable) -> float:
     """Share of the GPU-busy time in which two or more kernels run.
 
@@ -245,6 +255,7 @@ def overlap_fraction(spans: SpanTable) -> float:
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
 
 
+@of_one_gpu
 def average_concurrency(spans: SpanTable) -> float | None:
     """Count the streams that run a kernel at once, on average over the time in which any does.
 
@@ -264,7 +275,7 @@ def average_concurrency(spans: SpanTable) -> float | None:
 
 
 def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> tuple[StreamPair, ...]:
-    """Overlap of each pair of streams.
+    """Overlap of each pair of streams of one GPU.
 
     Formula: |∪kernels of A ∩ ∪kernels of B| / min(|∪kernels of A|, |∪kernels of B|). Unit: fraction, 0 to 1.
     Denominator: the shorter of the two unions, so 1 means that the shorter one is hidden completely.
@@ -283,11 +294,13 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
     lanes = rows_by_stream(spans, np.flatnonzero(spans.is_kind(kinds)))
-    names = [spans.lanes[lane] for lane, _ in lanes]
+    names, gpus = [spans.lanes[lane] for lane, _ in lanes], [spans.gpus[lane] for lane, _ in lanes]
     busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in lanes]
     common_ns, busy_ns = _common_ns(busy).astype(np.int64), [one.length_ns for one in busy]
     pairs = []
     for first, second in combinations(range(len(names)), 2):
+        if gpus[first] != gpus[second]:
+            continue
         both_ns, shorter_ns = int(common_ns[first, second]), min(busy_ns[first], busy_ns[second])
         pairs.append(StreamPair(names[first], names[second], both_ns, both_ns / shorter_ns if shorter_ns else 0.0))
     return tuple(pairs)

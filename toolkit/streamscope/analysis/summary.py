@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamscope.analysis.communication import checked_patterns
+from streamscope.analysis.collectives import LinkCopies, link_copies
 from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, shortest_launch_ns
@@ -21,11 +21,21 @@ from streamscope.analysis.launches import (
     join_launches,
     missing_records,
 )
-from streamscope.analysis.metric import TRACE, Metric, added_values, definition_of, metrics_of
-from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, profiler_flags, recording_cost, replay_flags
+from streamscope.analysis.metric import HOST, METRICS, TRACE, Metric, added_values, definition_of, metrics_of
+from streamscope.analysis.metrics import (
+    clock_flags,
+    cost_flags,
+    incomplete_flags,
+    of_several_gpus,
+    profiler_flags,
+    recording_cost,
+    replay_flags,
+)
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
+    exposed_copy_ns,
+    gpu_busy_ns,
     kernel_count,
     overlap_ns,
     rows_by_stream,
@@ -39,16 +49,22 @@ from streamscope.analysis.work import WorkSplit, kernels_called, work_split
 from streamscope.arrays import IntArray
 from streamscope.errors import printable
 from streamscope.results.result import Result
+from streamscope.trace.communication import checked_patterns
 from streamscope.trace.foreign import UNCALLED
 from streamscope.trace.info import TraceInfo
+from streamscope.trace.one_gpu import busiest_gpu
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.symbols import readable_name, short_name, told_apart
 from streamscope.trace.trace import Trace
-from streamscope.words import aligned, capitalised, counted, format_us, percent, shortened_inside, time_text
+from streamscope.words import aligned, capitalised, counted, format_mib, format_us, percent, shortened_inside, time_text
 
 STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
 )  # fmt: skip
+GPU_HEADS = (
+    "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waiting, µs", "copies alone, µs", "idle, µs", "overlap, %",
+)  # fmt: skip
+LINK_HEADS = ("copies between GPUs", "count", "MiB", "time, µs", "GB/s")
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
 _MOST_KERNELS = 10
 """So many kernels are in `Summary.kernels`: those that take most time."""
@@ -178,6 +194,16 @@ class Summary(Result):
         `busy_error_ns` and `overlap_error`; None where the recorder says nothing.
     added : mapping of str to float or None
         Further metrics by name: those of other packages.
+    gpu : int or None
+        Which GPU the metrics are of: the busiest, where the trace has several.
+    gpus : tuple of Summary
+        Of a trace of several GPUs, the summary of each.
+    collective_wait_us, collective_transfer_us : float or None
+        `collective_wait_ns` and `collective_transfer_ns` of the GPU.
+    bus_bandwidth, busy_imbalance, peer_copy_us : float or None
+        Of all GPUs together: `bus_bandwidth` in GB/s, `busy_imbalance`, `peer_copy_ns`.
+    links : tuple of LinkCopies
+        Copies between GPUs by link.
     """
 
     view = "summary"
@@ -208,12 +234,21 @@ class Summary(Result):
     gpu_busy_error_us: float | None = None
     overlap_error: float | None = None
     added: Mapping[str, float | None] = field(default_factory=dict)
+    gpu: int | None = None
+    gpus: tuple[Summary, ...] = ()
+    collective_wait_us: float | None = None
+    collective_transfer_us: float | None = None
+    bus_bandwidth: float | None = None
+    busy_imbalance: float | None = None
+    peer_copy_us: float | None = None
+    links: tuple[LinkCopies, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
 
         ``at_least`` names the metrics that are lower bounds. ``gpu_busy_error_us`` and ``overlap_error`` are there where
-        the recorder says how far its durations may be off.
+        the recorder says how far its durations may be off. ``gpus`` has the metrics of each GPU; those at the top are of the busiest, with
+        its number in ``gpu``, and of all GPUs together.
 
         Examples
         --------
@@ -224,11 +259,26 @@ class Summary(Result):
         >>> found["span_us"], found["overlap"], found["launch_latency_us"]
         (20.0, 0.0, {'median': None, 'p95': None})
         """
+        metrics = metrics_of(TRACE)
         return {
-            **{metric.name: _json(self.value(metric.name)) for metric in metrics_of(TRACE)},
-            "streams": [stream.to_dict() for stream in self.streams],
+            **self.metric_values(metrics),
             "at_least": sorted(self.at_least),
             "warnings": list(self.warnings),
+            "gpus": [each.metric_values(metric for metric in metrics if HOST not in metric.scope) for each in self.each_gpu],
+            "links": [link.to_dict() for link in self.links],
+        }
+
+    @property
+    def each_gpu(self) -> tuple[Summary, ...]:
+        """Summary of each GPU of the trace, also where it has one; empty where nothing ran on any."""
+        return self.gpus or ((self,) if self.gpu is not None else ())
+
+    def metric_values(self, metrics: Iterable[Metric]) -> dict[str, Any]:
+        """Return metrics of one GPU as JSON values, with those of its streams."""
+        return {
+            "gpu": self.gpu,
+            **{metric.name: _json(self.value(metric.name)) for metric in metrics},
+            "streams": [stream.to_dict() for stream in self.streams],
             **({"gpu_busy_error_us": self.gpu_busy_error_us} if self.gpu_busy_error_us is not None else {}),
             **({"overlap_error": self.overlap_error} if self.overlap_error is not None else {}),
         }
@@ -256,6 +306,8 @@ class Summary(Result):
         ...
         """
         page = [f"# {in_markdown(self.title)}", "", *markdown_rows(("metric", "value", "what it is"), self.rows(), words=2)]
+        page += ["", *markdown_rows(GPU_HEADS, self.gpu_rows())] if self.gpus else []
+        page += ["", *markdown_rows(LINK_HEADS, self.link_rows())] if self.links else []
         page += ["", *markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *markdown_rows(KERNEL_HEADS, (kernel.cells() for kernel in self.kernels))] if self.kernels else []
         page += ["", capitalised(self.more_kernels)] if self.more_kernels else []
@@ -268,6 +320,18 @@ class Summary(Result):
             times = (stream.busy_us, stream.copy_us, *_idle_dict(stream.idle).values())
             yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
+    def gpu_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the metrics of each of several GPUs as text, in the order of `GPU_HEADS`."""
+        for one in self.gpus:
+            cells = [METRICS[name].show_value(_plain(one.value(name))) for name in _OF_GPUS]
+            yield (f"GPU {one.gpu}", *cells)
+
+    def link_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the copies between GPUs of each link as text, in the order of `LINK_HEADS`."""
+        for link in self.links:
+            speed = "–" if link.bandwidth is None else f"{link.bandwidth:.1f}"
+            yield f"GPU {link.from_gpu} → {link.to_gpu}", f"{link.count:,}", format_mib(link.nbytes), format_us(link.time_us), speed
+
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
@@ -275,7 +339,10 @@ class Summary(Result):
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         cells = [(shortened_inside(name, _LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
         kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True), *filter(None, [self.more_kernels])] if cells else []
-        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *kernels, *warnings]))
+        gpus = ["", *aligned([GPU_HEADS, *self.gpu_rows()], numbers=True)] if self.gpus else []
+        links = ["", *aligned([LINK_HEADS, *self.link_rows()], numbers=True)] if self.links else []
+        metrics = aligned([row[:2] for row in self.rows()])
+        return printable("\n".join([self.title, *metrics, *gpus, *links, *kernels, *warnings]))
 
     @property
     def more_kernels(self) -> str:
@@ -285,8 +352,9 @@ class Summary(Result):
 
     @property
     def title(self) -> str:
-        """Program, engine and device; simulated times are called so."""
-        return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
+        """Program, engine and device; simulated times are called so. Of several GPUs, it says which one is meant."""
+        which = f" · GPU {self.gpu}, the busiest of {len(self.gpus)}" if self.gpus else ""
+        return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}{which}"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield label, value and meaning of each metric, as texts; one that says nothing is left out."""
@@ -319,7 +387,7 @@ class Summary(Result):
             return self._share(value, error)
         if metric.unit == "µs":
             return time_text(value * 1000)
-        return percent(value, error) if metric.unit == "%" else metric.show_value(value)
+        return percent(value, error) if metric.unit == "%" else f"{metric.show_value(value)} {metric.unit}".rstrip(" ×")
 
     def _share(self, value_us: float, error_us: float | None = None) -> str:
         """Return a time with its share of the span, and how far both may be off."""
@@ -330,6 +398,8 @@ class Summary(Result):
 
 def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable[str] = ()) -> Summary:
     """Measure one trace of any origin: a recorded run, a file of another tool, a prediction.
+
+    Of a trace of several GPUs, each is measured by itself. The result has the numbers of the busiest, and in ``gpus`` those of each.
 
     Parameters
     ----------
@@ -367,9 +437,32 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     relu        1       4.00      4.00
     [1] a profiler stretched the recorded run, its calls most: time a run without it
     """
-    spans, patterns = run_of(trace.spans), checked_patterns(communication)
-    work, launches, missing = work_split(spans, patterns), join_launches(spans), missing_records(spans)
-    busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
+    patterns = checked_patterns(communication)
+    each = tuple(_of_gpu(trace, gpu, alone, patterns) for gpu in trace.gpus)
+    if not each:
+        return _of_gpu(trace, None, alone, patterns)
+    top = each[trace.gpus.index(busiest_gpu(trace.spans))]
+    if len(each) == 1:
+        return replace(top, links=link_copies(trace))
+    return replace(top, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
+
+
+def _all_warnings(top: Summary, each: Iterable[Summary]) -> Iterator[str]:
+    """Yield the warnings of several GPUs: those of all of them first, then those of some, with their numbers."""
+    common = [warning for warning in top.warnings if all(warning in one.warnings for one in each)]
+    yield from common
+    for one in each:
+        yield from (f"GPU {one.gpu}: {warning}" for warning in one.warnings if warning not in common)
+
+
+def _of_gpu(whole: Trace, gpu: int | None, alone: Trace | None, patterns: Sequence[str]) -> Summary:
+    """Measure one GPU of a trace."""
+    trace = whole if gpu is None else whole.of_gpu(gpu)
+    spans = run_of(trace.spans)
+    work, launches, missing = work_split(trace, patterns), join_launches(spans), missing_records(spans)
+    busy_ns, copy_ns = work.compute_ns + work.exposed_communication_ns, work.exposed_memory_ns
+    if len(trace.peers):  # They are communication, and not kernels.
+        busy_ns, copy_ns = gpu_busy_ns(spans), exposed_copy_ns(spans)
     estimated, net_ns, replays = _estimates(trace.info, spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     overhead_ns = launch_overhead_ns(spans)
     launch_ns = shortest_launch_ns(overhead_ns) or None  # By default it is the same, found once more. A 0 would leave gaps whole.
@@ -382,7 +475,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         kernel_count=kernel_count(spans),
         span_us=span_ns(spans) / 1000,
         gpu_busy_us=busy_ns / 1000,
-        copy_us=work.exposed_memory_ns / 1000,
+        copy_us=copy_ns / 1000,
         idle=device_idle(spans, launch_ns=launch_ns, begin_ns=int(spans.start_ns[0]) if len(spans) else 0),
         overlap=overlap_ns(spans) / busy_ns if busy_ns else None,
         launch_latency=Spread.of(launches.latency_ns),
@@ -415,7 +508,14 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
         kernels=kernels,
         different_kernels=different,
         added=added,
+        gpu=gpu,
+        **of_several_gpus(whole, gpu),  # type: ignore[arg-type]
     )
+
+
+def _plain(value: _Value) -> float | None:
+    """Return a value as one number."""
+    return value.total_ns / 1000 if isinstance(value, IdleSplit) else None if isinstance(value, Spread) else value
 
 
 _Value: TypeAlias = "float | Spread | IdleSplit | None"
@@ -425,7 +525,9 @@ _ATTRIBUTES = {
     "launch_overhead_us": "launch_overhead",
 }  # fmt: skip
 _SPREADS = frozenset(_ATTRIBUTES) - {"idle_us"}
-_OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns"}
+_OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns", "hidden_us": "hidden_communication_ns"}
+_OF_GPUS = ("kernel_count", "gpu_busy_us", "exposed_us", "hidden_us", "collective_wait_us", "copy_us", "idle_us", "overlap")
+"""Metrics that are shown side by side of several GPUs, under `GPU_HEADS`."""
 _MEASURED = frozenset({*Summary.__dataclass_fields__, *_ATTRIBUTES, *_OF_WORK})
 """Names of the metrics that a summary measures together."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamscope.analysis.gpus import of_busiest
 from streamscope.analysis.overlap import gpu_busy_ns
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
@@ -25,10 +26,11 @@ def busy_error_ns(trace: Trace) -> float | None:
     160.0
     """
     error_ns, share = (float(trace.info.calibration.get(f"kernel_error_{what}", 0)) for what in ("ns", "share"))
-    lengths_ns = trace.spans.of_kind([SpanKind.KERNEL]).duration_ns
+    spans = of_busiest(trace.spans)
+    lengths_ns = spans.of_kind([SpanKind.KERNEL]).duration_ns
     if not (error_ns or share) or not lengths_ns.any():
         return None
-    return float(gpu_busy_ns(trace.spans) * (error_ns * len(lengths_ns) / lengths_ns.sum() + share))
+    return float(gpu_busy_ns(spans) * (error_ns * len(lengths_ns) / lengths_ns.sum() + share))
 
 
 def overlap_error(trace: Trace) -> float | None:
@@ -48,4 +50,4 @@ def overlap_error(trace: Trace) -> float | None:
     error = trace.info.calibration.get("overlap_error")
     if error is None:
         return None
-    return float(error) if len(np.unique(trace.spans.of_kind([SpanKind.KERNEL]).lane)) > 1 else 0.0
+    return float(error) if len(np.unique(of_busiest(trace.spans).of_kind([SpanKind.KERNEL]).lane)) > 1 else 0.0

@@ -12,14 +12,12 @@ from streamscope.cli.parameters import AsJson, given_path
 from streamscope.cli.tables import named_table, print_table, print_warnings, table
 from streamscope.cli.terminal import output, print_sentences
 from streamscope.cli.trace_files import READABLE, Damaged, read_trace, reading_progress
-from streamscope.progress import Progress
 from streamscope.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from streamscope.analysis.diff import TraceDiff
-    from streamscope.trace.trace import Trace
 
 
 _MOST_ROWS = 12
@@ -47,23 +45,13 @@ def diff(
     from streamscope.analysis.diff import diff as compared
 
     with reading_progress() as progress:
-        traces = _read_both((first, second), gpu, damaged, progress)
+        traces = [read_trace(path, gpu, damaged, progress) for path in (first, second)]
         progress("comparing", 1, 1)
         found = compared(*traces)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
         _print_diff(output(), found)
-
-
-def _read_both(paths: tuple[Path, Path], gpu: int | None, damaged: str, progress: Progress) -> list[Trace]:
-    """Read two traces: of one GPU where both files have it, else each of its busiest."""
-    traces = [read_trace(path, gpu, damaged, progress) for path in paths]
-    for ours, theirs in ((0, 1), (1, 0)):
-        device, other = (traces[at].info.device for at in (ours, theirs))
-        if device.gpu is not None and device.gpu != other.gpu and device.gpu in other.gpus:
-            traces[theirs] = read_trace(paths[theirs], device.gpu, damaged, progress)
-    return traces
 
 
 def _print_diff(console: Console, found: TraceDiff) -> None:

@@ -48,10 +48,16 @@ def read(
 
 def _print(console: Console, found: Summary) -> None:
     """Print the numbers, the streams and the warnings."""
-    from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS
+    from streamscope.analysis.summary import GPU_HEADS, KERNEL_HEADS, LINK_HEADS, STREAM_HEADS
 
     print_sentences(console, found.title, "bold", whole=True)
     print_table(console, table(None, ((label, value) for label, value, _ in found.rows())))
+    if found.gpus:
+        console.print()
+        print_table(console, table([head.removesuffix(", µs") for head in GPU_HEADS], found.gpu_rows(), title="Times in µs"))
+    if found.links:
+        console.print()
+        print_table(console, table(LINK_HEADS, found.link_rows()))
     if found.streams:
         console.print()
         print_table(console, table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))

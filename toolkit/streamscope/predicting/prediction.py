@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.analysis.gpus import busiest
 from streamscope.analysis.metrics import PROFILED
 from streamscope.analysis.overlap import span_ns
 from streamscope.arguments import shown
@@ -270,6 +271,7 @@ def what_if(
     Parameters
     ----------
     trace : Trace
+        Of code that is not ours and of several GPUs, the busiest is predicted; `Trace.of_gpu` chooses another.
     engine : str, optional
         The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
     streams : int, optional
@@ -304,7 +306,8 @@ def what_if(
         raise TraceError(f"what_if predicts a trace, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file')
     if isinstance(trace, Prediction):
         return trace.what_if(engine, streams, measured_us, waits=waits)
-    return predicted_from(uncollected(partial(scenario_of, waits=waits), trace, engine, streams, measured_us))
+    found = busiest(trace) if is_foreign(trace) else trace
+    return predicted_from(uncollected(partial(scenario_of, waits=waits), found, engine, streams, measured_us))
 
 
 def _own_engine(trace: Trace) -> str:

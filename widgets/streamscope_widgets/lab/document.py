@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from streamscope.analysis.gpus import busiest
 from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
@@ -125,7 +126,7 @@ def _read(path: Path, name: str, gpu: int | None) -> tuple[dict[str, Any], tuple
         title = f"{comparison.program} · {device_words(comparison.device)} · {name}"
         further = f"captured = ss.load_captured({name!r}) has its bound and certificate; ss.compare(captured) gave these timelines."
         return _told(title, f"{captured}.\n{comparison.verdict}", further), as_groups(comparison.groups())
-    trace = read(path, gpu=gpu, progress=False)  # The server may run in a terminal.
+    trace = busiest(read(path, gpu=gpu, progress=False))  # The server may run in a terminal.
     found = summary(trace)
     warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
     chosen = "" if gpu is None else f", gpu={gpu}"

@@ -1,0 +1,260 @@
+"""Work of several GPUs together: waiting and transfer of collectives, bus bandwidth, imbalance, copies by link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.intervals import union
+from streamscope.analysis.overlap import occupied
+from streamscope.arrays import IntArray
+from streamscope.trace.joins import distinct
+from streamscope.trace.one_gpu import busiest_gpu, rows_of_gpu
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import Trace
+
+_SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
+"""Of these kinds, how many times each GPU sends its data to all others."""
+_WHOLE = frozenset({"broadcast", "reduce", "send", "recv", "send_recv"})
+"""Of these, the whole of it passes each link once."""
+
+
+def bus_factor(kind: str, ranks: int) -> float | None:
+    """Return how much of a collective's size each link carries, by the definitions of nccl-tests; None of a kind that moves no data."""
+    if kind in _SHARES:
+        return _SHARES[kind] * (ranks - 1) / ranks
+    return 1.0 if kind in _WHOLE else None
+
+
+@dataclass(frozen=True)
+class CollectiveTimes:
+    """Result of `collective_times`: equally long columns, one row for each row of ``trace.collectives``.
+
+    Attributes
+    ----------
+    gpu : int64 array
+    waiting_ns, transfer_ns : int64 arrays
+        Both together are the duration; 0 where they are not known.
+    last : int64 array
+        The part of the same operation that began last, as a row of the trace; -1 where it is not known.
+    """
+
+    gpu: IntArray
+    waiting_ns: IntArray
+    transfer_ns: IntArray
+    last: IntArray
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Whether the parts of the operation on all of its GPUs are in the trace."""
+        return self.last >= 0
+
+
+def collective_times(trace: Trace) -> CollectiveTimes:
+    """Divide each part of a collective into waiting for other GPUs and transfer.
+
+    Formula: waiting = start of the last part - start of the part, no longer than the part; transfer = duration - waiting. Unit: ns.
+    Known of an operation whose parts on all GPUs are in the trace: as many as it has ranks or, where that number is unknown, two.
+
+    Parameters
+    ----------
+    trace : Trace
+
+    Examples
+    --------
+    >>> from streamscope.trace import Collectives, DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("kernel", "all-reduce", "GPU 0 main", 0, 50), ("kernel", "all-reduce", "GPU 1 main", 30, 50),
+    ...                      gpus={"GPU 0 main": 0, "GPU 1 main": 1})
+    >>> info = TraceInfo("sync", "step", DeviceInfo("cuda", "2 × NVIDIA H100"))
+    >>> trace = Trace(spans, info, collectives=Collectives.from_columns([0, 1], "all_reduce", instance=0, ranks=2))
+    >>> found = ss.analysis.collective_times(trace)
+    >>> found.waiting_ns.tolist(), found.transfer_ns.tolist()
+    ([30, 0], [20, 20])
+    """
+    spans, rows = trace.spans, trace.collectives.span
+    gpu, start_ns, duration_ns = spans.gpu[rows], spans.start_ns[rows], spans.duration_ns[rows]
+    which, last_ns, known = _instances(trace)
+    waiting_ns = np.where(known, np.clip(last_ns[which] - start_ns, 0, duration_ns), 0)
+    began_last, last = start_ns == last_ns[which], np.full(len(last_ns), -1)
+    last[which[began_last]] = rows[began_last]
+    return CollectiveTimes(gpu, waiting_ns, np.where(known, duration_ns - waiting_ns, 0), np.where(known, last[which], -1))
+
+
+def _instances(trace: Trace) -> tuple[IntArray, IntArray, npt.NDArray[np.bool_]]:
+    """Return of each row of the collectives its operation, when the last part of each operation began, and whether all are there."""
+    found, spans = trace.collectives, trace.spans
+    _, which = distinct(found.instance)
+    gpus, gpu = distinct(spans.gpu[found.span])
+    count = int(which.max(initial=-1)) + 1
+    parts, part = distinct(which * len(gpus) + gpu)
+    first_ns = np.full(len(parts), np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, part, spans.start_ns[found.span])
+    last_ns = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(last_ns, parts // max(1, len(gpus)), first_ns)
+    ranks = np.zeros(count, np.int64)
+    np.maximum.at(ranks, which, found.ranks)
+    there = np.bincount(parts // max(1, len(gpus)), minlength=count)
+    whole = (there >= 2) & ((ranks == 0) | (there == ranks))
+    return which, last_ns, whole[which] & (found.instance >= 0)
+
+
+def collective_wait_ns(trace: Trace, gpu: int | None = None) -> int | None:
+    """Time in which the collectives of one GPU waited for other GPUs.
+
+    Formula: sum over its parts of (start of the last part - start of the part), as `collective_times` has it. Unit: ns. Parts that run
+    side by side count each. None where no collective has all of its parts in the trace.
+
+    Parameters
+    ----------
+    trace : Trace
+    gpu : int, optional
+        By default the busiest.
+    """
+    return _sum_on(trace, gpu, "waiting_ns")
+
+
+def collective_transfer_ns(trace: Trace, gpu: int | None = None) -> int | None:
+    """Time in which the collectives of one GPU ran with all GPUs taking part.
+
+    Formula: sum over its parts of (duration - waiting), as `collective_times` has it. Unit: ns. Parts that run side by side count each.
+    None where no collective has all of its parts in the trace.
+
+    Parameters
+    ----------
+    trace : Trace
+    gpu : int, optional
+        By default the busiest.
+    """
+    return _sum_on(trace, gpu, "transfer_ns")
+
+
+def _sum_on(trace: Trace, gpu: int | None, column: str) -> int | None:
+    if not len(trace.collectives):
+        return None
+    times = collective_times(trace)
+    chosen = times.known & (times.gpu == (busiest_gpu(trace.spans) if gpu is None else gpu))
+    return int(getattr(times, column)[chosen].sum()) if chosen.any() else None
+
+
+def bus_bandwidth(trace: Trace) -> float | None:
+    """How fast collectives moved data over the links of one GPU, without the time in which they waited.
+
+    Formula: sum of (size * factor) / sum of (last end - start of the last part), over collectives whose parts on all GPUs are in the
+    trace and whose kind and size are known. The factor for n ranks is 2(n-1)/n of all-reduce, (n-1)/n of all-gather, reduce-scatter,
+    all-to-all, gather and scatter, 1 of broadcast, reduce and send. Unit: GB/s (10^9 bytes). None where there is no such collective.
+    Source: NCCL's tests, which time collectives that all GPUs begin together.
+
+    Examples
+    --------
+    >>> from streamscope.trace import Collectives, DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("kernel", "all-reduce", "GPU 0 main", 0, 50_000), ("kernel", "all-reduce", "GPU 1 main", 30_000, 50_000),
+    ...                      gpus={"GPU 0 main": 0, "GPU 1 main": 1})
+    >>> info = TraceInfo("sync", "step", DeviceInfo("cuda", "2 × NVIDIA H100"))
+    >>> trace = Trace(spans, info, collectives=Collectives.from_columns([0, 1], "all_reduce", instance=0, nbytes=6_000_000, ranks=2))
+    >>> ss.analysis.bus_bandwidth(trace)  # 6 MB in 20 µs
+    300.0
+    """
+    found = trace.collectives
+    if not len(found):
+        return None
+    which, last_ns, known = _instances(trace)
+    moved = time_ns = 0.0
+    end_ns = trace.spans.end_ns[found.span]
+    kinds, gpu = found.words("kind"), trace.spans.gpu[found.span]
+    for rows in np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1]):
+        first = int(rows[0])
+        nbytes, ranks = int(found.nbytes[rows].max()), int(found.ranks[rows].max()) or len(np.unique(gpu[rows]))
+        factor = bus_factor(kinds[first], ranks)
+        if factor and nbytes and known[first]:
+            moved += nbytes * factor
+            time_ns += int(end_ns[rows].max()) - int(last_ns[which[first]])
+    return moved / time_ns if time_ns > 0 else None
+
+
+def busy_imbalance(trace: Trace) -> float | None:
+    """How much longer the busiest GPU runs kernels than the GPUs do on average.
+
+    Formula: max(GPU busy) / mean(GPU busy) - 1, over the GPUs of the trace. Unit: fraction. Denominator: the mean. 0 where all are
+    equally busy. Kernels of collectives count with the time in which they wait. None for a trace of one GPU.
+
+    Examples
+    --------
+    >>> from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("kernel", "a", "GPU 0 main", 0, 30), ("kernel", "a", "GPU 1 main", 0, 50),
+    ...                      gpus={"GPU 0 main": 0, "GPU 1 main": 1})
+    >>> ss.analysis.busy_imbalance(Trace(spans, TraceInfo("sync", "step", DeviceInfo("cuda", "2 × NVIDIA H100"))))
+    0.25
+    """
+    spans = trace.spans
+    if len(trace.gpus) < 2:
+        return None
+    busy_ns = [occupied(spans.select(rows_of_gpu(spans, gpu)), SpanKind.KERNEL).length_ns for gpu in trace.gpus]
+    mean_ns = sum(busy_ns) / len(busy_ns)
+    return max(busy_ns) / mean_ns - 1 if mean_ns else None
+
+
+@dataclass(frozen=True)
+class LinkCopies:
+    """Copies from one GPU to another one.
+
+    Attributes
+    ----------
+    from_gpu, to_gpu : int
+    count : int
+    nbytes : int
+        Bytes of all of them.
+    time_us : float
+        Time with at least one of them running.
+    """
+
+    from_gpu: int
+    to_gpu: int
+    count: int
+    nbytes: int
+    time_us: float
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes by that time, in GB/s; None where either is 0."""
+        return self.nbytes / self.time_us / 1000 if self.nbytes and self.time_us else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"from": self.from_gpu, "to": self.to_gpu, "count": self.count, "bytes": self.nbytes, "time_us": self.time_us}
+
+
+def link_copies(trace: Trace) -> tuple[LinkCopies, ...]:
+    """Count the copies between GPUs by link, with their bytes and the time with at least one of them running.
+
+    Formula: length of the union of all copies from one GPU to another one. Unit: µs. A copy on two lanes counts once for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamscope.trace import DeviceInfo, PeerCopies, SpanTable, Trace, TraceInfo
+    >>> spans = SpanTable.of(("copy", "x", "GPU 0 peer copy", 0, 2_000), gpus={"GPU 0 peer copy": 0})
+    >>> peers = PeerCopies(np.array([0]), np.array([0]), np.array([1]))
+    >>> ss.analysis.link_copies(Trace(spans, TraceInfo("sync", "step", DeviceInfo("cuda", "2 × NVIDIA H100")), peers=peers))
+    (LinkCopies(from_gpu=0, to_gpu=1, count=1, nbytes=0, time_us=2.0),)
+    """
+    found, spans = trace.peers, trace.spans
+    links = sorted(set(zip(found.from_gpu.tolist(), found.to_gpu.tolist(), strict=True)))
+    copies = []
+    for source, target in links:
+        rows = found.span[(found.from_gpu == source) & (found.to_gpu == target)]
+        time_ns = union(spans.start_ns[rows], spans.end_ns[rows]).length_ns
+        copies.append(LinkCopies(source, target, len(rows), int(spans.bytes[rows].sum()), time_ns / 1000))
+    return tuple(copies)
+
+
+def peer_copy_ns(trace: Trace) -> int | None:
+    """Time with at least one copy between GPUs running, on any link.
+
+    Formula: length of the union of all copies from GPU to GPU. Unit: ns. `link_copies` has it link by link, with bytes. None where there
+    is none.
+    """
+    rows = trace.peers.span
+    return union(trace.spans.start_ns[rows], trace.spans.end_ns[rows]).length_ns if len(rows) else None
