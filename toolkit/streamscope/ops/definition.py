@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.ops.examples import RAISES
-
 Reference = Callable[..., Any]
 
 
@@ -74,25 +72,3 @@ def call_signature(definition: Definition) -> inspect.Signature:
     taken = {option.name for option in options}
     operands = [inspect.Parameter(name + "_" * (name in taken), inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
     return inspect.Signature([*operands, *options])
-
-
-def documentation(definition: Definition) -> str:
-    """Return the documentation of the operator."""
-    operands = ", ".join(definition.operands)
-    code = f"{definition.whole} or {definition.expression}" if definition.whole else definition.expression
-    gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
-    return f"""{definition.summary}
-
-    Parameters
-    ----------
-    {operands} : variable or number
-        At least one is a variable. Shapes broadcast and dtypes promote as those of NumPy's ``{definition.like.__name__}``.
-    out : variable, optional
-        Where the result goes, which may be an operand (in place); by default a new variable.
-    request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.{RAISES}
-
-    Notes
-    -----
-    CUDA: ``{code}``, half computed in float. {gradient}{definition.example}
-    """

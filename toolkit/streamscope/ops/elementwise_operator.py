@@ -17,8 +17,8 @@ from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, apply_request, require
-from streamscope.ops.definition import Definition, Reference, call_signature, documentation
-from streamscope.ops.examples import example_of
+from streamscope.ops.definition import Definition, Reference, call_signature
+from streamscope.ops.examples import documentation, example_of
 from streamscope.program.launch import Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
@@ -46,7 +46,10 @@ class Elementwise:
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.__name__ = definition.name
-        self.__doc__ = documentation(definition)
+        code = f"{definition.whole} or {definition.expression}" if definition.whole else definition.expression
+        gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
+        notes = f"Notes\n-----\nDtypes are those of ``np.{definition.like.__name__}``. CUDA: ``{code}``, half computed in float. {gradient}"
+        self.__doc__ = documentation(definition.summary, type(self).__call__, notes, definition.example)
         self.__signature__ = call_signature(definition)
         self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view)
 
@@ -54,7 +57,22 @@ class Elementwise:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
 
     def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced."""
+        """Apply the operator inside a program that is being traced.
+
+        Parameters
+        ----------
+        operands : variable or number
+            At least one is a variable. Shapes broadcast and dtypes promote as in NumPy.
+        out : variable, optional
+            Where the result goes, which may be an operand (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the operands do not fit.
+        """
         arrays, scalars = self.sorted_operands(operands)
         return apply_request(self._operator, arrays, {"scalars": scalars} if scalars else {}, out, request)
 

@@ -1,17 +1,18 @@
-"""Examples of operators, for their documentation: operands, as lists, and printed results stand in ``examples.txt``."""
+"""Documentation of operators that are made of data; operands and printed results of their examples stand in ``examples.txt``."""
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
-RAISES = """
 
-    Raises
-    ------
-    ProgramError
-        Called outside a program, or the operands do not fit."""
-"""A section of the documentation that is made of an operator."""
+def documentation(summary: str, call: Callable[..., Any], *sections: str) -> str:
+    """Return the documentation of an operator: a sentence, all but the first of how it is called, and further sections."""
+    _, _, called = inspect.cleandoc(call.__doc__ or "").partition("\n\n")
+    return "\n\n".join(filter(None, (summary, called, *sections)))
 
 
 def example_of(name: str) -> str:
@@ -19,15 +20,10 @@ def example_of(name: str) -> str:
     if name not in _examples():
         return ""
     *operands, shown = _examples()[name]
-    printed = shown.replace("\\n", "\n    ")
     arrays = ", ".join(f"np.array({operand})" for operand in operands)
-    return f"""
-
-    Examples
-    --------
-    >>> with ss.Engine(device="simulated") as engine:
-    ...     print(engine.run(ss.program(ss.ops.{name}), {arrays}))
-    {printed}"""
+    run = f"engine.run(ss.program(ss.ops.{name}), {arrays})"
+    lines = ["Examples", "--------", '>>> with ss.Engine(device="simulated") as engine:', f"...     print({run})", *shown.split("\\n")]
+    return "\n".join(lines)
 
 
 @cache

@@ -15,7 +15,7 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, UNSIGNED, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
 from streamscope.ops.application import Request, apply_request, require
-from streamscope.ops.examples import RAISES, example_of
+from streamscope.ops.examples import documentation, example_of
 from streamscope.program.launch import Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -44,7 +44,7 @@ class Reduction:
         self, name: str, summary: str, reducer: Reducer, reference: Callable[..., Any], order: float = 0.0, *, exact: bool = False
     ) -> None:
         self.__name__ = name
-        self.__doc__ = _documentation(name, summary)
+        self.__doc__ = documentation(summary, Reduction.__call__, example_of(name))
         self.reducer = reducer
         self.reference = reference
         self.order = order
@@ -56,7 +56,25 @@ class Reduction:
         return f"<reduction {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced."""
+        """Apply the operator inside a program that is being traced.
+
+        Parameters
+        ----------
+        x : variable
+        axis : int or tuple of int, optional
+            All axes by default.
+        keepdims : bool
+            Reduced axes stay, with extent 1.
+        out : variable, optional
+            Where the result goes; by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the operands do not fit.
+        """
         attributes: dict[str, Any] = {"axis": axis, "keepdims": self._truth(keepdims)}
         self._check_added(request)
         return apply_request(self._operator, [x], attributes, out, request, adding=self._adding)
@@ -150,23 +168,6 @@ class Reduction:
         axis = attributes["axis"] if not isinstance(attributes["axis"], list | tuple) else axes
         value = np.asarray(self.reference(exact, axis=axis, keepdims=attributes["keepdims"]))
         return value.astype(result.dtype, copy=False)
-
-
-def _documentation(name: str, summary: str) -> str:
-    return f"""{summary}
-
-    Parameters
-    ----------
-    x : variable
-    axis : int or tuple of int, optional
-        All axes by default.
-    keepdims : bool
-        Reduced axes stay, with extent 1.
-    out : variable, optional
-        Where the result goes; by default a new variable.
-    request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.{RAISES}{example_of(name)}
-    """
 
 
 def _mean(x: Array, axis: Axis, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature

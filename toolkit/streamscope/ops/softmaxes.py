@@ -16,7 +16,7 @@ from streamscope.kernels.rows import row_form
 from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import Request, apply_request, planned_launch, require, require_float
-from streamscope.ops.examples import RAISES, example_of
+from streamscope.ops.examples import documentation, example_of
 from streamscope.program.launch import Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
@@ -61,7 +61,7 @@ class Softmax:
 
     def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
         self.__name__ = name
-        self.__doc__ = _documentation(name, summary)
+        self.__doc__ = documentation(summary, Softmax.__call__, example_of(name))
         self._forward = _operator(name, function)
         self._backward = _operator(f"{name}_gradient", gradient)
 
@@ -69,7 +69,23 @@ class Softmax:
         return f"<operator {self.__name__}(x)>"
 
     def __call__(self, x: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
-        """Apply the operator inside a program that is being traced."""
+        """Apply the operator inside a program that is being traced.
+
+        Parameters
+        ----------
+        x : variable
+            Of a floating dtype; the axis has elements.
+        axis : int
+        out : variable, optional
+            Where the result goes, which may be the argument (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the operands do not fit.
+        """
         return apply_request(self._forward, [x], {"axis": axis}, out, request)
 
     def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
@@ -143,21 +159,6 @@ def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool
 def _stages(name: str, joined: int) -> int:
     """Return the waits of a thread: for others of its row, and for exponentials of its elements in a row."""
     return 1 if name.endswith("_gradient") else 1 + int(joined / _JOINED)
-
-
-def _documentation(name: str, summary: str) -> str:
-    return f"""{summary}
-
-    Parameters
-    ----------
-    x : variable
-        Of a floating dtype; the axis has elements.
-    axis : int
-    out : variable, optional
-        Where the result goes, which may be the argument (in place); by default a new variable.
-    request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.{RAISES}{example_of(name)}
-    """
 
 
 softmax = Softmax(
