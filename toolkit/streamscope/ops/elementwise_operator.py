@@ -49,7 +49,7 @@ class Elementwise:
         code = f"{definition.whole} or {definition.expression}" if definition.whole else definition.expression
         gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
         notes = f"Notes\n-----\nDtypes are those of ``np.{definition.like.__name__}``. CUDA: ``{code}``, half computed in float. {gradient}"
-        self.__doc__ = documentation(definition.summary, type(self).__call__, notes, definition.example)
+        self.__doc__ = documentation(definition.summary, Elementwise.__call__, notes, definition.example)
         self.__signature__ = call_signature(definition)
         self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view)
 
