@@ -190,3 +190,25 @@ def test_collectives_are_numpys(host, monkeypatch, kind, library):
             for result, want in zip(results, wanted, strict=True):
                 if want is not None:
                     np.testing.assert_allclose(host.read(result), want, rtol=1e-3)
+
+
+def of_two_gpus(u, v):
+    with ss.gpu(0):
+        a = u * 2
+    with ss.gpu(1):
+        b = v * 2
+    p, q = ss.ops.all_reduce([a, b])
+    return p + 1, ss.ops.to_gpu(p, 1) - q
+
+
+@pytest.mark.parametrize("engine", ["sync", "async", "dual", "graph", "graph-dual"])
+def test_a_prepared_program_goes_on_after_an_abort(host, engine):
+    values = np.arange(64, dtype=np.float32)
+    prepared = ss.prepare(ss.program(of_two_gpus).trace(values, values), engine=engine, device=host)
+    prepared.load([values, values])
+    for _ in range(3):
+        for _ in range(5):
+            prepared.run()
+        for result, expected in zip(prepared.outputs(), (4 * values + 1, 0 * values), strict=True):
+            np.testing.assert_array_equal(result, expected)
+        host.abort_collectives()

@@ -101,6 +101,10 @@ class Graph(Protocol):
     def refused(self) -> str:
         """Why an update of another graph was refused, so that this one was instantiated; empty where none was tried."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether it cannot be launched any more, since collectives in it were aborted."""
+
     def launch(self, stream: Stream) -> None:
         """Put one replay on a stream."""
 

@@ -299,15 +299,17 @@ class Prepared:
     def capture(self) -> None:
         """Capture the graphs that are not yet; update one that was there before, where that is possible, else instantiate.
 
-        A segment that cannot be captured runs on uncaptured, with a note.
+        A segment that cannot be captured runs on uncaptured, with a note. A graph that is lost is captured again.
         """
         with self.lock:
-            for index, bound in self._replays():
-                if bound.graph is None and not bound.why_not:
+            replays = list(self._replays())
+            for index, bound in replays:
+                if (bound.graph is None or bound.graph.lost) and not bound.why_not:
                     self._capture_segment(bound, self._former.get(index))
                 self._former.pop(index, None)
             self._calls = [bound.call for bound in self.bound]
-            self._to_capture = False
+            # Whoever aborts collectives loses graphs that hold some.
+            self._to_capture = self.program.gpus > 1 and bool(replays)
 
     def capturing(self) -> AbstractContextManager[list[Graph]]:
         """Capture the launches of the block on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""

@@ -164,6 +164,9 @@ class Capture:
 class SimulatedGraph:
     """An instantiated graph; `streamscope.devices.protocol.Graph`."""
 
+    lost = False
+    """Whether it cannot be launched any more: never, since nothing aborts collectives here."""
+
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
         self.core = core
         self._nodes = nodes

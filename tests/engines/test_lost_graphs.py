@@ -1,0 +1,39 @@
+"""Graphs over several GPUs whose collectives were aborted are captured again by the next run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
+
+X = np.arange(4.0)
+
+
+def two_gpus(u, v):
+    with ss.gpu(0):
+        a = u * 2
+    with ss.gpu(1):
+        b = v * 2
+    p, q = ss.ops.all_reduce([a, b])
+    return p + 1, q + 1
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+def test_the_next_run_captures_again(engine):
+    prepared = ss.prepare(ss.program(two_gpus).trace(X, X), engine=engine, device=SimulatedDevice(gpus=2))
+    prepared.load([X, X])
+    for _ in range(3):
+        prepared.run()
+    graphs = [bound.graph for _, bound in prepared._replays()]
+    for graph in graphs:
+        graph.lost = True
+    prepared.run()
+    again = [bound.graph for _, bound in prepared._replays()]
+    assert all(new is not old for new, old in zip(again, graphs, strict=True))
+    assert not any(graph.lost for graph in again)
+    for result in prepared.outputs():
+        np.testing.assert_array_equal(result, 4 * X + 1)
+    prepared.run()
+    assert [bound.graph for _, bound in prepared._replays()] == again
