@@ -32,10 +32,10 @@ def communication_of(program: Program, spans: SpanTable) -> tuple[Collectives, P
     collectives = Collectives.from_columns(
         parts,
         [one.kind for one in known],
-        instance=instances,
+        instance=np.array(instances, np.int64),
         op=[one.op for one in known],
-        nbytes=[one.nbytes for one in known],
-        ranks=[len(one.gpus) for one in known],
+        nbytes=np.array([one.nbytes for one in known], np.int64),
+        ranks=np.array([len(one.gpus) for one in known], np.int64),
         communicator=[", ".join(map(str, one.gpus)) for one in known],
     )
     rows = np.flatnonzero(on_device & np.isin(spans.operation, list(copies)))

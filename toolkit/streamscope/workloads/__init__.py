@@ -5,12 +5,13 @@ from __future__ import annotations
 from streamscope.arguments import shown
 from streamscope.errors import WorkloadError
 from streamscope.workloads.models import ATTENTION, LSTM, RESNET_BLOCK
+from streamscope.workloads.parallel import DATA_PARALLEL, EXPERT_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL
 from streamscope.workloads.programs import BRANCHES, CNN, CONV_BACKWARD, ELEMENTWISE_CHAIN, PIPELINE
 from streamscope.workloads.workload import Setting, Workload
 
-WORKLOADS = {
-    workload.name: workload for workload in (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
-}
+_ON_ONE = (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
+_ON_SEVERAL = (DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL)
+WORKLOADS = {workload.name: workload for workload in (*_ON_ONE, *_ON_SEVERAL)}
 
 
 def workload(name: str) -> Workload:
