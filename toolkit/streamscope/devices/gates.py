@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from streamscope.devices.protocol import Device, Gate, Stream
+from streamscope.devices.protocol import Device, Event, Gate, Stream
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.interrupts import deferred, nothing_collected
 from streamscope.kernels.source import KernelSource
@@ -31,6 +31,17 @@ extern "C" __global__ void shield()
 }}
 """,
 )
+
+
+def gpu_of(stream: Stream | Event) -> dict[str, int]:
+    """Return the argument that makes an event, or memory, for a stream's GPU; none for GPU 0, which is all that some devices know."""
+    gpu: int = getattr(stream, "gpu", 0)
+    return {"gpu": gpu} if gpu else {}
+
+
+def timed_event(device: Device, stream: Stream) -> Event:
+    """Make an event with timing that a stream can record."""
+    return device.event(timing=True, **gpu_of(stream))
 
 
 def reference_call(device: Device, stream: Stream) -> Callable[[], None]:
@@ -63,7 +74,8 @@ def shield_call(device: Device, stream: Stream) -> Callable[[], None]:
 def _call_on_zeros(device: Device, stream: Stream, function: Callable[[Symbol], Symbol], spec: ArraySpec) -> Callable[[], None]:
     zeros = np.zeros(spec.shape, spec.dtype)
     (launch,) = program(function).trace(zeros).launches()
-    buffers = [device.allocate(spec, MemoryPlace.DEVICE) for _ in range(2)]
+    where = gpu_of(stream)
+    buffers = [device.allocate(spec, MemoryPlace.DEVICE, **where) for _ in range(2)]
     device.write(buffers[0], zeros)
     return device.bind(launch, [buffers[0], buffers[0]], [buffers[1]], stream)
 

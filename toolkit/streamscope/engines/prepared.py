@@ -315,15 +315,28 @@ class Prepared:
         """Capture the launches of the block on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
         return capturing(self.device, self.streams[0])
 
-    def graph_with(self, replay: BoundStep, events: Mapping[int, Event]) -> Graph:
-        """Return another graph of a replay's steps with an event recorded behind some of them, by their index."""
+    def graph_with(self, replay: BoundStep, events: Mapping[int, Event], begins: Mapping[int, Event] = MappingProxyType({})) -> Graph:
+        """Return another graph of a replay's steps with an event recorded behind some of them, by their index.
+
+        ``begins`` are recorded ahead of parts of collectives. These are issued by the call of the last part, so what is recorded behind
+        them comes behind that.
+        """
         if (raw := self._raw_graph(replay, events)) is not None:
             return raw[0]
+        late: list[int] = []
         with self.capturing() as graphs:
             for index, bound in enumerate(replay.inner):
+                if index in begins and bound.stream is not None:
+                    bound.stream.record(begins[index])
                 bound.call()
-                if index in events and bound.stream is not None:
-                    bound.stream.record(events[index])
+                late.append(index)
+                if bound.call is do_nothing:
+                    continue
+                for each in late:
+                    stream = replay.inner[each].stream
+                    if each in events and stream is not None:
+                        stream.record(events[each])
+                late = []
         return graphs[0]
 
     @property

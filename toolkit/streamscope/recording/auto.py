@@ -40,7 +40,8 @@ class AutoRecorder:
         """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
         seen, fits = self._seen(prepared, reload)
         told = seen is not None and (fits or not has_branches(prepared))
-        if not told and program_kernels(prepared.program, self.device.tuned):
+        # Stamps know the clock of one GPU.
+        if not told and prepared.program.gpus == 1 and program_kernels(prepared.program, self.device.tuned):
             return StampRecorder(self.device).record(prepared, reload)
         return replace(EventRecorder.on(cast("Device", self.device)), seen=seen if told else None).record(prepared, reload)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from streamscope.devices.gates import held, reference_call
+from streamscope.devices.gates import held, reference_call, timed_event
 from streamscope.devices.protocol import Device, Event, Stream
 from streamscope.devices.reference import reference_kernel
 from streamscope.engines.binding import capturing, settled
@@ -111,6 +111,29 @@ class Clock:
     def host_ns(self, event: Event) -> float:
         """Return the host time of an event's latest record, in ns."""
         return self.offset_ns + self.device.elapsed_ns(self.base, event)
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """The clocks of several GPUs: each is tied to the host's by itself, since there is no time between events of two GPUs."""
+
+    clocks: Mapping[int, Clock]
+
+    @property
+    def uncertainty_ns(self) -> float:
+        """The uncertainty of the worst of them; times of two GPUs may be apart by that of both."""
+        return max(clock.uncertainty_ns for clock in self.clocks.values())
+
+    def host_ns(self, event: Event) -> float:
+        """Return the host time of an event's latest record, in ns."""
+        return self.clocks[getattr(event, "gpu", 0)].host_ns(event)
+
+
+def align_clocks(device: Device, streams: Iterable[Stream]) -> Clock | HostClock:
+    """Align the time of events of each GPU that has one of these streams with the host's clock."""
+    first = {getattr(stream, "gpu", 0): stream for stream in reversed(list(streams))}
+    found = {gpu: align_clock(device, stream, timed_event(device, stream), timed_event(device, stream)) for gpu, stream in first.items()}
+    return found[0] if list(found) == [0] else HostClock(found)
 
 
 def align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Clock:

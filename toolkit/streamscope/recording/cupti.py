@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,13 @@ from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.devices.cuda.timer import TimerClock
 from streamscope.devices.graph_node import NodeKind
-from streamscope.engines.binding import BoundStep, settled
+from streamscope.engines.binding import NO_STEP, BoundStep, settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.activity_records import ActivityRecords, Rows
+from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.events import add_host_span, builder_of
 from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, node_id
 from streamscope.recording.origins import info_of, origins_of
@@ -165,6 +166,8 @@ class RecordedRun:
             rows = rows[np.argsort(rows["start_ns"], kind="stable")]
             if isinstance(bound.step, Replay):
                 self._add_replay(builder, bound, index, rows)
+            elif isinstance(bound.step, Issue) and bound.step.launch.collective is not None:
+                self._add_parts(builder, bound.step, index, rows)
             elif isinstance(bound.step, Issue):
                 self._add(builder, bound.step, index, [self._piece(row) for row in rows])
                 if not len(rows) and index in self.launching:
@@ -186,7 +189,8 @@ class RecordedRun:
             (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
         )
-        return Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns))
+        collectives, peers = communication_of(prepared.program, spans)
+        return Trace(spans, info, origins_of(prepared.plan, prepared.device.estimate_ns), collectives=collectives, peers=peers)
 
     def _add_replay(self, builder: SpanBuilder, replay: BoundStep, index: int, rows: Rows) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
@@ -196,16 +200,39 @@ class RecordedRun:
             if node < len(replay.owners):
                 # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
                 kind = _DEVICE_NODES.get(nodes[node].kind)
-                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node_id(index, node)))
+                owner = self._part_of(replay, replay.owners[node], int(row["gpu"]))
+                pieces.setdefault(owner, []).append(self._piece(row, kind, node_id(index, node)))
         for owner, inner in enumerate(replay.inner):
             if isinstance(inner.step, Issue):
                 expected = sum(one == owner and node.kind in _DEVICE_NODES for one, node in zip(replay.owners, nodes, strict=True))
+                expected = 1 if inner.step.launch.collective is not None else expected
                 self._add(builder, inner.step, index, sorted(pieces.get(owner, []), key=lambda piece: piece.start_ns))
                 self.missing += [inner.step.launch.name] * (expected - len(pieces.get(owner, ())))
         if len(rows):
             first, last = self._on_host(rows["start_ns"].min()), self._on_host(rows["end_ns"].max())
             builder.add(SpanKind.GRAPH, "graph", self.prepared.plan.lanes[0], first, last, correlation=index)
             self.replays_ns += last - first
+
+    def _part_of(self, replay: BoundStep, owner: int, gpu: int) -> int:
+        """Return which step made a node: of a collective, whose nodes all count for its last part, the part on the node's GPU."""
+        step = replay.inner[owner].step if owner != NO_STEP else None
+        if not isinstance(step, Issue) or step.launch.collective is None:
+            return owner
+        numbers = [cast("CudaDevice", self.prepared.device).indices[each] for each in step.launch.collective.gpus]
+        return owner - step.launch.part + numbers.index(gpu) if gpu in numbers else owner
+
+    def _add_parts(self, builder: SpanBuilder, step: Issue, index: int, rows: Rows) -> None:
+        """Add the parts of a collective, which the call of the last part issued: each is on a GPU of its own."""
+        if call_of(step, index) != index:
+            return
+        steps, count = steps_of(self.prepared), len(step.launch.collective.gpus) if step.launch.collective is not None else 0
+        for bound in steps[index + 1 - count : index + 1]:
+            part = bound.step
+            assert isinstance(part, Issue)
+            own = rows[rows["gpu"] == cast("CudaDevice", self.prepared.device).indices[part.launch.gpu]]
+            self._add(builder, part, index, [self._piece(row) for row in own])
+            if not len(own):
+                self.missing.append(part.launch.name)
 
     def _add(self, builder: SpanBuilder, step: Issue, index: int, pieces: Sequence[LaunchKernel]) -> None:
         lane, overlap = self.prepared.plan.lanes[step.lane], 0

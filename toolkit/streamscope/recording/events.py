@@ -18,7 +18,7 @@ from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.communication import call_of, communication_of
 from streamscope.recording.kernel_times import KernelTimes, key_of
-from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched
+from streamscope.recording.launch_kernels import LaunchKernel, add_pieces, in_graph, pieces_of, stretched, whole_piece
 from streamscope.recording.origins import info_of, origins_of
 from streamscope.recording.passes import (
     HostInterval,
@@ -26,6 +26,8 @@ from streamscope.recording.passes import (
     alone_ns,
     gated_pass,
     graph_ends_pass,
+    is_part,
+    launches_of,
     natural_pass,
     run_ungated,
     steps_of,
@@ -94,7 +96,10 @@ class EventRecorder:
         placed: list[Placed] = []
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
-            if isinstance(bound.step, Issue):
+            if isinstance(bound.step, Issue) and is_part(bound.step):
+                begin = natural.begins_ns[index] + calibration.end_latency_ns
+                placed.append(_placed_part(bound.step, call_of(bound.step, index), min(begin, end), end))
+            elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
@@ -112,11 +117,12 @@ class EventRecorder:
             times = {index: (end_ns + start, end_ns + end) for index, (start, end) in seen_ns.items()}
             return [Placed(step, correlation, times[i][0], times[i][1], Basis.PLACED, pieces[i]) for i, step in launches]
         try:
-            before_end = graph_ends_pass(prepared, replay, self.passes)
+            before_end, begun = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
             prepared.notes.append(f"positions in the graph are worked out from durations alone: {error.message}")
-            before_end = back_to_back_ns(inner, alone)
+            before_end, begun = back_to_back_ns(inner, alone), {}
         ends = {index: end_ns - before for index, before in before_end.items()}
+        alone |= {index: max(0.0, before - before_end[index]) for index, before in begun.items()}
         # Also what CUPTI saw is shortened: it stretches the kernels of some graphs.
         durations = fitted_to_ends(inner, {index: alone[index] + self._longer_in_graph_ns(inner[index]) for index in alone}, ends)
         starts = place_in_graph(inner, durations, ends)
@@ -144,7 +150,8 @@ class EventRecorder:
     ) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
         run_ungated(prepared, steps, before)
-        return alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], reference_kernel(self.device).queued_ns)
+        found = alone_ns([gated_pass(prepared, steps, before) for _ in range(self.passes)], reference_kernel(self.device).queued_ns)
+        return found | {index: 0.0 for index in launches_of(steps) if is_part(steps[index].step)}
 
     def pieces(self, prepared: Prepared, steps: Sequence[BoundStep], whole_ns: dict[int, float]) -> dict[int, tuple[LaunchKernel, ...]]:
         """Return the kernels of each launch among steps (see `pieces_of`)."""
@@ -165,6 +172,11 @@ class EventRecorder:
         unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         return info_of(prepared, "events", ledger, prepared.notes, found)
+
+
+def _placed_part(step: Issue, correlation: int, start_ns: float, end_ns: float) -> Placed:
+    """Return a part of a collective, whose two times come from the run itself."""
+    return Placed(step, correlation, start_ns, end_ns, Basis.DERIVED, (whole_piece(step.launch, end_ns - start_ns),))
 
 
 def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:

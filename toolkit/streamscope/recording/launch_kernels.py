@@ -15,7 +15,7 @@ from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import DeviceError, EngineError, described
 from streamscope.program.launch import Cost, Launch
-from streamscope.recording.passes import launches_of
+from streamscope.recording.passes import call_all, launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.words import counted
 
@@ -61,6 +61,9 @@ def pieces_of(
     kept: list[Graph] = []  # They own the arguments of their nodes.
     for index in launches_of(steps):
         bound, launch = steps[index], _launch(steps[index])
+        if launch.collective is not None:  # A part alone would wait for the others.
+            found[index] = (whole_piece(launch, whole_ns[index]),)
+            continue
         try:
             kept.append(_captured_alone(prepared, bound))
             nodes = [node for node in kept[-1].nodes if node.kind is not NodeKind.EMPTY]
@@ -71,7 +74,7 @@ def pieces_of(
             found[index] = (whole_piece(launch, whole_ns[index]),)
             continue
         for position, call in enumerate(calls):
-            before[len(apart)] = partial(_call_all, calls[:position])
+            before[len(apart)] = partial(call_all, calls[:position])
             apart.append(BoundStep(bound.step, call, bound.stream))
             owners.append(index)
     alone_ns = durations_ns(apart, before) if apart else {}
@@ -196,16 +199,11 @@ def _calls(graph: Graph, bound: BoundStep) -> list[Call]:
         raise EngineError("its kernels run beside each other")
     calls = [call for _, call in nodes]
     try:
-        _call_all(calls)
+        call_all(calls)
         bound.stream.synchronize()
     except DeviceError as error:
         raise EngineError(f"its kernels cannot be launched by themselves: {error.message}") from error
     return calls
-
-
-def _call_all(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
 
 
 def _piece(node: GraphNode, launch: Launch, whole_ns: float) -> LaunchKernel:

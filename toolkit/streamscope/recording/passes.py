@@ -9,21 +9,21 @@ the launches after it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 
-from streamscope.devices.gates import held, primer_call, reference_call, shield_call
+from streamscope.devices.gates import gpu_of, held, primer_call, reference_call, shield_call, timed_event
 from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import BoundStep, name_launch
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Clock, align_clock
+from streamscope.recording.calibration import Clock, HostClock, align_clocks
 
 MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
@@ -60,13 +60,15 @@ class NaturalPass:
     """One run as it is, with an event behind each launch.
 
     ``ends_ns`` says of each step that puts work on the device, by its index in `steps_of`, when its event was recorded, on the host's
-    clock; ``unrecorded_ns`` is the makespan of the run right before it, without events.
+    clock; ``unrecorded_ns`` is the makespan of the run right before it, without events. ``begins_ns`` says of each part of a collective
+    when its stream had got there.
     """
 
     host: list[HostInterval]
     ends_ns: dict[int, float]
-    clock: Clock
+    clock: Clock | HostClock
     unrecorded_ns: int
+    begins_ns: dict[int, float] = field(default_factory=dict)
 
     @property
     def makespan_ns(self) -> int:
@@ -116,9 +118,10 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     device = prepared.device
     steps = steps_of(prepared)
     launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
-    ends = {index: device.event(timing=True) for index in launches if index not in untimed}
+    ends = {index: timed_event(device, stream_of(steps[index])) for index in launches if index not in untimed}
+    begins = {index: timed_event(device, stream_of(steps[index])) for index in ends if is_part(steps[index].step)}
     prepared.put_back()
-    clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
+    clock = align_clocks(device, [prepared.streams[lane] for lane in sorted(prepared.streams)])
     unrecorded = plain or prepared
     begin = 0
     # Twice: the first warms caches and code, so the timed one begins as the recorded one behind it does.
@@ -127,7 +130,13 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
         unrecorded.run()
         unrecorded.wait()
     unrecorded_ns = device.now_ns() - begin
-    records = [bound.stream.bound_record(ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
+    records: list[Call | None] = [stream_of(bound).bound_record(ends[i]) if i in ends else None for i, bound in enumerate(steps)]
+    for parts in _collectives(steps, begins):
+        # The call of the last part issues all; those before it do nothing, and what is recorded behind them comes before the collective.
+        records[parts[-1]] = partial(call_all, [record for record in map(records.__getitem__, parts) if record is not None])
+        records[parts[0]] = partial(call_all, [stream_of(steps[index]).bound_record(begins[index]) for index in parts])
+        for index in parts[1:-1]:
+            records[index] = None
     stamps: list[int] = []
     stamp, now = stamps.append, device.now_ns
     # As little as possible between two calls: what is done here makes the recorded run longer than the unrecorded one.
@@ -143,7 +152,35 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     called: list[Step | None] = [*(bound.step for bound in steps), None]
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
-    return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock, unrecorded_ns)
+    ends_ns, begins_ns = ({index: clock.host_ns(event) for index, event in events.items()} for events in (ends, begins))
+    return NaturalPass(host, ends_ns, clock, unrecorded_ns, begins_ns)
+
+
+def is_part(step: Step) -> bool:
+    """Tell whether a step is a part of a collective: those are never gated, nor timed alone, since one part would wait for the others."""
+    return isinstance(step, Issue) and step.launch.collective is not None
+
+
+def stream_of(bound: BoundStep) -> Stream:
+    """Return the stream of a step that has one."""
+    assert bound.stream is not None
+    return bound.stream
+
+
+def _collectives(steps: Sequence[BoundStep], parts: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the indices of the parts of each collective, which stand one behind the other."""
+    by_operation: dict[int, list[int]] = {}
+    for index in sorted(parts):
+        step = steps[index].step
+        assert isinstance(step, Issue)
+        by_operation.setdefault(step.launch.operation, []).append(index)
+    yield from by_operation.values()
+
+
+def call_all(calls: Sequence[Call]) -> None:
+    """Call some functions, one after the other."""
+    for call in calls:
+        call()
 
 
 @dataclass(frozen=True)
@@ -185,7 +222,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[BoundStep], before: Mapping[i
     references: dict[bool, list[_Pair]] = {True: [], False: []}
 
     def timed(stream: Stream, calls: Sequence[Call], what: str, first: Sequence[Call]) -> _Pair:
-        pair = device.event(timing=True), device.event(timing=True)
+        pair = timed_event(device, stream), timed_event(device, stream)
         with held(device, [stream], what):
             for each in first:
                 each()
@@ -197,7 +234,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[BoundStep], before: Mapping[i
         return pair
 
     for index, bound in enumerate(steps):
-        if isinstance(bound.step, Issue) and bound.stream is not None:
+        if isinstance(bound.step, Issue) and bound.stream is not None and not is_part(bound.step):
             kernel, stream = bound.step.launch.kind is LaunchKind.KERNEL, bound.stream
             ahead = [shields[stream]] if kernel else []
             for _ in range(places[index]):  # Its memory is in the GPU's cache, as it was when CUPTI timed it.
@@ -218,7 +255,8 @@ def _sorted(steps: Sequence[BoundStep]) -> tuple[list[int], list[int]]:
     """Return the indices of the kernels among steps, and those of the copies."""
     found: dict[bool, list[int]] = {True: [], False: []}
     for index in launches_of(steps):
-        found[cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL].append(index)
+        if not is_part(steps[index].step):
+            found[cast("Issue", steps[index].step).launch.kind is LaunchKind.KERNEL].append(index)
     return found[True], found[False]
 
 
@@ -242,12 +280,15 @@ def alone_ns(passes: Sequence[Sequence[Readings]], reference_kernel_ns: float) -
     return dict(sorted(found.items()))
 
 
-def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> dict[int, float]:
-    """Return how long before the end of a replay each launch ended, in ns by index in ``inner``; the last one has 0."""
+def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> tuple[dict[int, float], dict[int, float]]:
+    """Return how long before the end of a replay each launch ended, in ns by index in ``inner``; the last one has 0.
+
+    And how long before that end each part of a collective could begin.
+    """
     device = prepared.device
     launches = launches_of(replay.inner)
     if replay.graph is None or not launches:
-        return {}
+        return {}, {}
     span = device.event(timing=True), device.event(timing=True)
     whole = _median_ns(prepared, replay.graph, span, {-1: span[1]}, repeats)[-1]
     # Capturing a long program takes long, and its launches are many to learn from.
@@ -255,23 +296,33 @@ def graph_ends_pass(prepared: Prepared, replay: BoundStep, repeats: int) -> dict
     variants = min(len(launches), most if len(launches) <= _LONG_PROGRAM else _FEWEST_VARIANTS)
     ends: dict[int, float] = {}
     for variant in range(variants):
-        events = {index: device.event(timing=True) for index in launches[variant::variants]}
+        events = {index: timed_event(device, stream_of(replay.inner[index])) for index in launches[variant::variants]}
         found = _median_ns(prepared, prepared.graph_with(replay, events), span, events | {-1: span[1]}, repeats)
         # An event slows what comes after it: end number n, from 0, is read n delays late.
         delay = max(0.0, found.pop(-1) - whole) / len(events)
         ends |= {index: end - position * delay for position, (index, end) in enumerate(found.items())}
     last = max(ends.values())
-    return {index: last - end for index, end in ends.items()}
+    begins: dict[int, float] = {}
+    for parts in _collectives(replay.inner, (index for index in launches if is_part(replay.inner[index].step))):
+        events = {index: timed_event(device, stream_of(replay.inner[index])) for index in parts}
+        graph = prepared.graph_with(replay, {}, begins=events)
+        begins |= _median_ns(prepared, graph, span, events, repeats)
+    return {index: last - end for index, end in ends.items()}, {index: last - begin for index, begin in begins.items()}
 
 
 def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], events: Mapping[int, Event], repeats: int) -> dict[int, float]:
     """Replay a graph and return the median time from the start of the span to each event, in ns."""
     readings: dict[int, list[float]] = {index: [] for index in events}
     ahead, behind = (partial(prepared.streams[0].record, event) for event in span)
+    device = prepared.device
+    elsewhere = any(gpu_of(event) for event in events.values())
+    clock = align_clocks(device, [prepared.streams[lane] for lane in sorted(prepared.streams)]) if elsewhere else None
     for _ in range(repeats + 1):
         gated_replay(prepared, graph, ahead, behind)
         for index, event in events.items():
-            readings[index].append(prepared.device.elapsed_ns(span[0], event))
+            apart = clock is not None and bool(gpu_of(event))  # There is no time between events of two GPUs.
+            since = clock.host_ns(event) - clock.host_ns(span[0]) if apart and clock is not None else device.elapsed_ns(span[0], event)
+            readings[index].append(since)
     # Without the first replay, which is there to warm up.
     return {index: float(np.median(values[1:])) for index, values in readings.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from streamscope.arrays import Array
 from streamscope.ops import all_reduce, all_to_all, relu, to_gpu
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import gpu
@@ -21,8 +22,9 @@ _RATE = 2.0**-10
 def _weights(width: int, columns: int, seed: int) -> Drawn:
     """Describe weights that are the same each time they are drawn: all GPUs that hold a layer begin with the same."""
 
-    def draw(_: np.random.Generator) -> np.ndarray:
-        return np.random.default_rng(seed).standard_normal((width, columns)) / width**0.5
+    def draw(_: np.random.Generator) -> Array:
+        values: Array = np.random.default_rng(seed).standard_normal((width, columns)) / width**0.5
+        return values
 
     return Drawn(ArraySpec((width, columns), np.dtype("float16")), draw)
 

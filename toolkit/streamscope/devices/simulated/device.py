@@ -166,7 +166,7 @@ class SimulatedDevice:
         """Make an event."""
         self._checked_gpu(gpu)
         self._core.spend(self.model.event_create_ns)
-        return SimulatedEvent(self._core, timing=timing)
+        return SimulatedEvent(self._core, timing=timing, gpu=gpu)
 
     def gate(self) -> SimulatedGate:
         """Make a closed gate."""
@@ -345,7 +345,12 @@ class SimulatedDevice:
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
         """Return the time from one timed event's latest record to another's, in ns."""
-        return self._core.own(SimulatedEvent, end).time_ns() - self._core.own(SimulatedEvent, start).time_ns()
+        first, last = self._core.own(SimulatedEvent, start), self._core.own(SimulatedEvent, end)
+        if first.gpu != last.gpu:  # As on CUDA, so that no recorder rests on more than there is.
+            raise DeviceError(
+                f"there is no time between events of GPU {first.gpu} and GPU {last.gpu}", hint="tie each GPU's events to the host's clock"
+            )
+        return last.time_ns() - first.time_ns()
 
     def synchronize(self) -> None:
         """MemoryBlock the host until all streams are empty."""

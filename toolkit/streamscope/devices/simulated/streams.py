@@ -162,8 +162,9 @@ def _begin_record(stream: SimulatedStream, item: Item) -> None:
 class SimulatedEvent:
     """A point in a stream; `streamscope.devices.protocol.Event`."""
 
-    def __init__(self, core: Core, *, timing: bool) -> None:
+    def __init__(self, core: Core, *, timing: bool, gpu: int = 0) -> None:
         self.core = core
+        self.gpu = gpu
         self.latest: Moment | None = None
         """The latest record, which is when its stream gets there; None before the first."""
         self.mark: Mark | None = None
