@@ -32,6 +32,10 @@ SMALL = {
     "attention": {"length": 5, "heads": 2, "depth": 4},
     "lstm": {"steps": 3, "width": 4},
     "resnet-block": {"size": 3, "channels": 2},
+    "data-parallel": {"layers": 2, "width": 16, "rows": 4},
+    "tensor-parallel": {"blocks": 1, "width": 64, "tokens": 3},
+    "pipeline-parallel": {"layers": 1, "width": 16, "rows": 3, "batches": 3},
+    "expert-parallel": {"blocks": 1, "width": 16, "tokens": 2},
 }
 
 
@@ -48,7 +52,7 @@ def run_twice(prepared: Prepared, inputs) -> list[np.ndarray]:
 def test_every_workload_equals_its_reference_under_every_engine(workload, engine):
     function, inputs = WORKLOADS[workload].build(**SMALL[workload])
     traced = function.trace(*inputs)
-    found = run_twice(prepare_traced(traced, engine, SimulatedDevice()), inputs)
+    found = run_twice(prepare_traced(traced, engine, SimulatedDevice(gpus=traced.gpus)), inputs)
     for one, other in zip(found, run_reference(traced, inputs), strict=True):
         np.testing.assert_array_equal(one, other)
 

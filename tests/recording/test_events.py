@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import streamscope as ss
 from streamscope.devices.gates import SHIELD_NS
 from streamscope.devices.reference import Reference
 from streamscope.devices.simulated import SimulatedDevice
@@ -28,12 +29,17 @@ SMALL = {
     "attention": {"length": 5, "heads": 2, "depth": 4},
     "lstm": {"steps": 2, "width": 4},
     "resnet-block": {"size": 3, "channels": 2},
+    "data-parallel": {"layers": 2, "width": 16, "rows": 4},
+    "tensor-parallel": {"blocks": 1, "width": 64, "tokens": 3},
+    "pipeline-parallel": {"layers": 1, "width": 16, "rows": 3, "batches": 3},
+    "expert-parallel": {"blocks": 1, "width": 16, "tokens": 2},
 }
 
 
 def prepared_workload(name: str, engine: str, kind: type[SimulatedDevice] = SimulatedDevice) -> Prepared:
     function, inputs = WORKLOADS[name].build(**SMALL[name])
-    prepared = prepare_traced(function.trace(*inputs), engine, kind())
+    traced = function.trace(*inputs)
+    prepared = prepare_traced(traced, engine, kind(gpus=traced.gpus))
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()
@@ -76,7 +82,42 @@ def test_every_launch_has_a_span_as_long_as_it_truly_takes(workload, engine):
     # Beside others a launch may take longer than alone: the recorder shows what it takes alone, as under the synchronous engine.
     expected = truth(prepared_workload(workload, "sync"))
     assert found.keys() == expected.keys()
-    assert all(found[key][1] - found[key][0] == pytest.approx(end - start, abs=2) for key, (start, end) in expected.items())
+    # Parts of collectives wait for each other, as long as the run lets them.
+    alone = expected.keys() - {(one.operation, one.part) for one in prepared.program.launches() if one.collective is not None}
+    assert all(found[key][1] - found[key][0] == pytest.approx(expected[key][1] - expected[key][0], abs=2) for key in alone)
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+@pytest.mark.parametrize("workload", ["data-parallel", "tensor-parallel", "expert-parallel"])
+def test_parts_of_a_collective_begin_and_end_in_a_graph_when_they_truly_do(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    trace = EventRecorder.on(prepared.device).record(prepared)
+    found, expected = device_spans(trace), truth(prepared)
+    parts = {(one.operation, one.part) for one in prepared.program.launches() if one.collective is not None}
+    shift = np.median([found[key][1] - expected[key][1] for key in parts])
+    for key in parts:
+        assert found[key] == pytest.approx([time + shift for time in expected[key]], abs=3000)
+    assert trace.collectives.span.size == len(parts)
+    assert set(trace.gpus) == {0, 1}
+
+
+def test_a_waiting_part_of_a_collective_shows_its_waiting():
+    @ss.program
+    def late(x, y):
+        with ss.gpu(1):
+            for _ in range(20):
+                y = ss.ops.tanh(y)
+        return tuple(ss.ops.all_reduce([ss.ops.tanh(x), y]))
+
+    traced = late.trace(*np.ones((2, 1 << 20), "float32"))
+    prepared = prepare_traced(traced, "async", SimulatedDevice(gpus=2))
+    prepared.load([*np.ones((2, 1 << 20), "float32")])
+    prepared.run()
+    trace = EventRecorder.on(prepared.device).record(prepared)
+    (operation,) = [one.id for one in traced.operations if one.collective is not None]
+    (start, end), (late_start, late_end) = (device_spans(trace)[operation, part] for part in range(2))
+    assert late_start - start > 50_000
+    assert end == pytest.approx(late_end, abs=2000)
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])

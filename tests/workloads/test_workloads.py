@@ -20,6 +20,10 @@ SMALL = {
     "attention": {"length": 5, "heads": 2, "depth": 3, "batch": 2},
     "lstm": {"steps": 3, "width": 4, "batch": 2},
     "resnet-block": {"size": 3, "channels": 2, "batch": 2},
+    "data-parallel": {"gpus": 2, "layers": 2, "width": 16, "rows": 4, "bucket": 0, "priority": 0, "overlap": 1},
+    "tensor-parallel": {"gpus": 2, "blocks": 2, "width": 64, "tokens": 3, "batches": 2},
+    "pipeline-parallel": {"gpus": 2, "layers": 1, "width": 16, "rows": 3, "batches": 3, "interleaved": 1},
+    "expert-parallel": {"gpus": 2, "blocks": 1, "width": 16, "tokens": 2, "batches": 2},
 }
 LONG = [
     ("elementwise-chain", {"length": 20_000, "size": 8}),
@@ -97,7 +101,7 @@ def test_an_outline_is_what_the_inputs_are_like(name):
 def test_branches_with_copies_go_to_the_device_and_back_each_by_itself():
     program, inputs = traced("branches", branches=3, length=2, size=4, copies=1)
     kinds = [launch.kind for launch in program.launches()]
-    assert [kinds.count(kind) for kind in LaunchKind] == [3 * 2, 3, 3]
+    assert [kinds.count(kind) for kind in LaunchKind] == [3 * 2, 3, 3, 0, 0]
     x, *scales = inputs
     for output, scale in zip(run_reference(program, inputs), scales, strict=True):
         np.testing.assert_array_equal(output, np.maximum(scale * x, 0))
@@ -106,7 +110,7 @@ def test_branches_with_copies_go_to_the_device_and_back_each_by_itself():
 def test_a_pipeline_has_copies_and_host_steps():
     program, _ = traced("pipeline", chunks=2, size=3)
     kinds = [launch.kind for launch in program.launches()]
-    assert [kinds.count(kind) for kind in LaunchKind] == [2 * 12, 2, 2]
+    assert [kinds.count(kind) for kind in LaunchKind] == [2 * 12, 2, 2, 0, 0]
     assert sum(not operation.launches for operation in program.operations) == 2
 
 
