@@ -384,7 +384,7 @@ def test_ctrl_c_while_cupti_asks_for_a_buffer_comes_when_cupti_has_returned(libr
 def interrupted_at_the_entry(function, *arguments):
     """Call a function of ctypes' with Ctrl-C waiting to be noticed by the first Python code, which is what the function calls."""
     deque(map(operator.call, [interrupt_main, partial(function, *arguments)]), maxlen=0)  # All of it is C.
-    partial(lambda: None)()  # Here it comes again: from Python 3.14 on not behind a call of C, but where code of Python begins.
+    partial(lambda: None)()  # Here it comes again: from Python 3.14 on not behind a call with keywords.
 
 
 def test_ctrl_c_that_waits_as_cupti_calls_comes_when_cupti_has_returned(library):

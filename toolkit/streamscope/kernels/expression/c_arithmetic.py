@@ -58,7 +58,7 @@ def _saturated(array: Any, dtype: DType) -> Any:
     towards_zero = np.trunc(array.astype(np.float64))
     inside = (towards_zero >= low) & (towards_zero < end)
     whole = np.where(inside, towards_zero, 0).astype(dtype)
-    outside = np.where(towards_zero < low, limits.min, limits.max).astype(dtype)
+    outside = np.where(towards_zero < low, dtype.type(limits.min), dtype.type(limits.max))  # NumPy 2.5 takes no whole number of 64 bits.
     highest = 1 << (8 * dtype.itemsize - 1)
     no_number = np.array(highest if 8 in (dtype.itemsize, array.dtype.itemsize) else 0, np.uint64).astype(dtype)
     return np.where(np.isnan(array), no_number, np.where(inside, whole, outside))
