@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import signal
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -145,7 +145,7 @@ def test_an_engine_that_nobody_closes_ends_its_threads():
 def test_a_temporary_goes_back_to_its_pool_before_the_pool_gives_its_memory_back():
     for at in MOMENTS:
         order = []
-        pool = _Pool(SimpleNamespace(free_all_blocks=partial(order.append, "pool")))
+        pool = _Pool(SimpleNamespace(free_all_blocks=partial(order.append, "pool")), nullcontext())
         piece = Thing()
         weakref.finalize(piece, order.append, "piece")
         things = [_Owner(piece, pool)]

@@ -309,6 +309,7 @@ def test_once_more_before_anything_was_mended(device, wait, monkeypatch):
         works(engine)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Ctrl-C between a lock and its block leaves it locked: CPython's issue 148874")
 @pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(("name", "seed"), [("sync", "1"), ("async", "3"), ("dual", "3")])
 def test_at_random_and_often(name, device, seed, environment):
