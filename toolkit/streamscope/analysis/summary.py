@@ -444,7 +444,7 @@ def summary(trace: Trace, alone: Trace | None = None, *, communication: Iterable
     top = each[trace.gpus.index(busiest_gpu(trace.spans))]
     if len(each) == 1:
         return replace(top, links=link_copies(trace))
-    return replace(top, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
+    return replace(top, info=trace.info, gpus=each, links=link_copies(trace), warnings=tuple(_all_warnings(top, each)))
 
 
 def _all_warnings(top: Summary, each: Iterable[Summary]) -> Iterator[str]:

@@ -66,6 +66,11 @@ class _Owner:
         return least > 0 and len(np.intersect1d(self.correlations, other.correlations, assume_unique=True)) > _SHARED * least
 
 
+def of_one_process(found: Activities) -> Processes:
+    """Return activities whose correlations are of one process."""
+    return Processes(replace(found, process=np.full(len(found), -1)), several=False)
+
+
 def by_process(found: Activities, pids: Sequence[str]) -> Processes:
     """Tell processes apart by their events; ``pids``: texts for the column ``process``."""
     calls = found.is_kind(_CALLS) & (found.correlation >= 0)

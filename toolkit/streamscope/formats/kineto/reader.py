@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.formats.kineto.events import AnyEvent, Beside, EventsReader
 from streamscope.formats.kineto.facts import fact_of
-from streamscope.formats.kineto.ranks import by_process
+from streamscope.formats.kineto.ranks import by_process, of_one_process
 from streamscope.formats.kineto.values import products, times_ns, whole_numbers
 from streamscope.formats.metadata import created_at, device_info, host_info, versions_of
 from streamscope.trace.activities import (
@@ -87,7 +87,7 @@ def read_events(file: BinaryIO | io.BufferedIOBase, program: str, gpu: int | Non
     notes = reader.notes()
     if wrong:
         notes.append(f"left out: {counted(wrong, 'event')} whose values are not as PyTorch's profiler writes them")
-    trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong)
+    trace = found.trace(reader.beside, program, gpu, notes, reader.lost + wrong, ours=own is not None)
     if own is None:
         return trace
     device = DeviceInfo(own.device.kind, own.device.name, trace.info.device.details)
@@ -161,12 +161,14 @@ class _Collected:
         for category, its_events in by_category.items():
             self._add_category(category.lower(), its_events)
 
-    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int) -> Trace:
+    def trace(self, beside: Beside, program: str, gpu: int | None, said: Sequence[str], lost: int, *, ours: bool) -> Trace:
         if not self._on_device:
             raise self._no_work()
         self._parts[-1].names, self._parts[-1].facts = tuple(self._names), self._facts
         notes = [*said, *(f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items()))]
-        told = by_process(recorded(self._joined(), notes, _unknown_ns(beside)), tuple(self._pids))
+        found = recorded(self._joined(), notes, _unknown_ns(beside))
+        # In a file of ours, a correlation is that of one call, which may have launched work on several GPUs.
+        told = of_one_process(found) if ours else by_process(found, tuple(self._pids))
         found = told.found
         notes += told.notes
         gpus = wanted_gpus(found, gpu)
