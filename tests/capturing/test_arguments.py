@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing import allocations, arguments
+from streamscope.capturing import allocations
 from streamscope.capturing.allocations import Allocated
-from streamscope.capturing.arguments import Parameter, parameters_of, pointers_among
 from streamscope.capturing.memory import around
+from streamscope.capturing.nodes import Parameter, parameters_of, pointers_among
 
 LAYOUT = [(0, 8), (8, 4), (16, 24)]
 """Offset and size of three parameters: an address, a number, a structure."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.capturing import cupy_products
-from streamscope.capturing.cupy_products import CupyProducts, what_was_refused
+from streamscope.capturing import cupy_captures
+from streamscope.capturing.cupy_captures import CupyProducts, what_was_refused
 
 sizes = st.integers(1, 9)
 
@@ -37,7 +37,7 @@ def test_a_product_reads_and_writes_its_matrices(m, n, k, turned_a, turned_b, wi
     itemsize = np.dtype(dtype).itemsize
     (rows_a, columns_a), (rows_b, columns_b) = ((k, m) if turned_a else (m, k)), ((n, k) if turned_b else (k, n))
     given_ = (turned_a, turned_b, m, n, k, 1, 1000, number, rows_a + wider, 1000, number, rows_b, 2, 1000, number, m + wider, 68, -1)
-    symbol, own, reads, writes = cupy_products._gemm_ex("gemmEx", *given_)
+    symbol, own, reads, writes = cupy_captures._gemm_ex("gemmEx", *given_)
     assert symbol == "cublasGemmEx"
     assert own == given_
     assert reads == (bounds(rows_a, columns_a, rows_a + wider, 1, 0, itemsize), bounds(rows_b, columns_b, rows_b, 1, 0, itemsize))
@@ -47,7 +47,7 @@ def test_a_product_reads_and_writes_its_matrices(m, n, k, turned_a, turned_b, wi
 @given(sizes, sizes, sizes, sizes, st.integers(0, 100), st.integers(0, 100))
 def test_products_of_many_matrices_reach_from_the_first_to_the_last(m, n, k, count, apart_a, apart_c):
     given_ = (0, 0, m, n, k, 1, 1000, 0, m, apart_a, 1000, 0, k, 0, 2, 1000, 0, m, apart_c, count, 0, -1)
-    symbol, own, reads, writes = cupy_products._gemm_strided("gemmStridedBatchedEx", *given_)
+    symbol, own, reads, writes = cupy_captures._gemm_strided("gemmStridedBatchedEx", *given_)
     assert symbol == "cublasGemmStridedBatchedEx"
     assert own == (*given_[:-2], 68, -1)  # cuBLAS is told to compute in float32 in today's words.
     assert reads == (bounds(m, k, m, count, apart_a, 4), bounds(k, n, k, 1, 0, 4))
@@ -55,15 +55,15 @@ def test_products_of_many_matrices_reach_from_the_first_to_the_last(m, n, k, cou
 
 
 def test_products_from_addresses_say_nothing_of_their_memory():
-    symbol, own, reads, writes = cupy_products._gemm_batched("dgemmBatched", *range(14))
+    symbol, own, reads, writes = cupy_captures._gemm_batched("dgemmBatched", *range(14))
     assert (symbol, own, reads, writes) == ("cublasDgemmBatched", tuple(range(14)), (), ())
 
 
 @pytest.fixture
 def cublas(monkeypatch):
     """CuPy's module of cuBLAS's functions, each of which says its name."""
-    module = SimpleNamespace(**{name: (lambda *given, name=name: f"cupy {name}") for name in cupy_products._CALLS})
-    monkeypatch.setattr(cupy_products, "_module", lambda: module)
+    module = SimpleNamespace(**{name: (lambda *given, name=name: f"cupy {name}") for name in cupy_captures._CALLS})
+    monkeypatch.setattr(cupy_captures, "_module", lambda: module)
     monkeypatch.setattr(CupyProducts, "call", lambda self, name, given: f"ours {name}")
     return module
 

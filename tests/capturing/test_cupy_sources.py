@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from streamscope.capturing import cupy_sources
-from streamscope.capturing.cupy_sources import note_sources, source_of
+from streamscope.capturing import cupy_captures
+from streamscope.capturing.cupy_captures import note_sources, source_of
 
 
 class Function:
@@ -50,9 +50,9 @@ def cupy(monkeypatch):
     modules["cupy.cuda.function"].Function = Function
     modules["cupy._core._kernel"].ufunc, modules["cupy._core._kernel"].ElementwiseKernel = Ufunc, type("ElementwiseKernel", (), {})
     driver = SimpleNamespace(CUfunction=int, cuFuncGetModule=lambda function: (0, function))
-    monkeypatch.setattr(cupy_sources, "libraries", lambda: SimpleNamespace(cuda=driver))
-    monkeypatch.setattr(cupy_sources, "_SOURCES", {})
-    monkeypatch.setattr(cupy_sources, "_KEPT", [])
+    monkeypatch.setattr(cupy_captures, "libraries", lambda: SimpleNamespace(cuda=driver))
+    monkeypatch.setattr(cupy_captures, "_SOURCES", {})
+    monkeypatch.setattr(cupy_captures, "_KEPT", [])
     note_sources.cache_clear()
     yield cupy
     note_sources.cache_clear()
@@ -72,7 +72,7 @@ def test_kernels_that_were_loaded_before_are_loaded_again_and_stay(cupy):
     kernel = ufunc._kernel_memo["float32"]
     note_sources()
     assert ufunc._kernel_memo == {}
-    assert any(one is kernel for one in cupy_sources._KEPT)
+    assert any(one is kernel for one in cupy_captures._KEPT)
 
 
 def test_a_raw_kernel_has_its_source_itself(cupy):
@@ -90,7 +90,7 @@ def test_a_source_in_which_each_variable_is_one_of_the_device_is_not_known(cupy)
 
 
 def test_no_more_sources_are_kept_than_fit(cupy, monkeypatch):
-    monkeypatch.setattr(cupy_sources, "MOST", 3)
+    monkeypatch.setattr(cupy_captures, "MOST", 3)
     note_sources()
     modules = [cupy.cuda.compiler._compile_module_with_cache(str(number)) for number in range(5)]
     assert [source_of(one.ptr) for one in modules] == [None, None, "2", "3", "4"]

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from streamscope.capturing import cupy_uploads
+from streamscope.capturing import cupy_captures
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def core(monkeypatch):
     cupy._core, core.array = core, lambda given, dtype=None, **keywords: ("plain", given)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy._core", core)
-    cupy_uploads._stand_in.cache_clear()
-    cupy_uploads._stand_in()
+    cupy_captures._uploads_stand_in.cache_clear()
+    cupy_captures._uploads_stand_in()
     yield core
-    cupy_uploads._stand_in.cache_clear()
+    cupy_captures._uploads_stand_in.cache_clear()
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def captured(monkeypatch):
         constants.append(made()[1])
         return "copy"
 
-    monkeypatch.setitem(cupy_uploads._ACTIVE, threading.get_ident(), SimpleNamespace(copy_of=copy_of))
+    monkeypatch.setitem(cupy_captures._UPLOADING, threading.get_ident(), SimpleNamespace(copy_of=copy_of))
     return constants
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from streamscope.capturing.allocations import Allocated
-from streamscope.capturing.arguments import Parameter
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
-from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.nodes import LaunchableNode, Parameter
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.graph_node import GraphNode, NodeKind

@@ -7,10 +7,9 @@ import struct
 import pytest
 
 from streamscope.capturing import evidence as module
-from streamscope.capturing.arguments import Parameter
 from streamscope.capturing.evidence import KernelUses, PointerUse, kernel_uses
 from streamscope.capturing.memory import Evidence, around
-from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.nodes import LaunchableNode, Parameter
 from streamscope.capturing.prototypes import Role
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.program.launch import LaunchKind

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from streamscope.capturing.allocations import Allocated
-from streamscope.capturing.arguments import Parameter, pointers_among
-from streamscope.capturing.cupy_products import CupyProducts
-from streamscope.capturing.nodes import read_nodes
+from streamscope.capturing.cupy_captures import CupyProducts
+from streamscope.capturing.nodes import Parameter, pointers_among, read_nodes
 from streamscope.capturing.stream_capture import taken_through_cupy
 from streamscope.capturing.write_detection import observed_writes
 from streamscope.kernels.library.libraries import checked, libraries

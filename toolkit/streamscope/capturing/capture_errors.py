@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from traceback import clear_frames, walk_tb
 
-from streamscope.capturing.cupy_products import what_was_refused
+from streamscope.capturing.cupy_captures import what_was_refused
 from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
 from streamscope.program.user_line import line_of_error
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from streamscope.capturing.allocations import Allocated
-from streamscope.capturing.arguments import Around, Parameter, pointers_among
-from streamscope.capturing.cupy_sources import source_of
+from streamscope.capturing.cupy_captures import source_of
 from streamscope.capturing.memory import Access, AddressRange, Evidence, NodeMemory, around, united
-from streamscope.capturing.nodes import LaunchableNode
+from streamscope.capturing.nodes import Around, LaunchableNode, Parameter, pointers_among
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_source
 from streamscope.capturing.triton_kernels import TritonKernels

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from streamscope.arrays import Array
 from streamscope.capturing.allocations import Allocated, blocks_in_use, pools_of, torch_segments
-from streamscope.capturing.arguments import WORD
 from streamscope.capturing.memory import Access, AddressRange, Evidence, inside, united
+from streamscope.capturing.nodes import WORD
 from streamscope.errors import HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.cuda import pieces

@@ -19,8 +19,7 @@ from streamscope.capturing.allocations import (
     torch_history,
     torch_segments,
 )
-from streamscope.capturing.cupy_products import CupyProducts
-from streamscope.capturing.cupy_uploads import CupyUploads
+from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
 from streamscope.capturing.dispatching import Workspaces, listening, tensors_in
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united

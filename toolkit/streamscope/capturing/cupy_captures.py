@@ -1,24 +1,32 @@
-"""CuPy's matrix products in captured functions: CuPy refuses to call cuBLAS in a capture, so a handle of ours makes the same calls.
+"""CuPy in captured functions: its matrix products, NumPy arrays that it is given, and the source text of its kernels.
 
-All products of CuPy (``@``, dot, matmul, tensordot, einsum, inner, …) end in a few functions of one module, which CuPy looks up there when
-it calls them. While a capture goes on, ours stand there instead.
+CuPy refuses to call cuBLAS in a capture, so a handle of ours makes the same calls. All products (``@``, dot, matmul, tensordot, einsum, …)
+end in a few functions of one module, which CuPy looks up there when it calls them; while a capture goes on, ours stand there.
+
+CuPy copies NumPy arrays from host memory that it uses again, which no capture allows. They are put on the device beside the capture, and the
+capture copies from there, anew in each run. And CuPy keeps no source text, and has no public hook: its own function that compiles, which
+all its kernels pass, is wrapped.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
+from streamscope.capturing.allocations import PrivatePool, known_objects
 from streamscope.capturing.memory import AddressRange
 from streamscope.capturing.nodes import GrowingGraph
 from streamscope.capturing.operators import Operator
-from streamscope.devices.cuda.captures import CAPTURES
+from streamscope.devices.cuda.captures import CAPTURES, relaxed_captures
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.cublas import WORKSPACE_BYTES, checked_status, library
@@ -226,3 +234,124 @@ def _matrix(address: int, rows: int, columns: int, turned: int, step: int, kind:
     """Return where a matrix lies whose columns are ``step`` elements apart, or several, the last of them ``apart`` from the first."""
     rows, columns = (columns, rows) if turned else (rows, columns)
     return address, address + (apart + (columns - 1) * step + rows) * _ITEM_BYTES[kind]
+
+
+class CupyUploads:
+    """Puts NumPy arrays on the device once; must live as long as the graph."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        """Their device arrays."""
+        # Not the pool of the capture, whose memory is cleared between runs.
+        self._pool, self._stream = PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
+
+    @contextmanager
+    def constant(self) -> Iterator[None]:
+        """Let NumPy arrays that CuPy is given become constants in the block, in the calling thread."""
+        _uploads_stand_in()
+        thread = threading.get_ident()
+        try:
+            _UPLOADING[thread] = self
+            yield
+        finally:
+            _UPLOADING.pop(thread, None)
+
+    def copy_of(self, made: Callable[[], Any]) -> Any:
+        """Return a captured copy of an array that is made beside the capture."""
+        # On a stream that is not captured: the upload happens now, and the graph holds only the copy from there.
+        with relaxed_captures(), self._pool.plain(), self._stream:
+            self.arrays.append(made())
+            self._stream.synchronize()
+        return self.arrays[-1].copy(order="K")
+
+
+_UPLOADING: dict[int, CupyUploads] = {}
+"""Of the captures that go on, by the thread that each is made in."""
+
+
+@cache
+def _uploads_stand_in() -> None:
+    """From now on, let the function that makes CuPy's arrays of others ask whether a capture goes on."""
+    from cupy import _core
+
+    plain = _core.array
+
+    def array(given: Any, *arguments: Any, **keywords: Any) -> Any:
+        uploads = _UPLOADING.get(threading.get_ident())
+        if uploads is None or not _on_host(given):
+            return plain(given, *arguments, **keywords)
+        return uploads.copy_of(lambda: plain(given, *arguments, **keywords))
+
+    _core.array = array
+
+
+def _on_host(given: Any) -> bool:
+    """Tell an array of NumPy's, or lists of numbers; a number alone is no copy."""
+    if isinstance(given, list | tuple):
+        return all(_on_host(one) or isinstance(one, int | float | complex | np.generic) for one in given)
+    return isinstance(given, np.ndarray) and given.ndim > 0
+
+
+MOST = 4096
+"""Modules whose sources are known. They stay loaded, since CUDA gives the address of one that is gone to the next, whoever loads that."""
+_SOURCES: dict[int, tuple[Any, str]] = {}
+"""Modules and their sources by the address of the ``CUmodule``, in the order in which they were loaded."""
+_UNKNOWN = ("-default-device", "--device-as-default-execution-space")
+"""Options under which any variable of the source is one in device memory."""
+_KEPT: list[Any] = []
+"""Kernels that CuPy has forgotten since, but graphs of the user's may still hold."""
+
+
+def source_of(function: int) -> str | None:
+    """Return the source text that a ``CUfunction`` was compiled from; None if CuPy did not compile it, or before `note_sources`."""
+    cuda = libraries().cuda
+    status, module = cuda.cuFuncGetModule(cuda.CUfunction(function))
+    _, source = _SOURCES.get(int(module), (None, None)) if int(status) == 0 else (None, None)
+    return source
+
+
+def _note(module: Any, source: str) -> None:
+    _SOURCES[int(module.ptr)] = module, source
+    while len(_SOURCES) > MOST:
+        del _SOURCES[next(iter(_SOURCES))]
+
+
+@cache
+def note_sources() -> None:
+    """From now on, note the sources that CuPy compiles; earlier kernels it loads again from its cache when they are used next."""
+    # Should a later CuPy compile elsewhere, its kernels have no text, and captured code runs in the order of the capture.
+    from cupy.cuda import compiler
+    from cupy.cuda.function import Function
+
+    compile_module: Callable[..., Any] = compiler._compile_module_with_cache  # noqa: SLF001 — see above
+
+    def noting(source: str, options: tuple[str, ...] = (), **others: Any) -> Any:
+        module = compile_module(source, options, **others)
+        hides = "-DCUPY_JIT_MODE" not in options and any(one in options for one in _UNKNOWN)
+        if hasattr(module, "ptr") and not hides:
+            _note(module, source)
+        return module
+
+    compiler._compile_module_with_cache = noting  # noqa: SLF001
+    everything = known_objects()
+    _KEPT.extend(one for one in everything if type(one) is Function)
+    _forget(everything)
+
+
+def _forget(everything: list[Any]) -> None:
+    """Let CuPy forget the kernels that it has loaded; those of a `RawKernel` keep their source."""
+    import cupy
+    from cupy._core._kernel import ElementwiseKernel, ufunc
+
+    cupy.clear_memo()
+    for one in everything:
+        if type(one) is ufunc:
+            one._kernel_memo.clear()  # noqa: SLF001
+        elif type(one) is ElementwiseKernel:
+            one._elementwise_kernel_memo.clear()  # noqa: SLF001
+        elif type(one) is cupy.RawKernel and one.code is not None:
+            loaded = (each for held in gc.get_referents(one) if isinstance(held, list) for each in held)
+            for each in filter(None, loaded):
+                _note(each.module, one.code)
+        elif type(one).__name__ == "_JitRawKernel":
+            one._cache.clear()  # noqa: SLF001
