@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing import allocations
+from streamscope.capturing import allocations, nodes
 from streamscope.capturing.allocations import Allocated
 from streamscope.capturing.memory import around
 from streamscope.capturing.nodes import Parameter, parameters_of, pointers_among
@@ -35,7 +35,7 @@ def driver(monkeypatch):
         return (0, found[0], found[1] - found[0]) if found else (1, 0, 0)
 
     fake.cuFuncGetParamInfo, fake.cuMemGetAddressRange = info, address_range
-    for module in (allocations, arguments):
+    for module in (allocations, nodes):
         monkeypatch.setattr(module, "libraries", lambda: SimpleNamespace(cuda=fake))
     return fake
 

@@ -3,7 +3,7 @@
 CuPy refuses to call cuBLAS in a capture, so a handle of ours makes the same calls. All products (``@``, dot, matmul, tensordot, einsum, …)
 end in a few functions of one module, which CuPy looks up there when it calls them; while a capture goes on, ours stand there.
 
-CuPy copies NumPy arrays from host memory that it uses again, which no capture allows. They are put on the device beside the capture, and the
+CuPy copies NumPy arrays from host memory that it uses again, which no capture allows. They are put on the device beside it, and the
 capture copies from there, anew in each run. And CuPy keeps no source text, and has no public hook: its own function that compiles, which
 all its kernels pass, is wrapped.
 """
