@@ -18,8 +18,8 @@ from streamscope.trace.file_checks import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
 VERBS = [ss.compare, ss.best, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]
-SHARED = ["engine", "engines", "device", "streams", "repeats", "progress", "memory_limit"]
-DEFAULTS = {"device": "auto", "streams": None, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
+SHARED = ["engine", "engines", "device", "gpus", "streams", "repeats", "progress", "memory_limit"]
+DEFAULTS = {"device": "auto", "gpus": None, "streams": None, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
 SIMULATED = {"device": "simulated", "progress": False}
 on_simulated = [partial(ss.compare, engines="sync", **SIMULATED), partial(ss.prepare, **SIMULATED), partial(ss.audit, **SIMULATED)]
 
@@ -68,7 +68,7 @@ class TestEveryVerb:
 def test_a_misspelled_keyword_of_a_verb():
     with pytest.raises(KeywordError, match=r"has no keyword 'repeat'.*did you mean repeats"):
         ss.compare(scaled, X, X, repeat=5)
-    with pytest.raises(TypeError, match=r"it has engine, device, streams, progress; 'scaled' has training"):
+    with pytest.raises(TypeError, match=r"it has engine, device, gpus, streams, progress; 'scaled' has training"):
         ss.prepare(scaled, X, X, wholly_different=5)
 
 

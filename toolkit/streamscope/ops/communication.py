@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from streamscope.arguments import shown
@@ -346,6 +346,7 @@ def broadcast(x: object, gpus: Sequence[int], *, priority: int = 0, out: Sequenc
     [2. 4.]
     """
     source = _source("broadcast", x)
+    require(isinstance(gpus, Iterable), "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
     given = tuple(checked_gpu("ss.ops.broadcast", each) for each in gpus)
     require(len(set(given)) == len(given) > 1, "broadcast", f"gpus={shown(gpus)} must be two GPUs or more, each once")
     require(source.gpu in given, "broadcast", f"{source.name!r} lies on GPU {source.gpu}, which is not in gpus={shown(gpus)}")
