@@ -63,6 +63,7 @@ def test_each_gpu_is_measured_by_itself_and_the_busiest_is_at_the_top():
 def test_waiting_transfer_and_bandwidth_of_collectives_by_hand():
     found = summary(step())
     assert [(each.collective_wait_us, each.collective_transfer_us) for each in found.gpus] == [(30, 30), (0, 29)]
+    assert [each.waited_for_us for each in found.gpus] == [0, 30]  # GPU 1 is the slow one.
     assert found.bus_bandwidth == pytest.approx(60_000_000 / 30_000)  # n = 2: the factor is 1; from 60 to 90 µs
     assert found.busy_imbalance == pytest.approx(106 / 95.5 - 1)
     assert found.peer_copy_us == 20
@@ -169,7 +170,7 @@ def test_json_has_all_gpus_and_lines_say_which_one_they_are_of():
 def test_texts_show_the_gpus_side_by_side():
     found = summary(step())
     row = next(line for line in repr(found).splitlines() if line.startswith("GPU 0 "))
-    assert row.split() == ["GPU", "0", "2", "85.0", "55.0", "5.00", "30.0", "0", "5.00", "5.9"]
+    assert row.split() == ["GPU", "0", "2", "85.0", "55.0", "5.00", "30.0", "0", "0", "5.00", "5.9"]
     assert "| GPU 1 → 0 | 1 | 38.1 | 20.0 | 2000.0 |" in found.to_markdown()
     assert "9 spans of 2 GPUs" in repr(step())
 

@@ -117,7 +117,8 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
     said = NATURE_WORDS[nature_of(trace.info)]
     if not found.kernel_count or not found.span_us:
         return f"{said}No kernel runs in this trace."
-    busy = f"{said}The GPU is busy {percent(found.gpu_busy_us / found.span_us)} of {time_text(found.span_us * 1000)}"
+    which = f"GPU {found.gpu}, the busiest of {len(found.gpus)}," if found.gpus else "The GPU"
+    busy = f"{said}{which} is busy {percent(found.gpu_busy_us / found.span_us)} of {time_text(found.span_us * 1000)}"
     causes = {
         "waits for the host": found.idle.host_wait_ns / 1000,
         "waits for launches on their way": found.idle.launch_ns / 1000,
@@ -129,8 +130,18 @@ def finding_of(trace: Trace, found: Summary | None = None) -> str:
         causes = {"is idle, and the trace does not tell why,": causes.popitem()[1], **causes}
     words, most_us = max(causes.items(), key=lambda cause: cause[1])
     if most_us < WORTH_SAYING * found.span_us:
-        return f"{busy}, with {counted(found.kernel_count, 'kernel')}."
-    return f"{busy}, with {counted(found.kernel_count, 'kernel')}. It {words} {percent(most_us / found.span_us)} of the time."
+        return f"{busy}, with {counted(found.kernel_count, 'kernel')}.{_slowest(found)}"
+    kernels = f"{busy}, with {counted(found.kernel_count, 'kernel')}."
+    return f"{kernels} It {words} {percent(most_us / found.span_us)} of the time.{_slowest(found)}"
+
+
+def _slowest(found: Summary) -> str:
+    """Say for which GPU the others waited most, where that is worth saying."""
+    slowest = max(found.gpus, key=lambda each: each.waited_for_us or 0, default=None)
+    waited_us = 0.0 if slowest is None else slowest.waited_for_us or 0.0
+    if slowest is None or waited_us < WORTH_SAYING * found.span_us:
+        return ""
+    return f" Other GPUs waited longest for GPU {slowest.gpu}: {time_text(waited_us * 1000)} in collectives."
 
 
 def _first_numbers(found: Summary) -> Html:

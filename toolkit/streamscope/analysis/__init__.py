@@ -11,6 +11,7 @@ from streamscope.analysis.collectives import (
     collective_wait_ns,
     link_copies,
     peer_copy_ns,
+    waited_for_ns,
 )
 from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
@@ -140,6 +141,7 @@ __all__ = [
     "stream_overlap",
     "summary",
     "verdict",
+    "waited_for_ns",
     "work_of",
     "work_split",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from streamscope.analysis.collectives import (
     collective_transfer_ns,
     collective_wait_ns,
     peer_copy_ns,
+    waited_for_ns,
 )
 from streamscope.analysis.idle import device_idle, host_wait_ns, kernel_wait_ns, launch_wait_ns, other_idle_ns
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
@@ -45,6 +46,7 @@ EXPOSED_US = Metric(name="exposed_us", label="communication alone", unit="µs", 
 HIDDEN_US = Metric(name="hidden_us", label="communication hidden", unit="µs", function=hidden_communication_ns, share=True, quiet_at=0)
 COLLECTIVE_WAIT_US = Metric(name="collective_wait_us", label="collectives: waiting", unit="µs", function=collective_wait_ns)
 COLLECTIVE_TRANSFER_US = Metric(name="collective_transfer_us", label="collectives: transfer", unit="µs", function=collective_transfer_ns)
+WAITED_FOR_US = Metric(name="waited_for_us", label="collectives: others waited for it", unit="µs", function=waited_for_ns)
 BUS_BANDWIDTH = Metric(name="bus_bandwidth", label="bus bandwidth", unit="GB/s", function=bus_bandwidth, scope=(ENGINE, TRACE, HOST))
 BUSY_IMBALANCE = Metric(
     name="busy_imbalance", label="imbalance of GPU busy", unit="%", function=busy_imbalance, scope=(ENGINE, TRACE, HOST)

@@ -131,6 +131,27 @@ def collective_transfer_ns(trace: Trace, gpu: int | None = None) -> int | None:
     return _sum_on(trace, gpu, "transfer_ns")
 
 
+def waited_for_ns(trace: Trace, gpu: int | None = None) -> int | None:
+    """Time in which other GPUs waited in collectives for one GPU, which began last.
+
+    Formula: sum over the parts on other GPUs, of collectives that the GPU began last, of (start of the last part - start of the part), as
+    `collective_times` has it. Unit: ns. None where no collective has all of its parts in the trace. The GPU with the most of it is the
+    slowest.
+
+    Parameters
+    ----------
+    trace : Trace
+    gpu : int, optional
+        By default the busiest.
+    """
+    if not len(trace.collectives):
+        return None
+    times = collective_times(trace)
+    on_last = np.where(times.known, trace.spans.gpu[times.last], -1)
+    chosen = on_last == (busiest_gpu(trace.spans) if gpu is None else gpu)
+    return int(times.waiting_ns[chosen].sum()) if times.known.any() else None
+
+
 def _sum_on(trace: Trace, gpu: int | None, column: str) -> int | None:
     if not len(trace.collectives):
         return None

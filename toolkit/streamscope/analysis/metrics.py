@@ -15,6 +15,7 @@ from streamscope.analysis.collectives import (
     collective_transfer_ns,
     collective_wait_ns,
     peer_copy_ns,
+    waited_for_ns,
 )
 from streamscope.analysis.gpus import busiest
 from streamscope.analysis.idle import IdleSplit, device_idle
@@ -102,8 +103,8 @@ class EngineMetrics(Result):
     communication_us, exposed_us, hidden_us : float or None
         Time of communication between GPUs, and that of it beside which no kernel computes, or one does (`work_split`). None where the
         trace is of one GPU and has no collectives.
-    collective_wait_us, collective_transfer_us : float or None
-        `collective_wait_ns` and `collective_transfer_ns`.
+    collective_wait_us, collective_transfer_us, waited_for_us : float or None
+        `collective_wait_ns`, `collective_transfer_ns` and `waited_for_ns`.
     bus_bandwidth, busy_imbalance : float or None
         Of all GPUs together: in GB/s, and a fraction.
     peer_copy_us : float or None
@@ -150,6 +151,7 @@ class EngineMetrics(Result):
     hidden_us: float | None = None
     collective_wait_us: float | None = None
     collective_transfer_us: float | None = None
+    waited_for_us: float | None = None
     bus_bandwidth: float | None = None
     busy_imbalance: float | None = None
     peer_copy_us: float | None = None
@@ -262,14 +264,10 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
 
 def of_several_gpus(trace: Trace, gpu: int | None = None) -> dict[str, float | None]:
     """Return the metrics that need all GPUs of a trace: of the host, and the waiting and transfer of one GPU, by default the busiest."""
-    waiting_ns, transfer_ns, copied_ns = collective_wait_ns(trace, gpu), collective_transfer_ns(trace, gpu), peer_copy_ns(trace)
-    return {
-        "collective_wait_us": None if waiting_ns is None else waiting_ns / 1000,
-        "collective_transfer_us": None if transfer_ns is None else transfer_ns / 1000,
-        "bus_bandwidth": bus_bandwidth(trace),
-        "busy_imbalance": busy_imbalance(trace),
-        "peer_copy_us": None if copied_ns is None else copied_ns / 1000,
-    }
+    of_gpu = {"collective_wait_us": collective_wait_ns, "collective_transfer_us": collective_transfer_ns, "waited_for_us": waited_for_ns}
+    times_ns = {name: function(trace, gpu) for name, function in of_gpu.items()} | {"peer_copy_us": peer_copy_ns(trace)}
+    times_us = {name: None if time_ns is None else time_ns / 1000 for name, time_ns in times_ns.items()}
+    return {**times_us, "bus_bandwidth": bus_bandwidth(trace), "busy_imbalance": busy_imbalance(trace)}
 
 
 def _communication(trace: Trace, *, several: bool) -> dict[str, float]:

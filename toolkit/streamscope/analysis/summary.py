@@ -62,7 +62,8 @@ STREAM_HEADS = (
     "stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "launch, µs", "kernel wait, µs", "other, µs",
 )  # fmt: skip
 GPU_HEADS = (
-    "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waiting, µs", "copies alone, µs", "idle, µs", "overlap, %",
+    "GPU", "kernels", "busy, µs", "communication alone, µs", "hidden, µs", "waits, µs", "waited for, µs", "copies alone, µs", "idle, µs",
+    "overlap, %",
 )  # fmt: skip
 LINK_HEADS = ("copies between GPUs", "count", "MiB", "time, µs", "GB/s")
 KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
@@ -198,8 +199,8 @@ class Summary(Result):
         Which GPU the metrics are of: the busiest, where the trace has several.
     gpus : tuple of Summary
         Of a trace of several GPUs, the summary of each.
-    collective_wait_us, collective_transfer_us : float or None
-        `collective_wait_ns` and `collective_transfer_ns` of the GPU.
+    collective_wait_us, collective_transfer_us, waited_for_us : float or None
+        `collective_wait_ns`, `collective_transfer_ns` and `waited_for_ns` of the GPU.
     bus_bandwidth, busy_imbalance, peer_copy_us : float or None
         Of all GPUs together: `bus_bandwidth` in GB/s, `busy_imbalance`, `peer_copy_ns`.
     links : tuple of LinkCopies
@@ -238,6 +239,7 @@ class Summary(Result):
     gpus: tuple[Summary, ...] = ()
     collective_wait_us: float | None = None
     collective_transfer_us: float | None = None
+    waited_for_us: float | None = None
     bus_bandwidth: float | None = None
     busy_imbalance: float | None = None
     peer_copy_us: float | None = None
@@ -526,7 +528,17 @@ _ATTRIBUTES = {
 }  # fmt: skip
 _SPREADS = frozenset(_ATTRIBUTES) - {"idle_us"}
 _OF_WORK = {"communication_us": "communication_ns", "exposed_us": "exposed_communication_ns", "hidden_us": "hidden_communication_ns"}
-_OF_GPUS = ("kernel_count", "gpu_busy_us", "exposed_us", "hidden_us", "collective_wait_us", "copy_us", "idle_us", "overlap")
+_OF_GPUS = (
+    "kernel_count",
+    "gpu_busy_us",
+    "exposed_us",
+    "hidden_us",
+    "collective_wait_us",
+    "waited_for_us",
+    "copy_us",
+    "idle_us",
+    "overlap",
+)
 """Metrics that are shown side by side of several GPUs, under `GPU_HEADS`."""
 _MEASURED = frozenset({*Summary.__dataclass_fields__, *_ATTRIBUTES, *_OF_WORK})
 """Names of the metrics that a summary measures together."""

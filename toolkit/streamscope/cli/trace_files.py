@@ -20,7 +20,7 @@ READABLE = "Parquet of ours, Kineto JSON, an SQLite export of Nsight Systems, ro
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
 Gpu = Annotated[
     int | None,
-    typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default the busiest.", show_default=False),
+    typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default all.", show_default=False),
 ]
 Damaged = Annotated[
     str,

@@ -47,7 +47,7 @@ def read(
     ----------
     path : str or Path
     gpu : int, optional
-        Which GPU, where the file has several: a trace is of one. By default it is the one with the most work, and a note counts the rest.
+        Which GPU, where the file has several; a note counts the rest. By default all are read: `Trace.gpus` lists them, and a note says so.
     damaged : {"refuse", "skip"}
         Treatment of Kineto JSON that is damaged or ends too early. ``"skip"`` reads the events that are whole, and a note counts the
         others. Databases and Parquet are whole or refused.
