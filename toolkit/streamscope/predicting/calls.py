@@ -98,7 +98,8 @@ def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel, measured_ns: 
         graph_node_gap_ns=scaled.graph_node_gap_ns + longer_node_gap_ns,
     )
     tails_ns = {name: max(0.0, float(np.median(early))) for name, early in by_name.items()}
-    last_wait_ns = max(0.0, _last_wait_ns(trace) - scaled.synchronize_return_ns) if waits else 0.0
+    # The last wait is for a stream of each GPU, one after the other.
+    last_wait_ns = max(0.0, _last_wait_ns(trace) - len(trace.gpus) * scaled.synchronize_return_ns) if waits else 0.0
     return Host(scaled, tails_ns, last_wait_ns, pace)
 
 

@@ -356,7 +356,7 @@ def predicted_from(scenario: Scenario) -> Prediction:
         notes=_notes(scenario),
         memory={},
     )
-    return Prediction(found.spans, info, found.origins, scenario=scenario)
+    return Prediction(found.spans, info, found.origins, collectives=found.collectives, peers=found.peers, scenario=scenario)
 
 
 def _simulated(scenario: Scenario) -> Trace:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.arrays import IntArray
 from streamscope.devices.launch_costs import KernelCost, Residency
+from streamscope.devices.link_model import LinkModel
 from streamscope.devices.product_times import HOPPER_THREADS
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES, GRAPH
@@ -28,9 +29,11 @@ from streamscope.predicting.calls import Host
 from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.issued import as_issued, last_wait_ns
 from streamscope.predicting.tasks import Task
+from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, MemoryPlace
+from streamscope.recording.communication import communication_of
 from streamscope.recording.device_log import DeviceLogRecorder, logged_run
 from streamscope.recording.origins import origins_of
 from streamscope.trace.joins import call_rows, correlated
@@ -57,7 +60,16 @@ class TakenPrices:
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it: the trace's, else the model's."""
         call_ns = self.task(launch).call_ns
+        if launch.collective is not None and math.isnan(call_ns):
+            known = self._call_of_last(launch.collective, launch.operation)
+            count = len(launch.collective.gpus)
+            return 0.0 if known else LinkModel.load().call_ns(count) / count
         return self.host.model.call_ns(launch) if math.isnan(call_ns) else call_ns
+
+    def _call_of_last(self, collective: Collective, operation: int) -> bool:
+        """Tell whether the trace has the call that issued a collective: the last part's."""
+        last = self.tasks[self.places[operation, len(collective.gpus) - 1]]
+        return not math.isnan(last.call_ns)
 
     def tail_ns(self, launch: Launch) -> float:
         """Return how much of that is left when it is on the stream."""
@@ -123,7 +135,7 @@ def _work(task: Task, operation: int, part: int, position: int) -> Launch | Host
     return Launch(
         operation, part, task.name, task.kind, task.after, (position,), cost, None,
         auxiliary=task.has(_AUXILIARY), capturable=not task.has(_FIXED), library=task.has(_LIBRARY),
-        why_not="it could not in the trace",
+        why_not="it could not in the trace", gpu=task.gpu, to_gpu=task.to_gpu or 0, collective=task.collective,
     )  # fmt: skip
 
 
@@ -149,7 +161,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
     def waits(launch: Launch, _: str) -> tuple[float, float]:
         return max(0.0, prices.task(launch).gap_ns - usual_ns), 1.0
 
-    device = SimulatedDevice(host.model, prices=prices, delays=waits)
+    device = SimulatedDevice(host.model, prices=prices, delays=waits, gpus=program.gpus)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded, info = DeviceLogRecorder(device, device.log).spans(prepared, logged_run(prepared, device.log))
@@ -158,7 +170,8 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int | 
         of_rows = zip(recorded.operation[rows].tolist(), recorded.part[rows].tolist(), strict=True)
         recorded = retimed(recorded, {row: places[place] for row, place in zip(rows.tolist(), of_rows, strict=True)}, tasks)
     spans = _with_last_wait(_named(recorded, source.spans, tasks, places), round(host.last_wait_ns))
-    return Trace(spans, info, _origins(source, plan, tasks, places))
+    collectives, peers = communication_of(program, recorded)
+    return Trace(spans, info, _origins(source, plan, tasks, places), collectives=collectives, peers=peers)
 
 
 def _own_streams(program: Program) -> Plan:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamscope.arrays import IntArray
 from streamscope.devices.launch_costs import KernelCost
 from streamscope.errors import TraceError
+from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
@@ -46,10 +47,19 @@ class Task:
     gap_ns: float = 0.0
     tail_ns: float = float("nan")
     factor: float = 1.0
+    gpu: int = 0
+    to_gpu: int | None = None
+    """The GPU that it ran on, and that a copy between GPUs went to."""
+    collective: Collective | None = None
+    """The collective that it is a part of; its piece is the transfer, without waiting."""
 
     @property
     def kind(self) -> LaunchKind:
         """Which part of a device does the work."""
+        if self.collective is not None:
+            return LaunchKind.COLLECTIVE
+        if self.to_gpu is not None:
+            return LaunchKind.COPY_PEER
         if self.has(_COPY_IN):
             return LaunchKind.COPY_IN
         return LaunchKind.COPY_OUT if self.has(_COPY_OUT) else _KERNEL
@@ -107,17 +117,53 @@ def tasks_of_program(trace: Trace, *, as_captured: bool = False) -> list[Task]:
             f"operation {operation}",
             hint="record the program again: launches without times cannot be predicted",
         )
-    return _usual_calls(tasks)
+    return _usual_calls(_on_gpus(trace, tasks) if len(trace.gpus) > 1 else tasks)
+
+
+def _on_gpus(trace: Trace, tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks of a trace of several GPUs with the GPU of each; the time of a collective is that of the last part to begin."""
+    spans, gpus = trace.spans, trace.spans.gpus
+    ways = {row: way for row, *way in zip(*(getattr(trace.peers, name).tolist() for name in ("span", "from_gpu", "to_gpu")), strict=True)}
+    parts = _rows_of_collectives(trace)
+    by_operation: dict[int, list[Task]] = {}
+    for task in tasks:
+        if task.rows and task.rows[0] in parts:
+            by_operation.setdefault(task.place[0], []).append(task)
+    joined: dict[LaunchKey, tuple[Collective, KernelCost]] = {}
+    for own in by_operation.values():
+        kind, op, nbytes = parts[own[0].rows[0]]
+        members = tuple(gpus[spans.lane[task.rows[0]]] for task in own)
+        collective = Collective(kind, members, nbytes, op)  # type: ignore[arg-type]
+        piece = min((task.pieces[0] for task in own), key=lambda one: one.alone_ns)
+        joined.update({task.place: (collective, piece) for task in own})
+    found = []
+    for task in tasks:
+        part = joined.get(task.place)
+        gpu, to_gpu = ways.get(task.rows[0], (gpus[spans.lane[task.rows[0]]], None)) if task.rows else (0, None)
+        there = replace(task, gpu=gpu, to_gpu=to_gpu)
+        found.append(there if part is None else replace(there, collective=part[0], pieces=(part[1],)))
+    return found
+
+
+def _rows_of_collectives(trace: Trace) -> dict[int, tuple[str, str, int]]:
+    """Return kind, reduction and bytes of the collective that a row is a part of."""
+    found = trace.collectives
+    return dict(zip(found.span.tolist(), zip(found.words("kind"), found.words("op"), found.nbytes.tolist(), strict=True), strict=True))
 
 
 def _usual_calls(tasks: Sequence[Task]) -> list[Task]:
     """Return tasks whose launches cost the host the median of their name: one call in one run may meet anything."""
     by_name: dict[str, list[float]] = {}
     for task in tasks:
-        if not task.on_host:
+        if _has_call(task):
             by_name.setdefault(task.name, []).append(task.call_ns)
     median = {name: float(np.median(calls)) for name, calls in by_name.items()}
-    return [task if task.on_host else replace(task, call_ns=median[task.name]) for task in tasks]
+    return [replace(task, call_ns=median[task.name]) if _has_call(task) else task for task in tasks]
+
+
+def _has_call(task: Task) -> bool:
+    """Tell whether a call of the host is a launch's own: of a collective, one call issues all parts, as that of the last."""
+    return not task.on_host and (task.collective is None or not math.isnan(task.call_ns))
 
 
 def pieces_of(spans: SpanTable, rows: Sequence[int] | IntArray) -> tuple[KernelCost, ...]:

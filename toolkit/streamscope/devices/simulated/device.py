@@ -69,6 +69,7 @@ class SimulatedDevice:
         self.gpus = whole_number("gpus", gpus, 1, MOST_GPUS, error=DeviceError)
         self.links = links or LinkModel.load()
         self._prices = prices or self.model
+        self._measured = prices is not None
         self._measured_on = measured_on
         """The GPU whose kernels' durations the launches bring along; the name says so where the model is not that GPU's."""
         self._core = Core(self.model, delays)
@@ -121,8 +122,9 @@ class SimulatedDevice:
             collective = launch.collective
             channels = self.channels(collective)
             held = Residency(float(channels), channels * _CHANNEL_THREADS, whole=False)
-            return ((self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus)), held),)
-        if launch.kind is LaunchKind.COPY_PEER:
+            modelled_ns = self.links.collective_ns(collective.kind, collective.nbytes, len(collective.gpus))
+            return ((self._prices.pieces(launch)[0].alone_ns if self._measured else modelled_ns, held),)
+        if launch.kind is LaunchKind.COPY_PEER and not self._measured:
             return ((self.links.peer_copy_ns(launch.cost.bytes, self.link(launch.gpu, launch.to_gpu)), Residency(0.0, 0.0)),)
         return tuple((piece.alone_ns, piece.held or self.model.residency(piece.cost)) for piece in self._prices.pieces(launch))
 
@@ -268,11 +270,12 @@ class SimulatedDevice:
             )
             for part, stream, sources, targets in zip(parts, own, reads, writes, strict=True)
         ]
-        call_ns = self.links.call_ns(len(parts)) / len(parts)
+        modelled_ns = self.links.call_ns(len(parts)) / len(parts)
+        calls_ns = [self._prices.call_ns(part) if self._measured else modelled_ns for part in parts]
 
         def run() -> None:
             with self.lock, deferred():  # Not torn: a part alone would wait for ever.
-                for stream, work in zip(own, works, strict=True):
+                for stream, work, call_ns in zip(own, works, calls_ns, strict=True):
                     stream.launch(work, call_ns)
 
         return run
