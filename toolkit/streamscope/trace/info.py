@@ -25,7 +25,17 @@ def library_versions() -> dict[str, str]:
 @cache
 def _library_versions() -> Mapping[str, str]:
     versions = {"python": platform.python_version(), "platform": sys.platform}
-    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
+    for name in (
+        "streamscope",
+        "numpy",
+        "cupy-cuda13x",
+        "cupy-cuda12x",
+        "cuda-bindings",
+        "nvidia-cudnn-frontend",
+        "nvidia-nccl-cu13",
+        "nvidia-nccl-cu12",
+        "cupti-python",
+    ):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
