@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from streamscope.cli import cache as module
 from streamscope.cli.main import main
-from streamscope.errors import NoDeviceError
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import kernel_cache
 
@@ -52,21 +50,11 @@ def test_as_text(folder, capsys):
     assert "6 kernels in 4 files" in out
 
 
-def test_without_nvrtc(folder, capsys, monkeypatch):
-    def missing():
-        raise NoDeviceError("NVRTC cannot be loaded")
-
-    monkeypatch.setattr("streamscope.kernels.compile.nvrtc.nvrtc_version", missing)
-    assert module._installed() is None
-    assert not run()
-    assert "not installed" in capsys.readouterr().out
-
-
 def test_clearing(folder, capsys):
     size = sum(file.bytes for file in folder.files())
     assert not run("--clear", "--json")
     removed = json.loads(capsys.readouterr().out)
-    assert removed == {"folder": str(folder.path), "removed_files": 4, "removed_bytes": size, "left": 0}
+    assert removed == {"folder": str(folder.path), "removed_files": 4, "removed_bytes": size}
     assert folder.files() == []
     assert not run("--clear")
     assert "removed 0 files" in capsys.readouterr().out
@@ -74,17 +62,13 @@ def test_clearing(folder, capsys):
     assert "0 kernels in 0 files" in capsys.readouterr().out
 
 
-def test_clearing_leaves_what_is_none_of_ours(folder, capsys):
+def test_clearing_leaves_what_is_none_of_ours(folder):
     """Somebody may have named a folder that holds kernels of other tools."""
     others = ["other.cubin", f"{keys(1)[0]}_2.cubin", f"{keys(1)[0].upper()[:-1]}A.cubin", "old.partial", "notes.txt"]
     for name in others:
         (folder.path / name).write_bytes(b"theirs")
     (folder.path / f"{keys(9)[0]}.cubin").mkdir()
-    assert json.loads((run("--json"), capsys.readouterr().out)[1])["others"] == 6
-    assert not run()
-    assert "6 entries that are not compiled kernels" in capsys.readouterr().out
     assert not run("--clear")
-    assert capsys.readouterr().out.endswith("; left 6 entries that are not compiled kernels\n")
     assert {path.name for path in folder.path.iterdir()} == {*others, f"{keys(9)[0]}.cubin"}
 
 

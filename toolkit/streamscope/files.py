@@ -131,11 +131,6 @@ def unfinished_name(folder: Path) -> Path:
     return folder / f".streamscope.{_boot()}.{os.urandom(8).hex()}.partial"
 
 
-def is_unfinished(name: str) -> bool:
-    """Whether a file has a name of `unfinished_name`."""
-    return _UNFINISHED.fullmatch(name) is not None
-
-
 def clear_unfinished(folder: Path) -> None:
     """Remove files and folders with temporary names whose writers were killed.
 

@@ -166,7 +166,6 @@ def test_what_a_killed_process_has_left_goes(folder):
         folder.write(keys(2), cubin(2))
         assert living.exists()
         assert link.exists()  # It is the living one's, too.
-    assert folder.others() == 0
     folder.clear()
     assert list(folder.path.iterdir()) == []
 
@@ -221,16 +220,14 @@ def test_what_is_no_file_is_missing_and_replaced(folder, make):
     with pytest.warns(CacheWarning, match="does not hold the kernel"):
         assert folder.read(*keys(1)) is None
     assert folder.files() == []
-    assert folder.others() >= 1
     folder.write(keys(1, 2), cubin())
     assert [again(folder).read(key) for key in keys(1, 2)] == [cubin(), cubin()]
 
 
 def test_a_folder_in_the_place_of_a_file_stays(folder):
-    """The other kernels of its unit are kept."""
     taken = folder.path / f"{keys(1)[0]}.cubin"
     taken.mkdir(parents=True)
-    with pytest.warns(CacheWarning, match=r"cannot write .*cubin: Is a directory") as warned:
+    with pytest.warns(CacheWarning, match=r"cannot write .*: Is a directory") as warned:
         [folder.write(keys(*numbers), cubin()) for numbers in ((1, 2), (1,))]
     assert len(warned) == 1
     with pytest.warns(CacheWarning, match="does not hold the kernel"):
@@ -249,7 +246,6 @@ def test_files_of_others_count_for_nothing_and_stay(tmp_path):
     for number in range(5):
         folder.write(keys(number), cubin(number))
     assert folder.files()
-    assert folder.others() == len(theirs)
     folder.clear()
     assert sorted(tmp_path.iterdir()) == sorted(theirs)
 
@@ -274,7 +270,7 @@ def test_without_a_folder():
         [folder.write(keys(number), cubin()) for number in range(2)]
     assert len(warned) == 1
     assert folder.read(*keys(1)) is None
-    assert (folder.files(), folder.others(), folder.clear()) == ([], 0, 0)
+    assert (folder.files(), folder.clear()) == ([], 0)
 
 
 def test_a_file_cannot_be_cleared(tmp_path):

@@ -39,40 +39,21 @@ def _held(folder: CubinFolder) -> tuple[dict[str, Any], list[str]]:
     """Return what the cache holds, as JSON values and as lines of text."""
     from streamscope.kernels.compile.cubin_folder import WHERE_ELSE
 
-    files, others, problem, nvrtc = folder.files(), folder.others(), folder.problem(), _installed()
+    files, problem = folder.files(), folder.problem()
     held = {"kernels": sum(len(file.paths) for file in files), "files": len(files), "bytes": sum(file.bytes for file in files)}
-    content = {"problem": problem or None, **held, "most_bytes": folder.most_bytes, "others": others, "nvrtc": nvrtc}
     lines = [
         f"folder   {folder.path or 'none'}",
         f"kernels  {counted(held['kernels'], 'kernel')} in {counted(held['files'], 'file')}",
         f"size     {binary_size(held['bytes'])} of at most {binary_size(folder.most_bytes)}; the least recently used goes first",
-        f"NVRTC    {nvrtc or 'not installed'}",
-        *([f"others   {_others(others)}"] if others else []),
         *(["", f"New kernels are kept in memory only: {problem} ({WHERE_ELSE})."] if problem else []),
     ]
-    return content, lines
+    return {"problem": problem or None, **held, "most_bytes": folder.most_bytes}, lines
 
 
 def _cleared(folder: CubinFolder) -> tuple[dict[str, Any], list[str]]:
     """Remove the compiled kernels; return what went, as JSON values and as lines of text."""
-    files, freed, others = len(folder.files()), folder.clear(), folder.others()
-    content = {"removed_files": files, "removed_bytes": freed, "left": others}
+    files, freed = len(folder.files()), folder.clear()
+    content = {"removed_files": files, "removed_bytes": freed}
     if folder.path is None:
         return content, [f"nothing to remove: {folder.why_none}"]
-    left = f"; left {_others(others)}" if others else ""
-    return content, [f"removed {counted(files, 'file')}, {freed:,} bytes, from {folder.path}{left}"]
-
-
-def _others(count: int) -> str:
-    return counted(count, "entry that is not a compiled kernel", "entries that are not compiled kernels")
-
-
-def _installed() -> str | None:
-    """Return NVRTC's version; None where it is missing."""
-    from streamscope.errors import NoDeviceError
-    from streamscope.kernels.compile.nvrtc import nvrtc_version
-
-    try:
-        return nvrtc_version()
-    except NoDeviceError:
-        return None
+    return content, [f"removed {counted(files, 'file')}, {freed:,} bytes, from {folder.path}"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamscope.errors import CacheWarning, OutputError
-from streamscope.files import clear_unfinished, is_unfinished, make_private, unfinished_file, unfinished_name
+from streamscope.files import clear_unfinished, make_private, unfinished_file, unfinished_name
 from streamscope.interrupts import Alive
 from streamscope.kernels.compile.cubin import CHECKSUM_END, Cubin, checksum_of, packed, unpacked
 
@@ -25,7 +25,7 @@ MOST_FILE_BYTES = 64 * 2**20
 """Far more than one translation unit takes; a larger file is not read."""
 _KEPT_SHARE = 0.8
 """Share of the limit that eviction leaves, so that it does not happen at every write."""
-_SUFFIX, LOCK = ".cubin", "lock"
+_SUFFIX = ".cubin"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
 _COMPILED_AGAIN = "that is compiled again"
 _OURS = re.compile(r"[0-9a-f]{64}\.cubin")
@@ -90,9 +90,7 @@ class CubinFolder:
             return
         try:
             make_private_cache(self.path)
-            paths = [path for path in (_file_of(self.path, key) for key in keys) if self._can_be_file(path)]
-            if paths:
-                _write(paths, packed(cubin))
+            _write([_file_of(self.path, key) for key in keys], packed(cubin))
             self._evict()
         except OSError as error:
             self._warn(f"cannot write {self.path}: {error.strerror or error}")
@@ -120,10 +118,6 @@ class CubinFolder:
             raise OutputError(f"cannot clear {self.path}: {error.strerror or error}", hint="check whose folder it is") from error
         self._known.clear()
         return sum(file.bytes for file in files)
-
-    def others(self) -> int:
-        """Return how much is there that is none of ours, which nothing here removes."""
-        return sum(not _is_ours(entry) for entry in self._entries())
 
     def problem(self) -> str:
         """Return why nothing can be kept here; empty where it can. It is tried, but nothing is made."""
@@ -172,25 +166,16 @@ class CubinFolder:
             os.close(file)
         return cubin
 
-    def _entries(self) -> list[os.DirEntry[str]]:
-        try:
-            return [] if self.path is None else list(os.scandir(self.path))
-        except OSError:
-            return []
-
     def _scan(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for entry in self._entries():
+        try:
+            entries = [] if self.path is None else list(os.scandir(self.path))
+        except OSError:
+            return
+        for entry in entries:
             if _OURS.fullmatch(entry.name):
                 with suppress(FileNotFoundError):  # another process may evict, too
                     if entry.is_file(follow_symlinks=False):
                         yield Path(entry.path), entry.stat(follow_symlinks=False)
-
-    def _can_be_file(self, path: Path) -> bool:
-        """Tell whether a file can get a name. A folder that has it may hold anything, and stays."""
-        taken = path.is_dir() and not path.is_symlink()
-        if taken:
-            self._warn(f"cannot write {path}: {os.strerror(errno.EISDIR)}")
-        return not taken
 
     def _evict(self) -> None:
         files = self.files()
@@ -232,11 +217,6 @@ def _why_not_private(status: os.stat_result) -> str:
     if status.st_mode & stat.S_IWOTH:
         return "everybody can write to it"
     return "its group can write to it" if status.st_mode & stat.S_IWGRP else ""
-
-
-def _is_ours(entry: os.DirEntry[str]) -> bool:
-    named = _OURS.fullmatch(entry.name) or is_unfinished(entry.name) or entry.name == LOCK
-    return bool(named) and entry.is_file(follow_symlinks=False)
 
 
 def _write(paths: Sequence[Path], content: bytes) -> None:

@@ -20,7 +20,7 @@ from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
 from streamscope.interrupts import Alive, Finaliser, when_gone
 from streamscope.kernels.compile.cubin import FORMAT, Cubin
-from streamscope.kernels.compile.cubin_folder import LOCK, CubinFolder, make_private_cache
+from streamscope.kernels.compile.cubin_folder import CubinFolder, make_private_cache
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
 from streamscope.kernels.source import KernelSource
 
@@ -118,7 +118,7 @@ class KernelCache:
 
     def __init__(self, path: Path | None, why_none: str = "") -> None:
         self.folder = CubinFolder(path, why_none=why_none)
-        self.claims = Claims(None if path is None else path / LOCK)
+        self.claims = Claims(None if path is None else path / "lock")
         self._memory: OrderedDict[str, Cubin] = OrderedDict()
         self._mutex = threading.Lock()
         _ALL[id(self)] = self
