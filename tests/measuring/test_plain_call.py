@@ -15,7 +15,7 @@ from streamscope.measuring.plain_call import _equal, _half_flops
 from streamscope.program.variable import SUPPORTED_DTYPES
 
 X = np.arange(1.0, 7.0)
-OPEN = "converts numbers that are out of range, or takes 1 / 0 of whole ones, which NumPy leaves open"
+OPEN = "converts numbers to whole ones, or takes 1 / 0 of them, which NumPy may leave open"
 HALVES = np.ones((5000, 2), np.float16)
 
 
@@ -90,27 +90,13 @@ def test_a_function_that_says_nothing_is_left_alone_and_why_is_said(function, in
     assert runs.verdict.endswith(ending)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64"])
-def test_only_numbers_out_of_range_are_left_open(dtype):
-    limits = np.iinfo(dtype)
-    least, most = (np.float64(edge) for edge in (limits.min, limits.max))
-    within = [least, 0.5, -0.5, np.nextafter(float(limits.max + 1), 0)] + [least - 0.5, most + 0.5] * (limits.bits <= 32)
-
-    def wrong(x):  # in a program: there the plain function is right to be heard
-        return x.astype(dtype) if isinstance(x, np.ndarray) else x.astype(dtype) * 0
-
-    assert told(compared(wrong, np.array(within))) == (FUNCTION, "", {False})
-    for beyond in (float(limits.max + 1), np.nextafter(least - 1, -np.inf), np.nan, np.inf):
-        assert told(compared(wrong, np.array([0.0, 1.0, beyond]))) == (NUMPY, OPEN, {True})
-
-
 @pytest.mark.parametrize(
     ("function", "off"),
     [
         (lambda x: x * (2 if isinstance(x, np.ndarray) else 3), 6.0),
         (lambda x: x.astype("float32" if isinstance(x, np.ndarray) else "float64"), np.inf),
         (lambda x: x[None] * 1 if isinstance(x, np.ndarray) else x * 1, np.inf),
-        (lambda x: x[:0] if isinstance(x, np.ndarray) else x[:0].astype("int8"), np.inf),
+        (lambda x: x[:0] if isinstance(x, np.ndarray) else x[:0].astype("float32"), np.inf),
     ],
 )
 def test_a_program_that_does_something_else_than_its_function_is_wrong(function, off):
