@@ -236,31 +236,6 @@ def test_a_complaint_that_nobody_reads(monkeypatch):
         assert main(("nope",)) == 2
 
 
-@pytest.fixture
-def written(monkeypatch):
-    """Return a function that runs a command with standard output in an encoding, and returns what it wrote."""
-
-    def write(arguments, encoding):
-        out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", out)
-            assert main(arguments) == 0
-        return out.buffer.getvalue().decode(encoding)
-
-    return write
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-@pytest.mark.parametrize("arguments", [("workloads",), ("--help",), SMALL], ids=lambda words: words[0])
-def test_any_encoding_shows_the_same_words_in_the_same_columns(written, encoding, arguments):
-    words, plain = written(arguments, "utf-8"), written(arguments, encoding)
-    assert len(words.splitlines()) == len(plain.splitlines())
-    for line, plain_line in zip(words.splitlines(), plain.splitlines(), strict=True):
-        assert len(line) == len(plain_line)
-        assert all(sign == plain_sign for sign, plain_sign in zip(line, plain_line, strict=True) if sign.isascii() and sign.isalnum())
-    assert "?" not in plain
-
-
 @given(text=st.text(st.characters(exclude_characters="\r\n")), encoding=st.sampled_from(["ascii", "latin-1", "utf-8"]))
 def test_every_text_can_be_written(text, encoding):
     """Lone surrogates, which names of files may have, too."""

@@ -14,9 +14,7 @@ import pytest
 from tests.combinations import THOROUGH
 
 import streamscope as ss
-from streamscope.comparing import comparison
 from streamscope.comparing.comparison import Comparison, Run
-from streamscope.comparing.comparison_folder import read_trace
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.file_checks import with_digest
 
@@ -275,14 +273,6 @@ def test_engines_that_are_paths_are_refused(broken, engine):
     with pytest.raises(OutputError, match="cannot be the name of an engine"):
         evil.save(broken / "new")
     assert not (broken / "new").exists()
-
-
-def test_a_reader_beside_a_writer_gets_the_newer_comparison(broken, saved, monkeypatch):
-    """Another comparison is saved after ``comparison.json`` was read and before its trace is."""
-    newer = ss.compare(relu, np.ones((500, 500), np.float32), device="simulated", engines="sync", progress=False)
-    monkeypatch.setattr(comparison, "read_trace", lambda *_: (monkeypatch.undo(), newer.save(broken), read_trace(*_))[-1])
-    assert ss.load_comparison(broken).to_dict() == newer.to_dict()
-    assert len([*broken.glob("*.parquet")]) == 1
 
 
 def test_missing_files_and_folders_are_told(broken):

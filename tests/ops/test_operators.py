@@ -124,13 +124,10 @@ def test_a_number_is_rounded_to_half_first(evaluate):
 @pytest.mark.parametrize(
     ("function", "dtype", "said"),
     [
-        (lambda x: x + 300, "uint8", r"add: 300 does not fit uint8.*wider dtype: x.astype\('int16'\)"),
-        (lambda x: x + 300, "int8", r"add: 300 does not fit int8.*wider dtype: x.astype\('int16'\)"),
-        (lambda x: x < -1, "uint8", r"less: -1 does not fit uint8.*wider dtype: x.astype\('int16'\)"),
-        (lambda x: x + 2**40, "int32", r"add: 1099511627776 does not fit int32.*wider dtype: x.astype\('int64'\)"),
-        (lambda x: x + 2**70, "int64", r"add: 1180591620717411303424 does not fit int64.*floating-point number: 1.1805916207174113e\+21"),
-        (lambda x: x * 10**400, "float32", r"multiply: a whole number of 1,329 bits does not fit float32.*.no dtype holds it: "),
-        (lambda x: x * -(10**5000), "int64", r"multiply: a whole number of 16,610 bits does not fit int64.*.no dtype holds it: "),
+        (lambda x: x + 300, "uint8", r"add: 300 does not fit uint8.*another dtype, by x.astype\(...\), or a floating-point number"),
+        (lambda x: x < -1, "uint8", r"less: -1 does not fit uint8"),
+        (lambda x: x * 10**400, "float32", r"multiply: 10+\.\.\.0+ does not fit float32"),
+        (lambda x: x * -(10**5000), "int64", r"multiply: <int.* does not fit int64"),
         (lambda x: x**-1, "int32", r"power: whole numbers to the power of -1.*floating-point exponent"),
         (lambda x: -x, "bool", r"negative: dtypes bool do not fit"),
         (lambda x: x - x, "bool", r"subtract: dtypes bool, bool do not fit"),

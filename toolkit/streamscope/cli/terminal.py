@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import re
@@ -19,9 +18,6 @@ from streamscope.words import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+x#=.|'")
-"""Replacements of our signs where an encoding lacks them; one for one, so that columns stay in line."""
 
 
 def output() -> Console:
@@ -72,20 +68,11 @@ def make_ready() -> None:
         del os.environ["COLUMNS"]
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 — until the process ends
-    codecs.register_error("streamscope", _in_plain_signs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="streamscope")
+            stream.reconfigure(errors="replace")
 
 
 def drop(stream: TextIO) -> None:
     """Discard pending output; Python would complain once more when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks: our signs by similar ones, all else by question marks."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end].translate(_PLAIN_SIGNS)
-    return text.encode("ascii", "replace").decode("ascii"), error.end

@@ -20,11 +20,10 @@ from streamscope.analysis.traits import streams_words
 from streamscope.analysis.verdict import NUMPY, Verdict, against, assess, reference_of
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
-from streamscope.engine_entry import DEFAULT_ENGINE, ENGINES
+from streamscope.engine_entry import ENGINES
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
 from streamscope.program.foreign import CaptureInfo
-from streamscope.renamed import unknown_attribute
 from streamscope.results import views
 from streamscope.results.result import Result
 from streamscope.results.widgets import Timeline
@@ -81,11 +80,6 @@ class Run:
     def correct(self) -> bool:
         """Whether the results are those of `Comparison.checked_against` within the tolerance; true where nothing was compared."""
         return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise _missing(self, name, "run", ((Trace, ".trace"),))
 
     def __repr__(self) -> str:
         return f"Run({self.engine!r}, {time_text(self.metrics.makespan_us * 1e3)}, {counted(len(self.trace.spans), 'span')})"
@@ -163,12 +157,6 @@ class Comparison(Mapping[str, Run], Result):
             return self._runs[engine]
         except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
             raise NotComparedError(f"engine {shown(engine)} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            engine = next(reversed(vars(self).get("_runs", {})), DEFAULT_ENGINE)
-            raise _missing(self, name, f"runs[{engine!r}]", ((Run, ""), (Trace, ".trace")))
 
     def __contains__(self, engine: object) -> bool:
         return engine in self._runs
@@ -318,12 +306,6 @@ class Comparison(Mapping[str, Run], Result):
     __repr__ = __str__
 
 
-def _missing(result: object, name: str, start: str, places: Sequence[tuple[type[Any], str]]) -> BaseException:
-    """Return the error of an attribute that is not there; it says which part of the result has it."""
-    there = [f"{start}{place}.{name} is there" for kind, place in places if hasattr(kind, name) or name in kind.__dataclass_fields__]
-    return unknown_attribute(result, name, there[0] if there else None)
-
-
 def write_files(comparison: Comparison, folder: Path) -> None:
     """Write the files of `Comparison.save` into an empty folder, one by one: to show all or none of them is the caller's part."""
     traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
@@ -349,25 +331,11 @@ def load_comparison(folder: str | Path) -> Comparison:
     """
     path = given_path(folder, error=TraceError)
     path = path if path.name == FILE_NAME else path / FILE_NAME
-    text = _read(path)
-    while True:
-        try:
-            return _loaded(path, text)
-        except TraceError:
-            before, text = text, _read(path)
-            if text == before:
-                raise  # Nobody has saved another comparison there meanwhile, whose traces have taken the place of ours.
-
-
-def _read(path: Path) -> bytes:
     try:
         with opened(path, MOST_JSON_BYTES) as file:
-            return file.read(MOST_JSON_BYTES)
+            text = file.read(MOST_JSON_BYTES)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
-
-
-def _loaded(path: Path, text: bytes) -> Comparison:
     try:
         content = checked_content(parsed(text))
         workload, settings, stored, engines = content["workload"], content["settings"], content["device"], content["engines"]

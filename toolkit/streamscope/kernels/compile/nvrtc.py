@@ -91,20 +91,10 @@ def checked_architecture(given: object) -> str:
     code.
     """
     supported = supported_architectures()
-    if isinstance(given, str) and (given in supported or _takes_variant(given)):
+    if isinstance(given, str) and given in supported:
         return str(given)
     hint = f"NVRTC {nvrtc_version()} compiles for {', '.join(supported)}"
     raise CompilationError(f"architecture={shown(given)} is unknown to this NVRTC", hint=hint)
-
-
-def _takes_variant(name: str) -> bool:
-    """Tell whether NVRTC compiles for the variant of an architecture with features of its own, ``sm_90a`` or ``sm_100f``: it lists none."""
-    if not re.fullmatch(r"sm_[0-9]+[af]", name):
-        return False
-    try:
-        return compile_unit("", "nothing", name)[0] is not None
-    except CompilationError:
-        return False
 
 
 def _nvrtc() -> Any:

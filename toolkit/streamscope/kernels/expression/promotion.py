@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.program.variable import SUPPORTED_DTYPES
 
@@ -26,8 +27,6 @@ DType = np.dtype[Any]
 _Number = bool | int | float
 
 _ANOTHER = "pass an array of another dtype, by x.astype(...)"
-_MOST_WRITTEN_BITS = 128
-"""Whole numbers of up to so many bits are written out in errors."""
 
 
 @dataclass(frozen=True)
@@ -95,26 +94,9 @@ def converted(operator: str, number: _Number | np.generic, dtype: DType) -> np.g
         with np.errstate(over="ignore"):
             value: np.generic = dtype.type(number)
     except OverflowError:
-        raise ProgramError(f"{operator}: {_called(number)} does not fit {dtype.name}", hint=_where_it_fits(number, dtype)) from None
+        hint = f"{_ANOTHER}, or a floating-point number"
+        raise ProgramError(f"{operator}: {shown(number)} does not fit {dtype.name}", hint=hint) from None
     return value
-
-
-def _called(number: _Number | np.generic) -> str:
-    """Write a number that does not fit, for errors: a long one by its length, since Python refuses to write the longest."""
-    bits = int(number).bit_length()
-    return f"{number!r}" if bits <= _MOST_WRITTEN_BITS else f"a whole number of {bits:,} bits"
-
-
-def _where_it_fits(number: _Number | np.generic, dtype: DType) -> str:
-    """Return a hint: the smallest dtype for a number and the variable's values, or another way where there is none."""
-    whole = int(number)
-    for name in ("int16", "int32", "int64", "uint64"):
-        if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:
-            return f"pass an array of a wider dtype: x.astype({name!r})"
-    try:
-        return f"no dtype of whole numbers holds it; write a floating-point number: {float(whole)!r}"
-    except OverflowError:
-        return "no dtype holds it: floating-point numbers end at 1.8e308"
 
 
 def arithmetic(dtype: DType) -> DType:
