@@ -68,7 +68,7 @@ RESULTS = {
     "Choice": "streamscope.measuring.choice",
     "CompilationComparison": "streamscope.compiling.compare_compilation",
     "CompilationLog": "streamscope.kernels.compile.compilation_log",
-    "Gain": "streamscope.parallelising.gain",
+    "Gain": "streamscope.parallelising.parallelised",
     "LoadedCapture": "streamscope.capturing.saved",
     "Parallelised": "streamscope.parallelising.parallelised",
     "Prediction": "streamscope.predicting.prediction",

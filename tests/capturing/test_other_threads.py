@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing.dispatching import OtherThreads
-from streamscope.capturing.operators import BESIDE, Operator
+from streamscope.capturing.operators import BESIDE, Operator, OtherThreads
 from streamscope.capturing.stream_capture import CAPTURES_AT_MOST, undisturbed
 from streamscope.program.user_line import UserLine
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamscope.capturing.dispatching import Workspaces
+from streamscope.capturing.operators import Workspaces
 
 
 class Generator:

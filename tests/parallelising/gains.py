@@ -8,7 +8,7 @@ from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import Access, Evidence, MemoryHeld, NodeMemory
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.measuring.choice import Candidate, Choice, Standing
-from streamscope.parallelising.gain import Gain
+from streamscope.parallelising.parallelised import Gain
 from streamscope.trace.info import DeviceInfo
 
 CARD = DeviceInfo("cuda", "NVIDIA H200")

@@ -12,8 +12,7 @@ from tests.parallelising.test_parallelise import Stub
 
 from streamscope.capturing.memory import Access, Evidence, NodeMemory
 from streamscope.errors import ProgramError
-from streamscope.parallelising.calls import Calls
-from streamscope.parallelising.optimisers import Given, numbers_of, optimisers, that_step
+from streamscope.parallelising.calls import Calls, Given, numbers_of, optimisers, that_step
 from streamscope.parallelising.parallelised import Parallelised
 
 

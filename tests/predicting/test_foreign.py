@@ -15,8 +15,10 @@ import streamscope as ss
 from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
-from streamscope.predicting.foreign import (
+from streamscope.predicting.prediction import _measured_ns
+from streamscope.predicting.tasks import (
     GAPS_STAY,
+    Task,
     blocking_copies,
     check_foreign,
     launch_order,
@@ -24,8 +26,6 @@ from streamscope.predicting.foreign import (
     tasks_of_foreign,
     usual_launch_ns,
 )
-from streamscope.predicting.prediction import _measured_ns
-from streamscope.predicting.tasks import Task
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.origins import Trait

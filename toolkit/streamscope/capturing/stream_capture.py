@@ -20,11 +20,10 @@ from streamscope.capturing.allocations import (
     torch_segments,
 )
 from streamscope.capturing.cupy_captures import CupyProducts, CupyUploads
-from streamscope.capturing.dispatching import Workspaces, listening, tensors_in
 from streamscope.capturing.evidence import node_memories, sharing_calls
 from streamscope.capturing.memory import AddressRange, MemoryHeld, NodeMemory, united
 from streamscope.capturing.nodes import GrowingGraph, LaunchableNode, read_nodes
-from streamscope.capturing.operators import BESIDE, Operator, OperatorLog
+from streamscope.capturing.operators import BESIDE, Operator, OperatorLog, Workspaces, listening, tensors_in
 from streamscope.capturing.side_streams import WORKSPACES_BYTES, SideStream, product_threads
 from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.devices.cuda.captures import CAPTURES

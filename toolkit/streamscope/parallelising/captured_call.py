@@ -18,9 +18,8 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import PLAIN_MODE, Calls, Mode, other_mode
+from streamscope.parallelising.calls import HOW, PLAIN_MODE, Calls, Given, Mode, other_mode
 from streamscope.parallelising.device_arrays import ArrayIdentity, copier, fresh_copies, is_array, key, place
-from streamscope.parallelising.optimisers import HOW, Given
 from streamscope.parallelising.random_numbers import Philox
 from streamscope.parallelising.trees import NOT_IN_ORDER, Tree, difference, fits, put_together, taken_apart
 from streamscope.words import listed

@@ -13,9 +13,8 @@ from streamscope.capturing.state import led_to
 from streamscope.devices.cuda.captures import CAPTURES
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.parallelising import device_arrays
-from streamscope.parallelising.calls import Arguments, Calls
+from streamscope.parallelising.calls import HOW, Arguments, Calls, Given, numbers_of, optimisers, that_step
 from streamscope.parallelising.captured_call import Returned, Slot, overlapping
-from streamscope.parallelising.optimisers import HOW, Given, numbers_of, optimisers, that_step
 from streamscope.parallelising.trees import Held, Tree, difference, leaves, paths, put_together, same, taken_apart
 from streamscope.words import listed
 

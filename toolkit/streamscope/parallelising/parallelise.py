@@ -30,8 +30,7 @@ from streamscope.parallelising.calls import Arguments, Calls, described, name_of
 from streamscope.parallelising.captured_call import CapturedCall, GraphLaunch
 from streamscope.parallelising.device_arrays import out_of_memory
 from streamscope.parallelising.flat_function import captured
-from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
-from streamscope.parallelising.parallelised import Capture, Parallelised
+from streamscope.parallelising.parallelised import CAPTURED, PARALLEL, Capture, Gain, Parallelised
 from streamscope.parallelising.proving import Proof, prove
 from streamscope.parallelising.random_numbers import drawing
 from streamscope.parallelising.saved_state import KeptState

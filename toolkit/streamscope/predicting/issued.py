@@ -16,8 +16,17 @@ from streamscope.analysis.launch_delays import launch_overhead_ns, shortest_laun
 from streamscope.analysis.overlap import run_of
 from streamscope.arrays import IntArray
 from streamscope.devices.cost_model import CostModel
-from streamscope.predicting.foreign import blocking_copies, breaks_of, launch_order, newest, orders_of, task_traits, usual_launch_ns
-from streamscope.predicting.tasks import Task, pieces_of
+from streamscope.predicting.tasks import (
+    Task,
+    blocking_copies,
+    breaks_of,
+    launch_order,
+    newest,
+    orders_of,
+    pieces_of,
+    task_traits,
+    usual_launch_ns,
+)
 from streamscope.trace.joins import call_rows
 from streamscope.trace.origins import Trait
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable

@@ -20,11 +20,10 @@ from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, TraceError
 from streamscope.measuring.case import uncollected
-from streamscope.predicting.foreign import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign
 from streamscope.predicting.issued import issued_tasks, recorded_ns
 from streamscope.predicting.scenario import Scenario, is_factor
 from streamscope.predicting.simulating import simulated
-from streamscope.predicting.tasks import tasks_of_program
+from streamscope.predicting.tasks import SEVERAL, check_foreign, is_foreign, notes_of_foreign, tasks_of_foreign, tasks_of_program
 from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.info import DeviceInfo
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind

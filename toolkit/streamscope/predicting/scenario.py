@@ -18,8 +18,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.engine_entry import ENGINES
 from streamscope.errors import TraceError
 from streamscope.predicting.calls import Host, host_of
-from streamscope.predicting.foreign import is_foreign
-from streamscope.predicting.tasks import Task
+from streamscope.predicting.tasks import Task, is_foreign
 from streamscope.trace.file_checks import MOST_NS
 from streamscope.trace.joins import call_rows
 from streamscope.trace.spans import SpanKind, SpanTable

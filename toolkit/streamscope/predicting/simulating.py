@@ -26,9 +26,8 @@ from streamscope.engines.plan import Plan, lanes_in_use, own_branches, plan_for
 from streamscope.engines.prepared import Prepared
 from streamscope.measuring.simulation import LEAST_NS, without_data
 from streamscope.predicting.calls import Host
-from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.issued import as_issued, last_wait_ns
-from streamscope.predicting.tasks import Task
+from streamscope.predicting.tasks import Task, is_foreign
 from streamscope.program.collective import Collective
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
