@@ -10,7 +10,7 @@ from tests.auditing.conftest import breaks, launch, plan_of, plans
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind
-from streamscope.engines.capture_rules import capture_breaks
+from streamscope.engines.happens_before import capture_breaks
 from streamscope.engines.plan import HostWait, Issue, RecordEvent, Replay, WaitEvent
 
 FORK = (RecordEvent(0, 0), WaitEvent(0, 1))

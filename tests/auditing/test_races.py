@@ -16,7 +16,7 @@ from streamscope.auditing.findings import Kind, Severity
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
-from streamscope.engines.races import races
+from streamscope.engines.race_check import races
 from streamscope.ops import add, multiply
 from streamscope.tracing import program
 

@@ -15,10 +15,10 @@ from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, Rand
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engine_entry import ENGINES
-from streamscope.engines.capture_rules import capture_breaks
+from streamscope.engines.happens_before import capture_breaks
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.engines.races import races
+from streamscope.engines.race_check import races
 from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.slow

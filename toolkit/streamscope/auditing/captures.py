@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamscope.auditing.findings import Finding, Kind, Severity, named
-from streamscope.engines.capture_rules import Break, capture_breaks
+from streamscope.engines.happens_before import Break, capture_breaks
 from streamscope.engines.plan import Plan, Replay
 
 

@@ -12,7 +12,7 @@ from streamscope.auditing.dependencies import Dependencies, hazards
 from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.engines.happens_before import Item, Visit, Walk, key_of
 from streamscope.engines.plan import Plan
-from streamscope.engines.races import Race, races
+from streamscope.engines.race_check import Race, races
 from streamscope.program.operation import Program
 from streamscope.words import counted
 
