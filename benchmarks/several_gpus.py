@@ -1,0 +1,144 @@
+"""Programs over several GPUs: every engine measured, predicted from the sync trace, and simulated from the cost model alone.
+
+    python benchmarks/several_gpus.py GPUS FILE [SECONDS]
+
+It takes all GPUs of a host of that many, and writes after each case, so that a cut loses nothing. Each case is a process with a time limit,
+since collectives can hang.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+CASES: list[tuple[str, dict[str, int]]] = [
+    ("data-parallel", {"layers": 4, "width": 1024, "rows": 1024}),
+    ("data-parallel", {"layers": 8, "width": 2048, "rows": 1024}),
+    ("data-parallel", {"layers": 8, "width": 2048, "rows": 1024, "overlap": 0}),
+    ("tensor-parallel", {"blocks": 2, "width": 1024, "tokens": 256}),
+    ("tensor-parallel", {"blocks": 4, "width": 2048, "tokens": 1024}),
+    ("pipeline-parallel", {"layers": 2, "width": 1024, "rows": 512, "batches": 4}),
+    ("expert-parallel", {"blocks": 2, "width": 1024, "tokens": 128}),
+    ("expert-parallel", {"blocks": 2, "width": 2048, "tokens": 512}),
+]
+ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
+REPEATS, REPLAYS = 20, 2000
+
+
+def measured(name: str, settings: dict[str, int], gpus: int) -> dict[str, Any]:
+    """Measure one case in this process."""
+    import numpy as np
+
+    import streamscope as ss
+    from streamscope.comparing.preview import Preview
+    from streamscope.engines.prepared import prepare_traced
+    from streamscope.recording.recorders import recorder_of
+    from streamscope.workloads import WORKLOADS
+
+    function, inputs = WORKLOADS[name].build(gpus=gpus, **settings)
+    program = function.trace(*inputs)
+    device = ss.open_device("cuda", gpus=gpus)
+    prepared = {engine: prepare_traced(program, engine, device) for engine in ENGINES}
+    results: dict[str, list[Any]] = {}
+    for engine, each in prepared.items():
+        each.load(inputs)
+        for _ in range(3):
+            each.run()
+        results[engine] = each.outputs()
+    times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for _ in range(REPEATS):
+        for engine, each in prepared.items():
+            each.load(inputs)
+            begin = time.perf_counter_ns()
+            each.run()
+            each.wait()
+            times[engine].append(time.perf_counter_ns() - begin)
+    replays = {}
+    for engine in ("graph", "graph-dual"):
+        begin = time.perf_counter_ns()
+        for _ in range(REPLAYS):
+            prepared[engine].run()
+        prepared[engine].wait()
+        replays[engine] = (time.perf_counter_ns() - begin) / REPLAYS / 1e3
+    traces = {engine: recorder_of(device).record(each, partial(each.load, inputs)) for engine, each in prepared.items()}
+    preview = Preview(program).comparison(ENGINES)
+    rows = {}
+    for engine in ENGINES:
+        predicted = ss.what_if(traces["sync"], engine=engine)
+        equal = [bool(np.array_equal(one, other)) for one, other in zip(results[engine], results["sync"], strict=True)]
+        rows[engine] = {
+            "measured_us": statistics.median(times[engine]) / 1e3,
+            "least_us": min(times[engine]) / 1e3,
+            "predicted_us": predicted.info.ledger["recorded_ns"] / 1e3,
+            "simulated_us": preview[engine].trace.info.ledger["recorded_ns"] / 1e3,
+            "replay_us": replays.get(engine),
+            "equal_to_sync": all(equal),
+            "exposed": {kind: exposed(trace) for kind, trace in (("measured", traces[engine]), ("simulated", preview[engine].trace))},
+        }
+    return {
+        "workload": name,
+        "settings": settings,
+        "gpus": gpus,
+        "engines": rows,
+        "device": device.info.name,
+        "details": dict(device.info.details),
+    }
+
+
+def exposed(trace: Any) -> dict[str, float]:
+    """Return on each GPU the share of communication with no other kernel beside it."""
+    import numpy as np
+
+    spans = trace.spans
+    parts = np.zeros(len(spans), bool)
+    parts[trace.collectives.span] = True
+    parts[trace.peers.span] = True
+    found = {}
+    for gpu in trace.gpus:
+        own = np.isin(spans.lane, [lane for lane, number in enumerate(spans.gpus) if number == gpu]) & np.isin(spans.kind, [8, 9, 10])
+        talk, work = (_union(list(zip(spans.start_ns[mask], spans.end_ns[mask], strict=True))) for mask in (own & parts, own & ~parts))
+        total = sum(b - a for a, b in talk)
+        hidden = sum(max(0, min(b, d) - max(a, c)) for a, b in talk for c, d in work)
+        found[str(gpu)] = float(1 - hidden / total) if total else 0.0
+    return found
+
+
+def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((int(start), int(end)))
+    return found
+
+
+def main() -> None:
+    gpus, file, limit_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 600.0
+    begin, rows = time.monotonic(), []
+    for number in range(len(CASES)):
+        if time.monotonic() - begin > limit_s:
+            break
+        ran = subprocess.run(
+            [sys.executable, __file__, "--case", str(number), str(gpus)], capture_output=True, text=True, timeout=90, check=False
+        )
+        last = ran.stdout.strip().splitlines()[-1:] or ["null"]
+        rows.append(json.loads(last[0]) if ran.returncode == 0 else {"case": CASES[number], "failed": ran.stderr[-1500:]})
+        print(CASES[number], ran.returncode, f"{time.monotonic() - begin:.0f} s", flush=True)
+        content = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "gpus": gpus, "repeats": REPEATS, "cases": rows}
+        file.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--case":
+        name, settings = CASES[int(sys.argv[2])]
+        print(json.dumps(measured(name, settings, int(sys.argv[3]))))
+    else:
+        main()
