@@ -97,8 +97,12 @@ class EventRecorder:
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
             if isinstance(bound.step, Issue) and is_part(bound.step):
-                begin = natural.begins_ns[index] + calibration.end_latency_ns
-                placed.append(_placed_part(bound.step, call_of(bound.step, index), min(begin, end), end))
+                call = call_of(bound.step, index)
+                # Its stream got there before the call had put the collective on it, which takes that call some 20 µs.
+                begin = max(natural.begins_ns[index] + calibration.end_latency_ns, natural.host[call].end_ns)
+                if self.seen is not None:
+                    begin = max(natural.begins_ns[index], end - durations[index])
+                placed.append(_placed_part(bound.step, call, min(begin, end), end))
             elif isinstance(bound.step, Issue):
                 basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
                 placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
