@@ -109,9 +109,9 @@ def test_a_waiting_part_of_a_collective_shows_its_waiting():
                 y = ss.ops.tanh(y)
         return tuple(ss.ops.all_reduce([ss.ops.tanh(x), y]))
 
-    traced = late.trace(*np.ones((2, 1 << 20), "float32"))
+    traced = late.trace(*np.ones((2, 1 << 22), "float32"))
     prepared = prepare_traced(traced, "async", SimulatedDevice(gpus=2))
-    prepared.load([*np.ones((2, 1 << 20), "float32")])
+    prepared.load([*np.ones((2, 1 << 22), "float32")])
     prepared.run()
     trace = EventRecorder.on(prepared.device).record(prepared)
     (operation,) = [one.id for one in traced.operations if one.collective is not None]
